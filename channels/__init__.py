@@ -1,0 +1,1 @@
+"""Channel adapters: the plug-board of chat platforms."""

@@ -1,0 +1,77 @@
+"""What can go wrong with a platform.
+
+    ChannelError                 remedy   meaning
+    ├── RateLimited              retry    the platform said when (`retry_after`, seconds; `scope`)
+    ├── Unreachable              retry    nothing was sent: refused, DNS, or a clear server refusal
+    ├── Ambiguous                retry    it may have been sent: time-out, reset, 5xx after the request
+    ├── Undeliverable            give_up  blocked, kicked, chat deleted: this address is dead
+    ├── Rejected                 give_up  this content is refused (too long, bad markup); others may pass
+    ├── Unauthorized             operator the token is wrong or revoked
+    ├── Conflict                 operator another process holds this bot's connection
+    └── Unsupported              give_up  the adapter does not declare this feature
+
+Callers branch on `remedy` (and on RateLimited and Ambiguous for when and whether), never on a vendor's
+class.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+Remedy = Literal["retry", "give_up", "operator"]
+
+
+class ChannelError(Exception):
+    """The platform could not be used."""
+
+    remedy: ClassVar[Remedy] = "retry"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail or (self.__doc__ or "").strip())
+
+
+class RateLimited(ChannelError):
+    """The platform asks us to wait."""
+
+    def __init__(self, retry_after: float, *, scope: Literal["room", "account"] = "room") -> None:
+        super().__init__(f"rate limited: try again in {retry_after:g} s")
+        self.retry_after = retry_after
+        self.scope = scope
+
+
+class Unreachable(ChannelError):
+    """The platform could not be reached; nothing was sent."""
+
+
+class Ambiguous(ChannelError):
+    """The connection broke after the request was written: it may or may not have been carried out."""
+
+
+class Undeliverable(ChannelError):
+    """This chat no longer takes our messages."""
+
+    remedy = "give_up"
+
+
+class Rejected(ChannelError):
+    """The platform refuses this content."""
+
+    remedy = "give_up"
+
+
+class Unauthorized(ChannelError):
+    """The platform refuses our token."""
+
+    remedy = "operator"
+
+
+class Conflict(ChannelError):
+    """Another process is connected as this bot."""
+
+    remedy = "operator"
+
+
+class Unsupported(ChannelError):
+    """This channel does not have the feature."""
+
+    remedy = "give_up"

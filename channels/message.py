@@ -1,0 +1,163 @@
+"""The words every platform is translated into and out of; all values are frozen."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+
+class Room(StrEnum):
+    """Who can read what is said in a room."""
+
+    DIRECT = "direct"
+    GROUP = "group"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where in a chat to speak: all that a reply needs, even days later.
+
+    `channel` is the id of the channel record (`chn_…`), `room` and `thread` the platform's own ids as
+    strings, `extras` the few further strings a platform needs (never authorisation, never secrets).
+    """
+
+    channel: str
+    room: str
+    thread: str | None = None
+    extras: Mapping[str, str] = field(default_factory=dict)
+
+    def dump(self) -> str:
+        """Return the address as JSON that `load` turns back into an equal address."""
+        return json.dumps(
+            {"channel": self.channel, "room": self.room, "thread": self.thread, "extras": dict(self.extras)},
+            sort_keys=True,
+        )
+
+    @classmethod
+    def load(cls, text: str) -> Address:
+        """Return the address that `dump` wrote; raises ValueError or KeyError for anything else."""
+        raw = json.loads(text)
+        return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
+
+    @property
+    def destination(self) -> str:
+        """The unit of order and rate: one room of one channel, whatever the thread."""
+        return json.dumps([self.channel, self.room])
+
+    @property
+    def key(self) -> str:
+        """The unit of conversation: one thread of one room of one channel."""
+        return json.dumps([self.channel, self.room, self.thread])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Author:
+    """Who spoke, by the platform's immutable id; `name` is for showing only, never for deciding."""
+
+    id: str
+    name: str = ""
+    is_bot: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attachment:
+    """A file a person sent: `ref` fetches it through the channel; `size` is in bytes, 0 when unknown."""
+
+    name: str
+    media_type: str
+    size: int
+    ref: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a person said. `key` names the platform's event: equal keys are one message.
+
+    `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain
+    text, a mention of the bot at its start removed.
+    """
+
+    key: str
+    address: Address
+    author: Author
+    text: str
+    sent_at: datetime
+    room: Room = Room.DIRECT
+    mentions_bot: bool = False
+    edited: bool = False
+    attachments: tuple[Attachment, ...] = ()
+    platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Press:
+    """A person pressed a button of ours. `data` is the button's, `token` answers the press once."""
+
+    key: str
+    address: Address
+    author: Author
+    data: str
+    token: str
+    room: Room = Room.DIRECT
+    platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """A room has a new id: everything addressed to `old` belongs to `new` from now on."""
+
+    key: str
+    old: Address
+    new: Address
+
+
+Update = Message | Press | Moved
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ignored:
+    """A platform event that is no update for us, with the reason in plain words (for the log)."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Button:
+    """A choice under a reply; `data` is at most 64 bytes of ASCII."""
+
+    label: str
+    data: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What we say: CommonMark text within the channel's length limit, perhaps with one row of buttons.
+
+    `key` identifies the delivery: the same on every attempt, at most 64 ASCII characters. A platform that
+    can recognise a repeated send is given it.
+    """
+
+    text: str
+    key: str
+    buttons: tuple[Button, ...] = ()
+    reply_to: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file we send: the bytes, a bare file name and a media type."""
+
+    name: str
+    media_type: str
+    content: bytes
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """The platform took it: `platform_id` names the message there."""
+
+    platform_id: str

@@ -1,0 +1,153 @@
+"""The door to a chat platform: what an adapter promises and what it may rely on."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Protocol
+
+from pydantic import BaseModel
+
+from channels.message import Address, File, Press, Reply, Sent, Update
+
+Accept = Callable[[Update], Awaitable[None]]
+"""Store an update durably. When it returns, the update is ours and the platform may be told so; when it
+raises, the platform must be left to deliver the update again."""
+
+
+class Feature(StrEnum):
+    """What a platform can do beyond sending; a method of an undeclared one raises Unsupported."""
+
+    EDIT = "edit"
+    TYPING = "typing"
+    UPLOAD = "upload"
+    DOWNLOAD = "download"
+    BUTTONS = "buttons"
+    REACT = "react"
+    IDEMPOTENT_SEND = "idempotent_send"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incoming:
+    """An HTTP request a platform posted to us; header names are lower-case, the body is bounded."""
+
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What we answer to an Incoming request."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = "application/json"
+
+
+class Inbox(Protocol):
+    """The receiving half of a channel: pulls (`run`) or is posted to (`receive`), by its settings."""
+
+    @abstractmethod
+    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+        """Receive until cancelled, calling `accept` once for every update and acknowledging only after.
+
+        Order within a room is kept. Connection failures are retried inside, with back-off, and reported
+        through `receiving(False)`; `receiving(True)` says that updates really arrive. Raises Unauthorized
+        or Conflict when only an operator can help. In webhook mode it registers the webhook where the
+        platform wants that, then waits for cancellation. Returns within a second of cancellation.
+        """
+
+    @abstractmethod
+    async def receive(self, request: Incoming, accept: Accept) -> Answer:
+        """Verify a posted request in constant time, accept its updates, and answer.
+
+        401 for anything unsigned or wrongly signed (and in polling mode), 400 for garbage behind a valid
+        signature, 2xx only after `accept` has returned. Never raises for bad input.
+        """
+
+
+class Channel(Protocol):
+    """The sending half of a channel. Adapters do not retry, limit, split or decide: they translate."""
+
+    @abstractmethod
+    async def send(self, address: Address, reply: Reply) -> Sent:
+        """Send one message; raises ChannelError. One HTTP request at the most reaches the platform.
+
+        Markup the platform refuses is sent once more as plain text (a refusal is known not to be sent).
+        """
+
+    @abstractmethod
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
+        """Make the message show `reply`; saying the same again succeeds. Feature EDIT."""
+
+    @abstractmethod
+    async def typing(self, address: Address) -> None:
+        """Show that we are at work, for the few seconds the platform grants. Feature TYPING."""
+
+    @abstractmethod
+    async def upload(self, address: Address, file: File, *, key: str) -> Sent:
+        """Send a file as a native attachment. Feature UPLOAD."""
+
+    @abstractmethod
+    def download(self, ref: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of an Attachment's `ref` in chunks. Feature DOWNLOAD."""
+
+    @abstractmethod
+    async def answer(self, press: Press, text: str) -> None:
+        """Tell the person who pressed a button what came of it. Feature BUTTONS."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """A configured bot at work: its two halves and who it is on the platform."""
+
+    inbox: Inbox
+    channel: Channel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of `dovecote channels test`: what was looked at, whether it is well, and what to do."""
+
+    subject: str
+    ok: bool
+    detail: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second."""
+
+    text: int
+    upload_bytes: int = 0
+    room_sends_per_second: float = 1.0
+    room_sends_per_minute: int = 0
+    account_sends_per_second: float = 30.0
+    typing_seconds: float = 5.0
+    measure: Callable[[str], int] = len
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelPlugin:
+    """The manifest of an adapter: known without importing its SDK.
+
+    `settings` is a pydantic model that forbids unknown keys and holds secrets as SecretStr; every endpoint
+    the adapter calls is one of its fields. `open(channel_id, settings)` is an async context manager that
+    imports the SDK, yields the Connection, and closes everything on exit. `probe(settings)` answers
+    `channels test`. `account(settings)` names the bot account (for the lease) without a network call.
+    """
+
+    name: str
+    title: str
+    features: frozenset[Feature]
+    limits: Limits
+    settings: type[BaseModel]
+    open: Callable[[str, Any], AbstractAsyncContextManager[Connection]]
+    probe: Callable[[Any], Awaitable[tuple[Finding, ...]]]
+    account: Callable[[Any], str]
+    polls: Callable[[Any], bool]
+    simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

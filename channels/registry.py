@@ -1,0 +1,48 @@
+"""The installed adapters, found by entry point."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from channels.port import ChannelPlugin
+
+GROUP = "dovecote.channels"
+
+
+class UnknownKind(LookupError):
+    """No adapter of this name is installed; the message lists those that are."""
+
+
+class BrokenPlugin(RuntimeError):
+    """An installed adapter cannot be loaded, or two have one name."""
+
+
+def _load(entry: EntryPoint) -> ChannelPlugin:
+    try:
+        plugin = entry.load()
+    except Exception as error:  # a third party's import may raise anything; name it and stop
+        raise BrokenPlugin(f"channel {entry.name!r} ({entry.value}) does not load: {error}") from error
+    if not isinstance(plugin, ChannelPlugin):
+        raise BrokenPlugin(f"channel {entry.name!r}: {entry.value} is not a ChannelPlugin")
+    return plugin
+
+
+@cache
+def installed() -> dict[str, ChannelPlugin]:
+    """Return the installed adapters by name; raises BrokenPlugin."""
+    found: dict[str, ChannelPlugin] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name in found:
+            raise BrokenPlugin(f"two installed packages both register the channel {entry.name!r}")
+        found[entry.name] = _load(entry)
+    return found
+
+
+def plugin(kind: str) -> ChannelPlugin:
+    """Return the adapter called `kind`; raises UnknownKind with the installed names."""
+    try:
+        return installed()[kind]
+    except KeyError:
+        names = ", ".join(installed()) or "none"
+        raise UnknownKind(f"no channel kind {kind!r} is installed; installed: {names}") from None

@@ -1,0 +1,1 @@
+"""The way back: events, streams, routes, deliveries and sinks."""

@@ -1,0 +1,88 @@
+"""The SQL door: one engine, transactions off the event loop, the same for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+
+from sqlalchemy import MetaData, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.pool import ConnectionPoolEntry
+
+Connection = AsyncConnection
+"""What store functions take first, so that callers compose transactions."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+"""The tables of every package; migrations are compared with it."""
+
+
+class Unavailable(RuntimeError):
+    """The database does not answer; nothing was changed."""
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None  # SQLAlchemy begins transactions itself
+    cursor = connection.cursor()
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+class Database:
+    """Transactions. On SQLite one writer at a time, in arrival order, so that none meets a busy file."""
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._engine = self._open()
+        self._writing = asyncio.Lock() if self.is_sqlite else None
+
+    def _open(self) -> AsyncEngine:
+        if not self.is_sqlite:
+            return create_async_engine(
+                self.url, pool_size=10, max_overflow=10, pool_timeout=5, pool_pre_ping=True
+            )
+        engine = create_async_engine(self.url, pool_size=5, max_overflow=5)
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        return engine
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[Connection]:
+        """Open a writing transaction: committed at the end, rolled back by an exception; raises Unavailable."""
+        async with self._writing or nullcontext(), self._connect() as connection:
+            if self.is_sqlite:
+                await connection.exec_driver_sql("BEGIN IMMEDIATE")
+            async with connection.begin():
+                yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        """Open a connection for reading; whatever was written on it is rolled back."""
+        async with self._connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Connection]:
+        try:
+            async with self._engine.connect() as connection:
+                yield connection
+        except DBAPIError as error:
+            if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
+                raise Unavailable(f"the database does not answer: {error.orig}") from error
+            raise
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._engine.dispose()

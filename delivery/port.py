@@ -1,0 +1,212 @@
+"""The doors of delivery: the durable stream, leases, wake-ups, and the sinks results go to."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from delivery.event import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """An event with its position. `previous` is the seq of the conversation's event before it of the same
+    sort (lasting or transient), 0 when it is the first."""
+
+    seq: int
+    previous: int
+    event: Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Extent:
+    """What is kept of one conversation: seqs of the first and last kept event (0, 0: nothing).
+
+    `first_previous` is `Recorded.previous` of the first kept lasting event: anything above a reader's
+    cursor and up to it has been trimmed.
+    """
+
+    epoch: str
+    first_seq: int
+    last_seq: int
+    first_previous: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tail:
+    """The last lasting event of a conversation."""
+
+    seq: int
+    n: int
+    event_id: str
+
+
+class Stream(Protocol):
+    """Durable ordered events of conversations; any number of processes read and append."""
+
+    @abstractmethod
+    async def append(self, event: Event, *, expected: int) -> int:
+        """Append a lasting event and return its seq, if the conversation's last lasting seq is `expected`.
+
+        Confirmed by the broker before it returns. Repeating an append that already succeeded returns the
+        seq of the first (by event id, whenever it is still the tail). Raises Conflict, Unreachable, Refused.
+        """
+
+    @abstractmethod
+    async def whisper(self, event: Event) -> None:
+        """Append a transient event, unconfirmed order with respect to other writers, best effort."""
+
+    @abstractmethod
+    async def tail(self, conversation: str) -> Tail | None:
+        """Return the last lasting event kept, or None."""
+
+    @abstractmethod
+    async def extent(self, conversation: str) -> Extent:
+        """Return what is kept."""
+
+    @abstractmethod
+    async def read(
+        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+    ) -> Sequence[Recorded]:
+        """Return up to `limit` kept events with seq > `after`, in order; an empty answer is the live edge."""
+
+    @abstractmethod
+    def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded]]:
+        """Yield events as they are appended anywhere, from the moment of entering.
+
+        At-most-once and bounded: a follower sees by `previous` that something is missing and reads it. A
+        follower more than 256 events or 1 MiB behind gets an IndexError-free end of iteration.
+        """
+
+
+class Lease(Protocol):
+    """An exclusive, expiring, renewed right; held inside `Leases.hold`."""
+
+    name: str
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise LeaseLost unless the right is certainly still ours (monotonic clock, safety margin)."""
+
+    @abstractmethod
+    async def wait_lost(self) -> None:
+        """Return when the lease is lost; never while it is held."""
+
+
+class Leases(Protocol):
+    """Exclusive rights among all replicas, timed by the broker's clock alone."""
+
+    @abstractmethod
+    def hold(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
+        """Acquire, renew every ttl/3, release on exit (a successor may take over at once); raises Busy.
+
+        `name` is any string; it is hashed before it becomes a subject.
+        """
+
+
+class Queue(StrEnum):
+    """What there is to do; each queue coalesces wake-ups by key."""
+
+    TURN = "turn"
+    DELIVER = "deliver"
+    HOOK = "hook"
+
+
+class Signal(Protocol):
+    """A wake-up: look at `key` in SQL. Signals are hints: losing or repeating one loses nothing."""
+
+    key: str
+
+    @abstractmethod
+    async def done(self) -> None:
+        """The key was looked at; a wake-up sent meanwhile arrives afresh."""
+
+    @abstractmethod
+    async def later(self, seconds: float) -> None:
+        """Give it back, to be delivered again after `seconds`."""
+
+    @abstractmethod
+    async def working(self) -> None:
+        """Still at it: do not redeliver for another 30 s; call every 10 s."""
+
+
+class Signals(Protocol):
+    """Wake-ups among all replicas; each goes to one listener of its queue."""
+
+    @abstractmethod
+    async def wake(self, queue: Queue, key: str) -> None:
+        """Best effort: never raises when the broker is away (the janitor repeats it)."""
+
+    @abstractmethod
+    async def wake_at(self, queue: Queue, key: str, moment: datetime) -> None:
+        """Wake at a moment; a second call for the same key replaces the first. Best effort."""
+
+    @abstractmethod
+    def listen(self, queue: Queue, *, at_most: int) -> AsyncIterator[Signal]:
+        """Yield signals until cancelled, at most `at_most` undone at a time; survives broker restarts."""
+
+
+class Verdict(StrEnum):
+    """How an attempt ended."""
+
+    DELIVERED = "delivered"
+    RETRY = "retry"
+    AMBIGUOUS = "ambiguous"
+    """It may have arrived; the sink says so when trying again could say it twice."""
+    GIVE_UP = "give_up"
+    OPERATOR = "operator"
+    """Only an operator can help: tried again rarely, and told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of one attempt; `status` and `excerpt` (≤ 1 KiB) are for the attempt log."""
+
+    verdict: Verdict
+    detail: str = ""
+    platform_id: str | None = None
+    retry_after: float | None = None
+    hold: bool = False
+    """The whole destination, not this delivery alone, waits out `retry_after`."""
+    address_dead: bool = False
+    disable: bool = False
+    status: int | None = None
+    excerpt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """The obligation to bring one part of one event to one route.
+
+    `body` is what the sink was given at planning time (a chat part's text and buttons, or the event for a
+    webhook). `platform_id` is set when an earlier attempt (or a draft) already shows there. `uncertain`: an
+    earlier attempt may have arrived.
+    """
+
+    id: str
+    account: str
+    event_id: str
+    event_type: str
+    event_time: datetime
+    conversation: str | None
+    kind: str
+    target: str
+    part: int
+    body: bytes
+    attempt: int
+    platform_id: str | None = None
+    uncertain: bool = False
+
+
+class Sink(Protocol):
+    """Delivers to one kind of route. Makes one attempt, judges it, and never retries by itself."""
+
+    @abstractmethod
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Attempt once within 30 s; never raises but on cancellation. The same `delivery.id` and event id
+        accompany every attempt."""

@@ -1,0 +1,1 @@
+"""Agents: who performs a turn."""

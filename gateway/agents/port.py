@@ -1,0 +1,185 @@
+"""The door to agents: what a turn gives one, and what one says while it performs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Ceilings of one turn; 0 means none. `context_tokens` is what the model can hold (compaction)."""
+
+    requests: int = 50
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+    context_tokens: int = 128_000
+    turn_timeout: float = 3600.0
+    step_timeout: float = 180.0
+    repeated_calls: int = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Persona:
+    """An agent record as a turn needs it. `models` is the failover list, tried in order."""
+
+    id: str
+    name: str
+    models: tuple[str, ...]
+    instructions: str = ""
+    base_url: str | None = None
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What a person decided about one tool call."""
+
+    approved: bool
+    by: str
+    comment: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One attempt at one turn. `history` is the conversation's, `saved` this turn's own progress: both are
+    what this agent wrote before (Finished.history; Saved.state or Asked.state), opaque to everybody else.
+
+    `trigger` "job" means that `input` tells the result of a background job. `decisions` maps call ids of
+    an earlier Asked to what people decided; it holds all of them or none.
+    """
+
+    turn: str
+    conversation: str
+    attempt: int
+    trigger: Literal["message", "job"]
+    input: str
+    persona: Persona
+    history: bytes | None = None
+    saved: bytes | None = None
+    decisions: Mapping[str, Decision] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolSpec:
+    """A tool as a model is told of it; `schema` is the JSON schema of its arguments object."""
+
+    name: str
+    description: str
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """What a tool call came to: `content` is for the model and the person, cut to the output limit."""
+
+    ok: bool
+    content: str
+
+
+class Tools(Protocol):
+    """What the agent may do in this turn. Calls are checkpointed: a call id that was carried out in an
+    earlier attempt returns the recorded result and does nothing."""
+
+    @abstractmethod
+    def offered(self) -> Sequence[ToolSpec]:
+        """Return the tools of this turn."""
+
+    @abstractmethod
+    async def asks(self, name: str, args: Mapping[str, Any], *, call: str) -> bool:
+        """Say whether a person must approve this call first (and has not yet)."""
+
+    @abstractmethod
+    async def call(
+        self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
+    ) -> ToolResult:
+        """Carry a call out and tell the stream; wrong arguments and failures are a ToolResult too.
+
+        A call that still asks is refused by a ToolResult. `typed_by_asker`: a person typed this very
+        command, which counts as that person's approval.
+        """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """Some more of the message being said."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """A complete message; the deltas since the last one are its parts."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """Progress worth resuming from after a crash: a later attempt gets it as Work.saved."""
+
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A tool call that waits for a person."""
+
+    id: str
+    name: str
+    args: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The turn pauses until people have decided about all these calls; always the last step."""
+
+    calls: tuple[Call, ...]
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the model counted for this turn."""
+
+    model: str = ""
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """The turn's result; always the last step. `output` was already Said; `history` replaces the old."""
+
+    output: str
+    history: bytes | None = None
+    usage: Usage = field(default_factory=Usage)
+
+
+Step = Delta | Said | Saved | Asked | Finished
+
+
+class AgentError(Exception):
+    """The agent cannot finish this turn; the message is for the person who asked.
+
+    `retryable` errors (the model's service is down) may be tried again by a later attempt.
+    """
+
+    def __init__(self, detail: str, *, retryable: bool = False) -> None:
+        super().__init__(detail)
+        self.retryable = retryable
+
+
+class Agent(Protocol):
+    """Who performs turns. Stateless: everything it must remember goes through Work and its steps."""
+
+    @abstractmethod
+    def perform(self, work: Work, tools: Tools) -> AsyncIterator[Step]:
+        """Perform one attempt, yielding steps as they come; raises AgentError.
+
+        Cancelling the iteration cancels the model call and the running tool.
+        """

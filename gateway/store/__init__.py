@@ -1,0 +1,1 @@
+"""SQL of the gateway: functions take the connection first, so that callers compose transactions."""

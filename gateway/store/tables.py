@@ -1,0 +1,236 @@
+"""The tables of the gateway. SQL on them stands in `gateway.store` and nowhere else."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+from delivery.database import metadata
+from delivery.tables import BigKey, Moment
+
+ACCOUNT = "accounts.id"
+
+
+def _account() -> Column[str]:
+    return Column("account", String(40), ForeignKey(ACCOUNT, ondelete="CASCADE"), nullable=False, index=True)
+
+
+accounts = Table(
+    "accounts",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("name", String(200), nullable=False, unique=True),
+    Column("created_at", Moment, nullable=False),
+)
+
+keys = Table(
+    "keys",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("name", String(200), nullable=False),
+    Column("scopes", JSON, nullable=False),
+    Column("digest", LargeBinary, nullable=False, unique=True),
+    Column("created_at", Moment, nullable=False),
+    Column("revoked_at", Moment),
+)
+
+records = Table(
+    "records",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("kind", String(20), nullable=False),
+    Column("name", String(200), nullable=False),
+    Column("config", JSON, nullable=False),
+    Column("secrets", JSON, nullable=False),
+    Column("managed", Boolean, nullable=False, default=False),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    UniqueConstraint("account", "kind", "name"),
+)
+"""Agents, workspaces, sandboxes and channels: named JSON with the secret parts sealed apart.
+
+`managed` records come from the operator's configuration file and are rewritten at start.
+"""
+
+conversations = Table(
+    "conversations",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("agent", String(40), nullable=False),
+    Column("name", String(300)),
+    Column("channel", String(40)),
+    Column("address_key", String(600)),
+    Column("address", Text),
+    Column("fence", Integer, nullable=False, default=0),
+    Column("history", LargeBinary),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("account", "name"),
+    UniqueConstraint("account", "address_key"),
+)
+"""`address_key` is held by the open conversation of a chat thread; `/new` frees it for the next one."""
+
+inbox = Table(
+    "inbox",
+    metadata,
+    Column("account", String(40), primary_key=True),
+    Column("source", String(40), primary_key=True),
+    Column("event_key", String(300), primary_key=True),
+    Column("message", String(40)),
+    Column("turn", String(40)),
+    Column("created_at", Moment, nullable=False, index=True),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("position", BigKey, primary_key=True, autoincrement=True),
+    Column("id", String(40), nullable=False, unique=True),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("turn", String(40)),
+    Column("role", String(20), nullable=False),
+    Column("author", String(200), nullable=False, default=""),
+    Column("text", Text, nullable=False),
+    Column("attachments", JSON, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Index("ix_messages_conversation", "conversation", "position"),
+)
+
+turns = Table(
+    "turns",
+    metadata,
+    Column("position", BigKey, primary_key=True, autoincrement=True),
+    Column("id", String(40), nullable=False, unique=True),
+    _account(),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("agent", String(40), nullable=False),
+    Column("trigger", String(20), nullable=False),
+    Column("message", String(40)),
+    Column("job", String(40), unique=True),
+    Column("asker", String(200), nullable=False, default=""),
+    Column("input", Text, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("attempt", Integer, nullable=False, default=0),
+    Column("crashes", Integer, nullable=False, default=0),
+    Column("runner", String(80)),
+    Column("alone", Boolean, nullable=False, default=False),
+    Column("cancel", Boolean, nullable=False, default=False),
+    Column("notify", Boolean, nullable=False, default=False),
+    Column("output", Text),
+    Column("error", Text),
+    Column("paused", LargeBinary),
+    Column("usage", JSON),
+    Column("created_at", Moment, nullable=False),
+    Column("started_at", Moment),
+    Column("finished_at", Moment),
+    Index("ix_turns_queue", "conversation", "state", "position"),
+    Index("ix_turns_state", "state"),
+)
+
+steps = Table(
+    "steps",
+    metadata,
+    Column("turn", String(40), ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
+    Column("step_key", String(120), primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("tool", String(60), nullable=False),
+    Column("args", JSON, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("result", JSON),
+    Column("started_at", Moment, nullable=False),
+    Column("finished_at", Moment),
+)
+"""A tool call's checkpoint: `running` before it happens, `done` with its result after."""
+
+approvals = Table(
+    "approvals",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("turn", String(40), nullable=False, index=True),
+    Column("call", String(120), nullable=False),
+    Column("tool", String(60), nullable=False),
+    Column("args", JSON, nullable=False),
+    Column("command", Text, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("decided_by", String(200)),
+    Column("comment", Text),
+    Column("created_at", Moment, nullable=False),
+    Column("decided_at", Moment),
+    UniqueConstraint("turn", "call"),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE"), nullable=False),
+    Column("turn", String(40), nullable=False),
+    Column("agent", String(40), nullable=False),
+    Column("asker", String(200), nullable=False, default=""),
+    Column("command", Text, nullable=False),
+    Column("provider", String(40), nullable=False),
+    Column("sandbox", String(200), nullable=False),
+    Column("sandbox_record", String(40)),
+    Column("workspace", String(40)),
+    Column("state", String(20), nullable=False),
+    Column("reason", String(80)),
+    Column("token_digest", LargeBinary, nullable=False),
+    Column("token_sealed", LargeBinary, nullable=False),
+    Column("spawned_at", Moment),
+    Column("stop_requested_at", Moment),
+    Column("exit_code", Integer),
+    Column("output", Text, nullable=False, default=""),
+    Column("truncated", Boolean, nullable=False, default=False),
+    Column("unreachable_since", Moment),
+    Column("created_at", Moment, nullable=False),
+    Column("finished_at", Moment),
+    Index("ix_jobs_state", "state", "sandbox"),
+)
+
+replies = Table(
+    "replies",
+    metadata,
+    Column("account", String(40), primary_key=True),
+    Column("idempotency_key", String(200), primary_key=True),
+    Column("digest", String(64), nullable=False),
+    Column("status", Integer),
+    Column("body", LargeBinary),
+    Column("created_at", Moment, nullable=False, index=True),
+)
+"""What a POST with an Idempotency-Key was answered, for 30 days."""
+
+pairings = Table(
+    "pairings",
+    metadata,
+    Column("channel", String(40), primary_key=True),
+    Column("person", String(200), primary_key=True),
+    Column("code", String(20)),
+    Column("name", String(200), nullable=False, default=""),
+    Column("paired_at", Moment),
+    Column("expires_at", Moment),
+    Column("created_at", Moment, nullable=False),
+)
+
+offsets = Table(
+    "offsets",
+    metadata,
+    Column("channel", String(40), primary_key=True),
+    Column("value", String(200), nullable=False),
+)

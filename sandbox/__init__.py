@@ -1,0 +1,1 @@
+"""Sandboxes: the plug-board of providers that run commands."""

@@ -1,0 +1,133 @@
+"""What an account may say of a sandbox, and whether it can be: `{name, config}` of a sandbox record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+
+if TYPE_CHECKING:
+    from sandbox.port import ProviderPlugin
+
+RESERVED = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
+"""Names the runtime sets; a declared variable of such a name is accepted and loses (FEATURES A8)."""
+
+LOADERS = re.compile(
+    r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
+)
+"""Names that would change what a program loads before it starts; they are refused (SECURITY M12)."""
+
+NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong with a config: where (JSON pointer below `config`) and what is allowed."""
+
+    pointer: str
+    detail: str
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class NetworkConfig(_Strict):
+    """What the sandbox may reach; `internet` is an alias of the two plain modes."""
+
+    mode: Literal["allow-all", "deny-all", "restricted"] = "deny-all"
+    allow_domains: tuple[StrictStr, ...] = Field(default=(), alias="allowDomains")
+    allow_cidrs: tuple[StrictStr, ...] = Field(default=(), alias="allowCidrs")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _internet(cls, raw: object) -> object:
+        if not isinstance(raw, dict) or "internet" not in raw:
+            return raw
+        rest = {key: value for key, value in raw.items() if key != "internet"}
+        if not isinstance(raw["internet"], bool):
+            raise ValueError("internet must be true or false")
+        return {"mode": "allow-all" if raw["internet"] else "deny-all", **rest}
+
+
+class Options(_Strict):
+    """What the provider is asked for; which of them it supports is its own to say."""
+
+    image: str | None = None
+    template: str | None = None
+    snapshot: str | None = None
+    cpu: Annotated[float, Field(gt=0, le=64)] | None = None
+    memory_gb: Annotated[float, Field(gt=0, le=256)] | None = Field(default=None, alias="memoryGb")
+    disk_gb: Annotated[float, Field(gt=0, le=4096)] | None = Field(default=None, alias="diskGb")
+    workspace_root: str | None = Field(default=None, alias="workspaceRoot")
+    persistent_home: bool | None = Field(default=None, alias="persistentHome")
+    persistent_disk_gb: Annotated[float, Field(gt=0)] | None = Field(default=None, alias="persistentDiskGb")
+    auto_archive_seconds: Annotated[int, Field(ge=0)] | None = Field(default=None, alias="autoArchiveSeconds")
+
+
+class Lifecycle(_Strict):
+    """When a reserved sandbox sleeps and when it ends, in seconds."""
+
+    idle_timeout: Annotated[int, Field(ge=10)] = Field(default=900, alias="idleTimeoutSeconds")
+    max_lifetime: Annotated[int, Field(ge=60)] = Field(default=7 * 86400, alias="maxLifetimeSeconds")
+
+
+class SandboxConfig(_Strict):
+    """A sandbox record's `config`, defaults filled in."""
+
+    provider: str = "host"
+    options: Options = Options()
+    network: NetworkConfig = NetworkConfig()
+    permission_mode: Literal["ask", "edit", "bypass"] = Field(default="ask", alias="permissionMode")
+    runtimes: tuple[Literal["bash", "python", "node"], ...] = ("bash", "python", "node")
+    timeout: Annotated[int, Field(ge=1, strict=True)] = 120
+    memory_limit: Annotated[int, Field(ge=16, strict=True)] = Field(default=512, alias="memoryLimit")
+    output_limit: Annotated[int, Field(ge=1024, le=262144, strict=True)] = Field(
+        default=65536, alias="outputLimitBytes"
+    )
+    env_vars: dict[str, StrictStr] = Field(default_factory=dict, alias="envVars")
+    persistent: bool = False
+    isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
+    lifecycle: Lifecycle = Lifecycle()
+
+
+def problems(config: SandboxConfig, plugin: ProviderPlugin) -> Sequence[Problem]:
+    """Return everything wrong with `config` under `plugin`, the provider's own rules included."""
+    return (*_limits(config, plugin), *_environment(config), *plugin.check(config))
+
+
+def _limits(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Problem]:
+    if config.timeout > plugin.max_timeout:
+        yield Problem(
+            pointer="/timeout",
+            detail=f"{config.timeout} is too long: at most {plugin.max_timeout} seconds on {plugin.name}",
+        )
+    if plugin.max_memory_mb is not None and config.memory_limit > plugin.max_memory_mb:
+        yield Problem(
+            pointer="/memoryLimit",
+            detail=f"{config.memory_limit} is too much: at most {plugin.max_memory_mb} MB on {plugin.name}",
+        )
+    limited = config.network.mode == "restricted"
+    if not limited and (config.network.allow_domains or config.network.allow_cidrs):
+        yield Problem(
+            pointer="/network",
+            detail=f"allowDomains and allowCidrs need mode 'restricted', not {config.network.mode!r}",
+        )
+
+
+def _environment(config: SandboxConfig) -> Iterator[Problem]:
+    for name, value in config.env_vars.items():
+        if not NAME.match(name):
+            yield Problem(
+                pointer=f"/envVars/{name}",
+                detail=f"{name!r} is no variable name: letters, digits and _, not starting with a digit",
+            )
+        elif LOADERS.match(name):
+            yield Problem(
+                pointer=f"/envVars/{name}", detail=f"{name} is not allowed: it changes what programs load"
+            )
+        elif "\0" in value:
+            yield Problem(pointer=f"/envVars/{name}", detail="a value must not contain NUL")

@@ -1,0 +1,50 @@
+"""The installed providers, found by entry point."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+
+from sandbox.port import ProviderPlugin
+
+GROUP = "dovecote.sandboxes"
+
+
+class UnknownKind(LookupError):
+    """No provider of this name is installed; the message lists those that are."""
+
+
+class BrokenPlugin(RuntimeError):
+    """An installed provider cannot be loaded, or two have one name."""
+
+
+def _load(entry: EntryPoint) -> ProviderPlugin:
+    try:
+        plugin = entry.load()
+    except Exception as error:  # a third party's import may raise anything; name it and stop
+        raise BrokenPlugin(
+            f"sandbox provider {entry.name!r} ({entry.value}) does not load: {error}"
+        ) from error
+    if not isinstance(plugin, ProviderPlugin):
+        raise BrokenPlugin(f"sandbox provider {entry.name!r}: {entry.value} is not a ProviderPlugin")
+    return plugin
+
+
+@cache
+def installed() -> dict[str, ProviderPlugin]:
+    """Return the installed providers by name; raises BrokenPlugin."""
+    found: dict[str, ProviderPlugin] = {}
+    for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
+        if entry.name in found:
+            raise BrokenPlugin(f"two installed packages both register the sandbox provider {entry.name!r}")
+        found[entry.name] = _load(entry)
+    return found
+
+
+def plugin(kind: str) -> ProviderPlugin:
+    """Return the provider called `kind`; raises UnknownKind with the installed names."""
+    try:
+        return installed()[kind]
+    except KeyError:
+        names = ", ".join(installed()) or "none"
+        raise UnknownKind(f"no sandbox provider {kind!r} is installed; installed: {names}") from None
