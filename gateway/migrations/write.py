@@ -1,0 +1,34 @@
+"""Write a revision from the tables as they are: `python -m gateway.migrations.write NUMBER MESSAGE`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+
+from sqlalchemy import Connection
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from gateway.migrations import configuration
+
+
+def _write(connection: Connection, number: str, message: str) -> None:
+    from alembic import command
+
+    config = configuration(connection)
+    command.upgrade(config, "head")
+    command.revision(config, message, autogenerate=True, rev_id=number)
+
+
+async def write(number: str, message: str) -> None:
+    """Compare an empty, migrated SQLite database with the tables and write what is missing."""
+    with tempfile.TemporaryDirectory() as folder:
+        engine = create_async_engine(f"sqlite+aiosqlite:///{Path(folder) / 'empty.db'}")
+        async with engine.begin() as connection:
+            await connection.run_sync(_write, number, message)
+        await engine.dispose()
+
+
+if __name__ == "__main__":
+    asyncio.run(write(sys.argv[1], sys.argv[2]))
