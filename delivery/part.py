@@ -1,0 +1,42 @@
+"""One part of a reply on its way to a chat: what the router plans and the chat sink says."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from channels.message import Button
+
+
+class BadPart(ValueError):
+    """A stored part cannot be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """CommonMark text within the length limit, perhaps with buttons, perhaps as an answer to a message."""
+
+    text: str
+    buttons: tuple[Button, ...] = ()
+    reply_to: str | None = None
+
+
+def encode_part(part: Part) -> bytes:
+    """Return the bytes a delivery row keeps as its body."""
+    shape = {
+        "text": part.text,
+        "buttons": [{"label": button.label, "data": button.data} for button in part.buttons],
+        "reply_to": part.reply_to,
+    }
+    return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def decode_part(body: bytes) -> Part:
+    """Return the part that `encode_part` wrote; raises BadPart."""
+    try:
+        shape: dict[str, Any] = json.loads(body)
+        buttons = tuple(Button(label=raw["label"], data=raw["data"]) for raw in shape.get("buttons") or ())
+        return Part(text=shape["text"], buttons=buttons, reply_to=shape.get("reply_to"))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise BadPart(f"this is no part of a reply: {error!r}") from error
