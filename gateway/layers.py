@@ -1,0 +1,258 @@
+"""Where settings come from: flags over variables over `.env` over `dovecote.toml`, each with its source."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel
+
+PREFIX = "DOVECOTE_"
+SECRET = re.compile(
+    r"(token|secret|password|passphrase|(?<!public_)key)s?$|_url$|^(openai|anthropic|google)$", re.IGNORECASE
+)
+CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+
+VENDORS: Mapping[str, tuple[str, ...]] = {
+    "OPENAI_API_KEY": ("vendors", "openai"),
+    "OPENAI_BASE_URL": ("vendors", "openai_base_url"),
+    "ANTHROPIC_API_KEY": ("vendors", "anthropic"),
+    "GEMINI_API_KEY": ("vendors", "google"),
+    "GOOGLE_API_KEY": ("vendors", "google"),
+    "OLLAMA_HOST": ("vendors", "ollama_url"),
+    "SANDBOX_PROVIDER": ("sandbox", "provider"),
+    "E2B_API_KEY": ("sandbox", "e2b", "api_key"),
+    "E2B_TEMPLATE": ("sandbox", "e2b", "template"),
+    "E2B_DOMAIN": ("sandbox", "e2b", "domain"),
+    "DAYTONA_API_KEY": ("sandbox", "daytona", "api_key"),
+    "DAYTONA_SERVER_URL": ("sandbox", "daytona", "api_url"),
+    "DAYTONA_API_URL": ("sandbox", "daytona", "api_url"),
+    "DAYTONA_TARGET": ("sandbox", "daytona", "target"),
+    "DOCKER_HOST": ("sandbox", "docker", "host"),
+    "NATS_BIN": ("nats_bin",),
+}
+"""Variables that are not ours and are taken all the same; blank ones count as absent."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing wrong with the settings: the key, what was given (masked), where, and what to do."""
+
+    key: str
+    value: str
+    source: str
+    detail: str
+    remedy: str
+
+    def __str__(self) -> str:
+        given = f" = {self.value}" if self.value else ""
+        return f"{self.key}{given} ({self.source}): {self.detail}. {self.remedy}"
+
+
+def mask(path: Iterable[str], value: object) -> str:
+    """Show a value as it was given, unless its key names a secret."""
+    last = [part for part in path if not part.isdigit()][-1:]
+    if last and SECRET.search(last[0]) and not _is_plain_url(value):
+        return "'***'" if str(value).strip() else "''"
+    shown = repr(value) if isinstance(value, str | bool | int | float | list) else f"<{type(value).__name__}>"
+    shown = CREDENTIALS.sub("***@", shown)
+    return shown if len(shown) <= 80 else f"{shown[:77]}…'"  # noqa: PLR2004 - a line of a terminal
+
+
+def _is_plain_url(value: object) -> bool:
+    try:
+        parts = urlsplit(str(value))
+    except ValueError:
+        return False
+    return parts.scheme in {"http", "https"} and not parts.username and not parts.query
+
+
+@dataclass(slots=True)
+class Layers:
+    """The values merged so far: later layers win. Remembers each value's source, and every problem met."""
+
+    root: type[BaseModel]
+    values: dict[str, Any] = field(default_factory=dict)
+    sources: dict[tuple[str, ...], str] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+
+    def add_file(self, path: Path, *, required: bool) -> None:
+        """Lay a TOML file on top; one that is asked for must be there."""
+        try:
+            table = tomllib.loads(path.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            if required:
+                self.refuse_file(path, "there is no such file", "Make one with `dovecote init`")
+        except OSError as error:
+            self.refuse_file(path, f"cannot be read: {error.strerror}", "Make it readable")
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            self.refuse_file(path, f"is no TOML: {error}", "Correct the line named")
+        else:
+            for keys, value in _leaves(table):
+                self._place(keys, value, path.name)
+
+    def refuse_file(self, path: Path, detail: str, remedy: str) -> None:
+        """Note that a file cannot be used."""
+        self.problems.append(
+            Problem(key="config", value=repr(str(path)), source=path.name, detail=detail, remedy=remedy)
+        )
+
+    def add_variables(self, variables: Mapping[str, str | None], *, source: str = "") -> None:
+        """Lay environment variables on top; those of ours that name no setting are problems."""
+        for name, keys in VENDORS.items():
+            given = (variables.get(name) or "").strip()
+            if given:
+                self._place(keys, _with_scheme(name, given), source or name)
+        for name, value in variables.items():
+            if name.upper().startswith(PREFIX):
+                self._add_variable(name, value or "", source)
+
+    def _add_variable(self, name: str, value: str, source: str) -> None:
+        segments = name[len(PREFIX) :].lower().split("__")
+        keys = self._resolve(segments)
+        if keys is None:
+            self._refuse_name(name, source, segments)
+            return
+        self._place(keys, _decode(value), f"{name} in {source}" if source else name)
+
+    def _refuse_name(self, name: str, source: str, segments: list[str]) -> None:
+        known = [variable(keys) for keys in known_keys(self.root)]
+        near = get_close_matches(PREFIX + "__".join(segments).upper(), known, n=1)
+        remedy = (
+            f"Did you mean {near[0]}?" if near else "Unset it; `dovecote config schema` lists what there is"
+        )
+        self.problems.append(
+            Problem(
+                key=name,
+                value="",
+                source=source or "environment",
+                detail="no setting has this name",
+                remedy=remedy,
+            )
+        )
+
+    def _resolve(self, segments: list[str]) -> tuple[str, ...] | None:
+        model: type[BaseModel] | None = self.root
+        keys: list[str] = []
+        for index, segment in enumerate(segments):
+            if model is None or not segment:
+                return None
+            name = _field(model, segment)
+            if name is None:
+                free = _free_tables(model) and len(segments) > index + 1
+                return (*keys, *self._as_written(keys, segments[index:])) if free else None
+            keys.append(name)
+            inner = model.model_fields[name].annotation
+            if get_origin(inner) is dict:
+                return (*keys, *self._as_written(keys, segments[index + 1 :]))
+            model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+        return tuple(keys)
+
+    def _as_written(self, keys: list[str], rest: list[str]) -> list[str]:
+        """Spell free names as a lower layer spells them: a variable cannot hold a dash or a capital."""
+        table: Any = self.values
+        for key in keys:
+            table = table.get(key, {}) if isinstance(table, dict) else {}
+        written: list[str] = []
+        for segment in rest:
+            names = table if isinstance(table, dict) else {}
+            match = next((n for n in names if n.lower().replace("-", "_") == segment), segment)
+            written.append(match)
+            table = names.get(match, {})
+        return written
+
+    def add_flags(self, flags: Mapping[str, Any]) -> None:
+        """Lay command-line flags on top, by dotted key; None means not given."""
+        for name, value in flags.items():
+            if value is not None:
+                self._place(tuple(name.split(".")), value, "--" + name.replace("_", "-"))
+
+    def _place(self, keys: tuple[str, ...], value: object, source: str) -> None:
+        if isinstance(value, Mapping):
+            for inner, leaf in _leaves(value):
+                self._place((*keys, *inner), leaf, source)
+            return
+        keys = canonical(self.root, keys)
+        table = self.values
+        for key in keys[:-1]:
+            below = table.get(key)
+            table[key] = table = below if isinstance(below, dict) else {}
+        table[keys[-1]] = value
+        self.sources[keys] = source
+
+    def source(self, keys: tuple[str, ...]) -> str:
+        """Say where the value at `keys` (or inside it, or around it) came from."""
+        for known, source in self.sources.items():
+            if known[: len(keys)] == keys or keys[: len(known)] == known:
+                return source
+        return "default"
+
+
+def _leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, (*above, str(key)))
+        else:
+            yield (*above, str(key)), value
+
+
+def _with_scheme(name: str, value: str) -> str:
+    return f"http://{value}" if name == "OLLAMA_HOST" and "://" not in value else value
+
+
+def _decode(value: str) -> object:
+    if value[:1] not in {"[", "{"}:
+        return value
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value
+
+
+def _field(model: type[BaseModel], segment: str) -> str | None:
+    for name, about in model.model_fields.items():
+        if segment in {name, (about.alias or name).lower()}:
+            return name
+    return None
+
+
+def canonical(model: type[BaseModel] | None, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Spell the path of a setting by field names, whatever alias was used."""
+    if model is None or not keys:
+        return keys
+    names = {about.alias: name for name, about in model.model_fields.items() if about.alias}
+    name = names.get(keys[0], keys[0])
+    about = model.model_fields.get(name)
+    inner = about.annotation if about else None
+    below = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+    return (name, *canonical(below, keys[1:]))
+
+
+def _free_tables(model: type[BaseModel]) -> bool:
+    return model.model_config.get("extra") == "allow"
+
+
+def known_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every setting; free tables are named by NAME."""
+    for name, about in model.model_fields.items():
+        inner = about.annotation
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            yield from known_keys(inner, (*above, name))
+        elif get_origin(inner) is dict and get_args(inner):
+            yield (*above, name, "NAME", "KEY")
+        else:
+            yield (*above, name)
+    if _free_tables(model):
+        yield (*above, "NAME", "KEY")
+
+
+def variable(keys: Iterable[str]) -> str:
+    """Name the environment variable of a setting."""
+    return PREFIX + "__".join(keys).upper()

@@ -1,0 +1,230 @@
+"""The values a setting may hold: types that say, when they refuse one, what would be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network, ip_network
+from typing import Annotated, Any, get_args, get_origin
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
+
+WEEK = 7 * 86400.0
+MODEL = re.compile(r"^(builtin:shell|test:[\w.-]+|[a-z][a-z0-9_-]*:\S+)$")
+
+
+class Role(StrEnum):
+    """A part of the work that a gateway process takes on."""
+
+    INGRESS = "ingress"
+    TURNS = "turns"
+    DELIVERY = "delivery"
+    REAPER = "reaper"
+
+
+def _split(value: object) -> object:
+    """Take a comma-separated string for a list."""
+    return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+
+
+def _listed(value: object) -> object:
+    """Take a comma-separated string for a list; an empty string is an empty list."""
+    return [] if isinstance(value, str) and not value.strip() else _split(value)
+
+
+def _all_roles(value: object) -> object:
+    parts = _split(value)
+    return [role.value for role in Role] if isinstance(parts, list) and parts == ["all"] else parts
+
+
+def _some(value: frozenset[Role]) -> frozenset[Role]:
+    if not value:
+        raise ValueError("at least one role is needed: all, or some of ingress, turns, delivery, reaper")
+    return value
+
+
+def _filled(value: SecretStr) -> SecretStr:
+    if not value.get_secret_value().strip():
+        raise ValueError("is blank: give it a value, or leave it out to do without")
+    return value
+
+
+def _written(value: str) -> str:
+    if not value.strip():
+        raise ValueError("is blank: give it a value, or leave it out")
+    return value
+
+
+def _network(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return ip_network(value, strict=True)
+    except ValueError as error:
+        raise ValueError(f"{error}: write networks as CIDR, such as 10.0.0.0/8") from None
+
+
+def _web_url(value: str) -> str:
+    parts = _url_parts(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be a URL such as https://bots.example.org")
+    if parts.query or parts.fragment or parts.username:
+        raise ValueError("must have no query, fragment or credentials")
+    return value.rstrip("/")
+
+
+def _url_parts(value: str) -> Any:
+    try:
+        parts = urlsplit(value)
+        _ = parts.port
+    except ValueError as error:
+        raise ValueError(f"is no URL: {error}") from None
+    return parts
+
+
+def _origin(value: str) -> str:
+    parts = _url_parts(value)
+    if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
+        raise ValueError("must be an exact origin such as https://chat.example.org, without a path or *")
+    return f"{parts.scheme}://{parts.netloc}".lower()
+
+
+def _nats_url(value: SecretStr) -> SecretStr:
+    for url in value.get_secret_value().split(","):
+        parts = _url_parts(url.strip())
+        if parts.scheme not in {"nats", "tls", "ws", "wss"} or not parts.hostname:
+            raise ValueError("must be nats://[user:password@]host:port (tls, ws, wss; several with commas)")
+    return value
+
+
+DRIVERS = {
+    "postgres": "postgresql+psycopg",
+    "postgresql": "postgresql+psycopg",
+    "postgresql+psycopg": "postgresql+psycopg",
+    "sqlite": "sqlite+aiosqlite",
+    "sqlite+aiosqlite": "sqlite+aiosqlite",
+}
+"""Database URL schemes we take, and the driver each is run with."""
+
+
+def _database_url(value: SecretStr) -> SecretStr:
+    scheme, colon, rest = value.get_secret_value().strip().partition("://")
+    driver = DRIVERS.get(scheme)
+    if not colon or driver is None:
+        raise ValueError("must be postgresql://user:password@host/database or sqlite:////absolute/path")
+    if driver.startswith("sqlite") and len(rest) < 2:  # noqa: PLR2004 - a slash and at least one letter
+        raise ValueError("names no file: write sqlite:////absolute/path")
+    return SecretStr(f"{driver}://{rest}")
+
+
+def _model(value: str) -> str:
+    if not MODEL.match(value):
+        raise ValueError("must be builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
+    return value
+
+
+Secret = Annotated[SecretStr, AfterValidator(_filled)]
+Text = Annotated[str, AfterValidator(_written)]
+Secrets = Annotated[tuple[Secret, ...], BeforeValidator(_split)]
+Roles = Annotated[frozenset[Role], BeforeValidator(_all_roles), AfterValidator(_some)]
+Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
+Networks = Annotated[tuple[Network, ...], BeforeValidator(_listed)]
+WebUrl = Annotated[str, AfterValidator(_web_url)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_listed)]
+NatsUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_nats_url)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_database_url)]
+ModelName = Annotated[str, AfterValidator(_model)]
+ModelNames = Annotated[tuple[ModelName, ...], BeforeValidator(_listed)]
+Delays = Annotated[
+    tuple[Annotated[float, Field(gt=0, le=WEEK)], ...],
+    BeforeValidator(_split),
+    Field(min_length=1, max_length=20),
+]
+Seconds = Annotated[float, Field(gt=0, le=WEEK)]
+
+
+class Frozen(BaseModel):
+    """A part of the settings: fixed once read, closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class LimitSettings(Frozen):
+    """Ceilings of one turn of the default agent; 0 means none."""
+
+    requests: int = Field(default=50, ge=0, le=10_000, description="model requests in one turn")
+    input_tokens: int = Field(default=0, ge=0, alias="inputTokens", description="tokens read by the model")
+    output_tokens: int = Field(
+        default=0, ge=0, alias="outputTokens", description="tokens written by the model"
+    )
+    total_tokens: int = Field(default=0, ge=0, alias="totalTokens", description="tokens read and written")
+    context_tokens: int = Field(
+        default=128_000, ge=1_000, alias="contextTokens", description="what the model can hold (compaction)"
+    )
+    turn_timeout: Seconds = Field(
+        default=3600.0, alias="turnTimeoutSeconds", description="seconds a turn may take, at most 7 days"
+    )
+    step_timeout: Seconds = Field(
+        default=180.0, alias="stepTimeoutSeconds", description="seconds one model request may take"
+    )
+    repeated_calls: int = Field(
+        default=5,
+        ge=2,
+        le=1000,
+        alias="repeatedCalls",
+        description="identical tool calls before a turn stops",
+    )
+
+
+class AgentSettings(Frozen):
+    """The default agent: who performs turns until an account makes its own."""
+
+    model: ModelName = Field(
+        default="builtin:shell",
+        description="builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME",
+    )
+    instructions: str = Field(default="", max_length=100_000, description="what the model is told to be")
+    base_url: WebUrl | None = Field(default=None, description="an OpenAI-compatible server's base URL")
+    fallback: ModelNames = Field(default=(), description="models tried in order when the first one fails")
+    limits: LimitSettings = Field(default=LimitSettings(), description="ceilings of one turn")
+
+
+class VendorSettings(Frozen):
+    """Keys of model vendors, from the variables they usually have."""
+
+    openai: Secret | None = Field(default=None, description="OPENAI_API_KEY")
+    openai_base_url: WebUrl | None = Field(default=None, description="OPENAI_BASE_URL")
+    anthropic: Secret | None = Field(default=None, description="ANTHROPIC_API_KEY")
+    google: Secret | None = Field(default=None, description="GOOGLE_API_KEY or GEMINI_API_KEY")
+    ollama_url: WebUrl | None = Field(default=None, description="OLLAMA_HOST")
+
+
+PROVIDERS = ("agentrun", "aws_lambda", "daytona", "docker", "e2b", "host", "kubernetes", "lambda")
+"""Sandbox providers we know of; their tables may stand in the file before they are installed."""
+
+
+class SandboxSettings(Frozen):
+    """Which provider new sandboxes use, and each provider's own table, kept for its plugin."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    provider: Text = Field(default="host", description="the provider of the default sandbox")
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """Show the choice and nothing of the tables, which hold keys."""
+        yield "provider", self.provider
+
+    def of(self, provider: str) -> dict[str, Any]:
+        """Return the table of `provider`, empty when it has none."""
+        return (self.__pydantic_extra__ or {}).get(provider, {})
+
+
+def sequence_fields(model: type[BaseModel]) -> Iterable[str]:
+    """Name the fields of a plugin's settings that take lists, for which commas may stand."""
+    for name, field in model.model_fields.items():
+        kinds = {get_origin(kind) for kind in (field.annotation, *get_args(field.annotation))}
+        if kinds & {tuple, list, set, frozenset}:
+            yield name

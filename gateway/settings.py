@@ -1,0 +1,369 @@
+"""The settings: one frozen value, read once; the only place that reads the environment.
+
+A value is taken from a flag, else from a `DOVECOTE_*` variable (`__` between nested keys), else from `.env`,
+else from `dovecote.toml`. Every problem is found before any is reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from gateway.layers import Layers, Problem, mask, variable
+from gateway.options import (
+    PROVIDERS,
+    WEEK,
+    AgentSettings,
+    DatabaseUrl,
+    Delays,
+    NatsUrl,
+    Networks,
+    Origins,
+    Role,
+    Roles,
+    SandboxSettings,
+    Seconds,
+    Secret,
+    Secrets,
+    Text,
+    VendorSettings,
+    WebUrl,
+    sequence_fields,
+)
+
+__all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
+
+DEFAULT_FILE = "dovecote.toml"
+
+
+class Settings(BaseSettings):
+    """Everything the operator decides; made by `load`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    data_dir: Path = Field(
+        default_factory=lambda: user_data_path("dovecote"), description="where the gateway keeps its files"
+    )
+    host: Text = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    roles: Roles = Field(
+        default=frozenset(Role), description="all, or some of ingress, turns, delivery, reaper"
+    )
+    nats_url: NatsUrl | None = Field(
+        default=None, description="the NATS server; without it the gateway starts its own"
+    )
+    nats_bin: Path | None = Field(default=None, description="the nats-server program to start (NATS_BIN)")
+    database_url: DatabaseUrl | None = Field(
+        default=None,
+        description="postgresql:// or sqlite:///; without it a SQLite file in the data directory",
+    )
+    public_url: WebUrl | None = Field(
+        default=None, description="where platforms, sandboxes and webhook receivers reach the gateway"
+    )
+    secret_keys: Secrets = Field(
+        default=(), description="keys that seal stored secrets: the first encrypts, all decrypt"
+    )
+    admin_key: Secret | None = Field(default=None, description="the key that may make accounts")
+    log_format: Literal["console", "json"] = Field(default="console", description="console or json")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error"
+    )
+    egress_allow: Networks = Field(
+        default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
+    )
+    trusted_proxies: Networks = Field(
+        default=(), description="networks whose X-Forwarded-For is believed, as CIDR"
+    )
+    origins: Origins = Field(default=(), description="further web origins whose pages may open the WebSocket")
+    agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
+    vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
+    sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")
+    channels: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"
+    )
+    allow_unsandboxed_host: bool = Field(
+        default=False, description="run commands as plain processes where namespaces are forbidden"
+    )
+    allow_shared_host: bool = Field(
+        default=False, description="let several accounts run commands on this machine"
+    )
+    webhook_schedule: Delays = Field(
+        default=(5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0),
+        description="seconds to wait before each further attempt at a webhook",
+    )
+    event_max_age: Seconds = Field(default=WEEK, description="seconds a conversation's events are kept")
+    delta_max_age: Seconds = Field(default=3600.0, description="seconds the parts of a message are kept")
+    lease_ttl: float = Field(
+        default=6.0, ge=1, le=300, description="seconds until a dead replica's work is taken"
+    )
+    reconcile_interval: float = Field(
+        default=5.0, gt=0, le=15, description="seconds between looks at jobs whose callback may be lost"
+    )
+    turn_workers: int = Field(default=64, ge=1, le=1024, description="turns at work at once in this process")
+    delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries at work at once")
+    queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
+    job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
+    drain_timeout: float = Field(
+        default=30.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
+    )
+    url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
+    key: Secret | None = Field(default=None, description="the API key that client commands use")
+    fault: str | None = Field(default=None, description="kill the process at this fault point (tests)")
+
+    @classmethod
+    def settings_customise_sources(  # the signature is the library's
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the caller alone: `load` has laid the sources over each other."""
+        return (init_settings,)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is allowed and unwise."""
+        found: list[str] = []
+        if not _is_loopback(self.host) and not (self.public_url or "").startswith("https://"):
+            found.append(
+                f"plain HTTP on {self.host}: keys travel in the clear; "
+                "put TLS in front and set public_url to https"
+            )
+        short = [k for k in (self.admin_key, *self.secret_keys) if k and len(k.get_secret_value()) < 16]  # noqa: PLR2004
+        if short:
+            found.append("admin_key or secret_keys shorter than 16 characters can be guessed")
+        if self.allow_unsandboxed_host:
+            found.append(
+                "allow_unsandboxed_host: commands may run as plain processes with the gateway's rights"
+            )
+        return tuple(found)
+
+
+class Misconfigured(Exception):
+    """The settings cannot be used; holds every problem found."""
+
+    remedy = "operator"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Read the settings; raises Misconfigured with every problem.
+
+    `flags` are by dotted key, None meaning not given. `config` must exist when it is named; otherwise
+    `dovecote.toml` in `directory` (the working directory) is read if it is there, and so is `.env`.
+    """
+    layers = Layers(root=Settings)
+    where = directory or Path.cwd()
+    layers.add_file(config or where / DEFAULT_FILE, required=config is not None)
+    _add_dotenv(layers, where / ".env")
+    layers.add_variables(os.environ if env is None else env)
+    layers.add_flags(flags or {})
+    return _validate(layers)
+
+
+def _add_dotenv(layers: Layers, path: Path) -> None:
+    if not path.is_file():
+        return
+    try:
+        source = DotEnvSettingsSource(Settings, env_file=path, case_sensitive=True)
+    except (OSError, UnicodeDecodeError) as error:
+        layers.refuse_file(path, f"cannot be read: {error}", "Make it a readable UTF-8 file")
+    else:
+        layers.add_variables(source.env_vars, source=".env")
+
+
+def _validate(layers: Layers) -> Settings:
+    problems = list(layers.problems)
+    try:
+        settings = Settings.model_validate(layers.values)
+    except ValidationError as error:
+        problems += [_explain(layers, found) for found in error.errors()]
+        settings = None
+    problems += _plugin_problems(layers)
+    if problems or settings is None:
+        raise Misconfigured(tuple(problems))
+    return settings
+
+
+def _explain(layers: Layers, error: ErrorDetails, above: tuple[str, ...] = ()) -> Problem:
+    keys = _path(layers, (*above, *(str(part) for part in error["loc"])))
+    detail = error["msg"].removeprefix("Value error, ")
+    if error["type"] == "extra_forbidden":
+        detail, remedy = "there is no such setting", "Remove it or correct its name"
+    else:
+        remedy = f"Set {'.'.join(keys)} or {variable(keys)}{_wanted(keys)}"
+    given = "" if error["type"] == "missing" else mask(keys, error["input"])
+    source = layers.source(keys)
+    return Problem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
+
+
+def _path(layers: Layers, keys: tuple[str, ...]) -> tuple[str, ...]:
+    """Drop what pydantic adds to a path: positions in a list and the branches of a union."""
+    known = [source for source in layers.sources if source[:1] == keys[:1]]
+    for length in range(len(keys), 0, -1):
+        if any(path[:length] == keys[:length] for path in known):
+            return keys[:length]
+    return keys
+
+
+def _wanted(keys: tuple[str, ...]) -> str:
+    model: type[BaseModel] = Settings
+    for key in keys:
+        about = model.model_fields.get(key)
+        if about is None:
+            return ""
+        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
+            model = about.annotation
+            continue
+        return f": {about.description}"
+    return ""
+
+
+def _plugin_problems(layers: Layers) -> Iterator[Problem]:
+    """Hold every channel and sandbox table to the plugin it is for."""
+    yield from _channel_problems(layers)
+    yield from _sandbox_problems(layers)
+
+
+def _channel_problems(layers: Layers) -> Iterator[Problem]:
+    channels = layers.values.get("channels")
+    if not isinstance(channels, dict):
+        return
+    for name, table in channels.items():
+        if isinstance(table, dict):
+            kind = str(table.setdefault("kind", name))
+            yield from _against_plugin(layers, ("channels", name), table, "dovecote.channels", kind)
+
+
+def _sandbox_problems(layers: Layers) -> Iterator[Problem]:
+    table = layers.values.get("sandbox")
+    sandbox = table if isinstance(table, dict) else {}
+    names = [name for name, inner in sandbox.items() if isinstance(inner, dict)]
+    chosen = str(sandbox.get("provider", "host"))
+    if chosen not in _installed("dovecote.sandboxes"):
+        yield _not_installed(layers, ("sandbox", "provider"), chosen, "dovecote.sandboxes")
+    for name in names:
+        if name in _installed("dovecote.sandboxes"):
+            yield from _against_plugin(layers, ("sandbox", name), sandbox[name], "dovecote.sandboxes", name)
+        elif name not in PROVIDERS:
+            yield _not_installed(layers, ("sandbox", name), name, "dovecote.sandboxes")
+
+
+def _installed(group: str) -> frozenset[str]:
+    return frozenset(entry.name for entry in entry_points(group=group))
+
+
+def _not_installed(layers: Layers, keys: tuple[str, ...], name: str, group: str) -> Problem:
+    names = ", ".join(sorted(_installed(group))) or "none"
+    return Problem(
+        key=".".join(keys),
+        value=repr(name),
+        source=layers.source(keys),
+        detail="is not installed",
+        remedy=f"Install its package, or take one of: {names}",
+    )
+
+
+def _against_plugin(
+    layers: Layers, keys: tuple[str, ...], table: dict[str, Any], group: str, kind: str
+) -> Iterator[Problem]:
+    if kind not in _installed(group):
+        yield _not_installed(layers, (*keys, "kind"), kind, group)
+        return
+    try:
+        model = _plugin_settings(group, kind)
+    except RuntimeError as error:
+        remedy = "Reinstall or remove the package that provides it"
+        yield Problem(
+            key=".".join(keys), value=repr(kind), source=layers.source(keys), detail=str(error), remedy=remedy
+        )
+        return
+    _split_lists(model, table)
+    own = {key: value for key, value in table.items() if key != "kind"}
+    try:
+        TypeAdapter(model).validate_python(own)
+    except ValidationError as error:
+        yield from (_explain(layers, found, keys) for found in error.errors())
+    yield from _blank_secrets(layers, keys, own)
+
+
+def _plugin_settings(group: str, kind: str) -> type[Any]:
+    if group == "dovecote.channels":
+        from channels import registry as channels
+
+        return channels.plugin(kind).settings
+    from sandbox import registry as sandboxes
+
+    return sandboxes.plugin(kind).settings
+
+
+def _split_lists(model: type[Any], table: dict[str, Any]) -> None:
+    """Let a variable give a list with commas, as the other settings do."""
+    if not issubclass(model, BaseModel):
+        return
+    for name in sequence_fields(model):
+        if isinstance(table.get(name), str):
+            table[name] = [part.strip() for part in table[name].split(",") if part.strip()]
+
+
+def _blank_secrets(layers: Layers, keys: tuple[str, ...], table: dict[str, Any]) -> Iterator[Problem]:
+    for name, value in table.items():
+        if isinstance(value, str) and not value.strip():
+            path = (*keys, name)
+            yield Problem(
+                key=".".join(path),
+                value="''",
+                source=layers.source(path),
+                detail="is blank",
+                remedy="Give it a value, or leave it out to do without",
+            )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def show(value: object, keys: tuple[str, ...] = ()) -> Any:
+    """Return settings as JSON, with every secret masked."""
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, Mapping):
+        return {str(key): show(inner, (*keys, str(key))) for key, inner in value.items()}
+    if isinstance(value, SecretStr):
+        return "***"
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple | list):
+        return [show(inner, keys) for inner in value]
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return "***" if mask(keys, str(value)) == "'***'" else str(value)
