@@ -1,0 +1,181 @@
+"""Secrets at rest: AES-256-GCM, one envelope a field, bound to the row it stands in.
+
+An envelope is `v1.<key id>.<base64url of nonce and ciphertext>`. Its additional data is the version, the
+key id and the context `table:row:field`, so that a ciphertext copied to another row does not open. The
+first key of the ring seals; every key opens.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NewType, NoReturn
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+SHORTEST_KEY = 32
+_VERSION = "v1"
+_NONCE = 12
+
+Context = NewType("Context", str)
+"""Where a secret stands: `table:row:field`."""
+
+Remedy = Literal["operator"]
+
+
+class SecretsError(Exception):
+    """The secrets cannot be used as they are configured."""
+
+    remedy: Remedy = "operator"
+
+
+class Unreadable(SecretsError):
+    """An envelope does not open: its key is not in the ring, or it was moved or changed."""
+
+
+class WeakKey(SecretsError):
+    """A secret key is empty or too short."""
+
+
+class Secret:
+    """A text that shows itself to nobody; compare it by `matches` only."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        """Return the text."""
+        return self._text
+
+    def matches(self, candidate: str) -> bool:
+        """Compare in constant time."""
+        return hmac.compare_digest(self._text.encode(), candidate.encode("utf-8", "surrogatepass"))
+
+    def __eq__(self, _other: object) -> NoReturn:
+        raise TypeError("a secret is compared by matches() only")
+
+    __hash__ = None  # type: ignore[assignment]  # what cannot be compared cannot be a key
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a secret is not pickled")
+
+
+def context(table: str, row: str, field: str) -> Context:
+    """Name the field a secret stands in; table and row never hold a colon, the field may."""
+    return Context(f"{table}:{row}:{field}")
+
+
+class _Key:
+    """One key of the ring with its public name."""
+
+    __slots__ = ("cipher", "id")
+
+    def __init__(self, text: str) -> None:
+        if len(text.strip()) < SHORTEST_KEY:
+            raise WeakKey(
+                f"a secret key has {len(text.strip())} characters and needs {SHORTEST_KEY}: "
+                "make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+            )
+        material = HKDF(SHA256(), 40, salt=None, info=b"dovecote field encryption").derive(
+            text.strip().encode()
+        )
+        self.cipher = AESGCM(material[:32])
+        self.id = material[32:].hex()
+
+
+class Vault:
+    """Seals and reveals the secrets of records."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        """Take the ring, first key first; raises WeakKey."""
+        if not keys:
+            raise WeakKey("the key ring is empty: at least one secret key is needed")
+        ring = [_Key(key) for key in keys]
+        self._first = ring[0]
+        self._ring = {key.id: key for key in ring}
+
+    def __repr__(self) -> str:
+        return f"Vault({len(self._ring)} keys)"
+
+    def seal(self, where: Context, text: str) -> str:
+        """Return the envelope of `text`, which opens at `where` only."""
+        nonce = secrets.token_bytes(_NONCE)
+        key = self._first
+        sealed = nonce + key.cipher.encrypt(nonce, text.encode(), _bound(key.id, where))
+        return f"{_VERSION}.{key.id}.{base64.urlsafe_b64encode(sealed).decode()}"
+
+    def reveal(self, where: Context, envelope: str | bytes) -> str:
+        """Return the text of an envelope sealed at `where`; raises Unreadable."""
+        key_id, raw = _parse(envelope)
+        key = self._ring.get(key_id)
+        if key is None:
+            raise Unreadable(
+                f"the secret at {where.rpartition(':')[0]} was sealed with key {key_id}, which is not in "
+                "the ring: add the old key to DOVECOTE_SECRET_KEYS, after the new one"
+            )
+        try:
+            return key.cipher.decrypt(raw[:_NONCE], raw[_NONCE:], _bound(key_id, where)).decode()
+        except (InvalidTag, ValueError) as error:
+            raise Unreadable(f"the secret at {where.rpartition(':')[0]} was moved or changed") from error
+
+    def is_current(self, envelope: str | bytes) -> bool:
+        """Say whether the envelope was sealed with the first key of the ring."""
+        return _parse(envelope)[0] == self._first.id
+
+    def renew(self, where: Context, envelope: str | bytes) -> str:
+        """Return the same secret sealed with the first key."""
+        return self.seal(where, self.reveal(where, envelope))
+
+
+def _bound(key_id: str, where: Context) -> bytes:
+    return f"{_VERSION}|{key_id}|{where}".encode()
+
+
+def _parse(envelope: str | bytes) -> tuple[str, bytes]:
+    text = envelope if isinstance(envelope, str) else envelope.decode("ascii", "replace")
+    version, _, rest = text.partition(".")
+    key_id, _, body = rest.partition(".")
+    try:
+        raw = base64.b64decode(body, altchars=b"-_", validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise Unreadable("this is no envelope of ours") from error
+    if version != _VERSION or len(raw) <= _NONCE:
+        raise Unreadable("this is no envelope of ours")
+    return key_id, raw
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only we may read, whole or not at all."""
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+def open_vault(data: Path, keys: Sequence[Any] = ()) -> Vault:
+    """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`."""
+    given = [key if isinstance(key, str) else str(key.get_secret_value()) for key in keys]
+    if given:
+        return Vault(given)
+    path = data / "secret.key"
+    if not path.exists():
+        write_private(path, secrets.token_urlsafe(32))
+    return Vault([path.read_text(encoding="ascii")])
