@@ -153,6 +153,10 @@ class Settings(BaseSettings):
             )
         return tuple(found)
 
+    def secrets(self) -> frozenset[str]:
+        """Return every secret value, so that logs can be kept free of them."""
+        return frozenset(_secrets_in(self))
+
 
 class Misconfigured(Exception):
     """The settings cannot be used; holds every problem found."""
@@ -350,6 +354,19 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _secrets_in(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, BaseModel | Mapping):
+        for key, inner in dict(value).items():
+            yield from _secrets_in(inner, (*keys, str(key)))
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _secrets_in(inner, keys)
+    elif isinstance(value, str) and mask(keys, value) == "'***'":
+        yield value
 
 
 def show(value: object, keys: tuple[str, ...] = ()) -> Any:

@@ -1,0 +1,176 @@
+"""What the gateway tells its operator: structured logs without secrets, and numbers for Prometheus."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.exposition import generate_latest
+
+SECRETS = re.compile(
+    r"(?:(?P<bot>\bbot)|(?<![0-9A-Za-z]))\d{5,}:[A-Za-z0-9_-]{20,}"  # Telegram, alone or in a URL's path
+    r"|\b(?P<scheme>Bearer|Basic|Bot)\s+[A-Za-z0-9._~+/=:-]{6,}"
+    r"|\b(?P<kind>whsec_|dvk_|dvj_|jtk_|job_token_|xox[abeoprs]-|xapp-|sk-|e2b_|dtn_|gh[opsu]_)[A-Za-z0-9_+/=.-]{6,}"
+    r"|\b[MNO][A-Za-z0-9_-]{22,}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"  # Discord
+    r"|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)"  # user and password of a URL
+)
+"""The secrets we know by their looks, wherever in a text they stand."""
+
+NAMES = re.compile(r"authorization|token|secret|password|api_?key|admin_key|cookie|env_?vars", re.IGNORECASE)
+"""Fields whose value is never logged, whatever it looks like."""
+
+QUIET = ("httpx", "httpx2", "httpcore", "telegram", "alembic", "sqlalchemy", "aiohttp.access", "asyncio")
+"""Loggers of libraries that would log URLs, statements or chatter below WARNING."""
+
+SHORTEST = 6
+"""Shorter secrets are words of every other line; blotting them out would make logs unreadable."""
+
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+
+
+def redact(text: str) -> str:
+    """Return `text` with every secret we recognise blotted out."""
+    return SECRETS.sub(_blot, text)
+
+
+def _blot(match: re.Match[str]) -> str:
+    if match["scheme"]:
+        return f"{match['scheme']} ***"
+    return f"{match['bot'] or match['kind'] or ''}***"
+
+
+@dataclass(frozen=True, slots=True)
+class Redactor:
+    """A structlog processor that blots secrets out of every field: known ones by value, others by looks."""
+
+    known: tuple[str, ...] = ()
+
+    def __call__(
+        self, _logger: object, _method: str, event: MutableMapping[str, Any]
+    ) -> MutableMapping[str, Any]:
+        """Return the log line without secrets."""
+        for name in list(event):
+            event[name] = self._clean(name, event[name])
+        return event
+
+    def _clean(self, name: str, value: object) -> object:
+        if isinstance(value, bool | int | float) or value is None:
+            return value
+        if NAMES.search(name):
+            return "***"
+        if isinstance(value, Mapping):
+            return {key: self._clean(str(key), inner) for key, inner in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [self._clean("", inner) for inner in value]
+        text = str(value)
+        for secret in self.known:
+            text = text.replace(secret, "***")
+        return redact(text)
+
+
+def set_up_logging(
+    form: Literal["console", "json"] = "console",
+    level: str = "info",
+    stream: TextIO | None = None,
+    *,
+    secrets: Iterable[str] = (),
+) -> None:
+    """Send structlog's and the standard library's log lines through one formatter to `stream` (stderr).
+
+    `secrets` are values that must never appear, beyond those that are known by their looks.
+    """
+    shared: list[Any] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.stdlib.PositionalArgumentsFormatter(),
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    target = stream or sys.stderr
+    known = sorted((one for one in secrets if len(one) >= SHORTEST), key=len, reverse=True)
+    redactor = Redactor(tuple(known))
+    handler = logging.StreamHandler(target)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared, processors=_last_steps(form, target, redactor)
+        )
+    )
+    root = logging.getLogger()
+    root.handlers = [handler]
+    root.setLevel(level.upper())
+    for name in QUIET:
+        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
+
+
+def _last_steps(form: str, target: TextIO, redactor: Redactor) -> list[Any]:
+    """Format exceptions before redaction, so that no traceback carries a secret out."""
+    steps: list[Any] = [
+        structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+        structlog.processors.StackInfoRenderer(),
+        structlog.processors.format_exc_info,
+        redactor,
+    ]
+    if form == "json":
+        return [*steps, structlog.processors.JSONRenderer()]
+    return [*steps, structlog.dev.ConsoleRenderer(colors=target.isatty())]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """The numbers of one gateway process, in a registry of their own."""
+
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    messages: Counter = field(init=False)
+    turns: Counter = field(init=False)
+    turn_seconds: Histogram = field(init=False)
+    deliveries: Counter = field(init=False)
+    delivery_seconds: Histogram = field(init=False)
+    jobs: Counter = field(init=False)
+    events: Counter = field(init=False)
+    depth: Gauge = field(init=False)
+    sockets: Gauge = field(init=False)
+    requests: Counter = field(init=False)
+    hop_seconds: Histogram = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Register every number under its public name."""
+        counters = {
+            "messages": ("messages accepted from people, by source", ["source"]),
+            "turns": ("turns that ended, by final state", ["state"]),
+            "deliveries": ("attempts at deliveries, by kind of route and outcome", ["route", "outcome"]),
+            "jobs": ("background jobs that ended, by final state", ["state"]),
+            "events": ("events published to conversation streams, by type", ["type"]),
+            "requests": ("HTTP requests answered, by route and status", ["route", "status"]),
+        }
+        for name, (about, labels) in counters.items():
+            self._set(name, Counter(f"dovecote_{name}", about, labels, registry=self.registry))
+        histograms = {
+            "turn_seconds": ("seconds from a turn's start to its end", []),
+            "delivery_seconds": ("seconds of one attempt, by kind of route", ["route"]),
+            "hop_seconds": ("seconds a message takes to the next step, by step", ["hop"]),
+        }
+        for name, (about, labels) in histograms.items():
+            made = Histogram(f"dovecote_{name}", about, labels, registry=self.registry, buckets=SECONDS)
+            self._set(name, made)
+        depth = Gauge("dovecote_queue_depth", "rows that wait, by queue", ["queue"], registry=self.registry)
+        self._set("depth", depth)
+        self._set("sockets", Gauge("dovecote_sockets", "open WebSockets and streams", registry=self.registry))
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def render(self) -> bytes:
+        """Return the exposition text for `/metrics`."""
+        return generate_latest(self.registry)
