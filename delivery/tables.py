@@ -47,6 +47,7 @@ streams = Table(
     metadata,
     Column("conversation", String(40), primary_key=True),
     Column("account", String(40), nullable=False, index=True),
+    Column("agent", String(40), nullable=False),
     Column("last_n", Integer, nullable=False, default=0),
     Column("relayed_n", Integer, nullable=False, default=0),
     Column("last_seq", BigInteger, nullable=False, default=0),

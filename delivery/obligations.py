@@ -1,0 +1,304 @@
+"""SQL of deliveries, attempts and destinations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from sqlalchemy import func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from delivery.attempt import DeliveryState, Judgement
+from delivery.database import Connection
+from delivery.event import Event, new_id
+from delivery.port import Delivery, Outcome
+from delivery.route import RouteKind
+from delivery.tables import attempts, deliveries, destinations, endpoints
+
+OPEN = tuple(
+    str(state)
+    for state in (
+        DeliveryState.PENDING,
+        DeliveryState.SENDING,
+        DeliveryState.RETRYING,
+    )
+)
+"""States in which there is still something to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A delivery to be: one part of one event for one target."""
+
+    account: str
+    event: Event
+    kind: RouteKind
+    target: str
+    destination: str
+    part: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A delivery as the worker finds it."""
+
+    delivery: Delivery
+    destination: str
+    state: DeliveryState
+    turn: str | None
+    created_at: datetime
+    next_at: datetime | None
+
+
+async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
+    """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
+    if not planned:
+        return
+    now = datetime.now(UTC)
+    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
+    await connection.execute(
+        dialect(deliveries).on_conflict_do_nothing(index_elements=["event_id", "kind", "target", "part"]),
+        [
+            {
+                "id": new_id("dlv"),
+                "account": one.account,
+                "event_id": one.event.id,
+                "event_type": str(one.event.type),
+                "event_time": one.event.time,
+                "conversation": one.event.conversation,
+                "turn": one.event.turn,
+                "kind": str(one.kind),
+                "target": one.target,
+                "destination": one.destination,
+                "part": one.part,
+                "body": one.body,
+                "state": str(DeliveryState.PENDING),
+                "attempts": 0,
+                "uncertain": False,
+                "created_at": now,
+                "updated_at": now,
+            }
+            for one in planned
+        ],
+    )
+
+
+async def open_at(connection: Connection, destination: str, *, limit: int) -> list[Due]:
+    """Return the unfinished deliveries of a destination, oldest first."""
+    rows = await connection.execute(
+        select(deliveries)
+        .where(deliveries.c.destination == destination, deliveries.c.state.in_(OPEN))
+        .order_by(deliveries.c.position)
+        .limit(limit)
+    )
+    return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+
+
+def _due(row: object) -> Due:
+    fields = dict(row)  # type: ignore[call-overload]
+    return Due(
+        delivery=Delivery(
+            id=fields["id"],
+            account=fields["account"],
+            event_id=fields["event_id"],
+            event_type=fields["event_type"],
+            event_time=fields["event_time"],
+            conversation=fields["conversation"],
+            kind=fields["kind"],
+            target=fields["target"],
+            part=fields["part"],
+            body=fields["body"],
+            attempt=fields["attempts"],
+            platform_id=fields["platform_id"],
+            uncertain=fields["uncertain"] or fields["state"] == DeliveryState.SENDING,
+        ),
+        destination=fields["destination"],
+        state=DeliveryState(fields["state"]),
+        turn=fields["turn"],
+        created_at=fields["created_at"],
+        next_at=fields["next_at"],
+    )
+
+
+async def begin_attempt(connection: Connection, due: Due, *, now: datetime) -> int:
+    """Mark a delivery as being sent, count the attempt and log its start; returns its number."""
+    number = due.delivery.attempt + 1
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.id == due.delivery.id)
+        .values(
+            state=str(DeliveryState.SENDING),
+            attempts=number,
+            uncertain=due.delivery.uncertain,
+            updated_at=now,
+        )
+    )
+    await connection.execute(insert(attempts).values(delivery=due.delivery.id, number=number, started_at=now))
+    return number
+
+
+async def end_attempt(
+    connection: Connection,
+    delivery: str,
+    number: int,
+    outcome: Outcome,
+    judgement: Judgement,
+    *,
+    duration_ms: float,
+) -> None:
+    """Record what came of an attempt and where the delivery stands now."""
+    values: dict[str, object] = {
+        "state": str(judgement.state),
+        "next_at": judgement.next_at,
+        "updated_at": datetime.now(UTC),
+        "error": None if judgement.state is DeliveryState.DELIVERED else outcome.detail[:2000],
+        "uncertain": judgement.uncertain,
+    }
+    if outcome.platform_id is not None:
+        values["platform_id"] = outcome.platform_id
+    await connection.execute(update(deliveries).where(deliveries.c.id == delivery).values(**values))
+    await connection.execute(
+        update(attempts)
+        .where(attempts.c.delivery == delivery, attempts.c.number == number)
+        .values(
+            duration_ms=duration_ms,
+            outcome=str(outcome.verdict),
+            status=outcome.status,
+            detail=outcome.detail[:2000],
+            excerpt=outcome.excerpt[:1024],
+        )
+    )
+
+
+async def leave(connection: Connection, delivery: str, *, state: DeliveryState) -> None:
+    """Bring a delivery to a state without an attempt."""
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.id == delivery)
+        .values(state=str(state), updated_at=datetime.now(UTC))
+    )
+
+
+async def due_destinations(
+    connection: Connection, *, now: datetime, before: datetime
+) -> list[tuple[str, str]]:
+    """Return (kind, destination) with something due that nobody has touched since `before`."""
+    rows = await connection.execute(
+        select(deliveries.c.kind, deliveries.c.destination)
+        .where(
+            deliveries.c.state.in_(OPEN),
+            deliveries.c.updated_at < before,
+            (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= now),
+        )
+        .distinct()
+        .limit(5000)
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def hold_destination(
+    connection: Connection, destination: str, *, account: str, until: datetime
+) -> None:
+    """Keep a whole destination waiting until a moment (the platform said so)."""
+    await _upsert_destination(connection, destination, account, {"held_until": until})
+
+
+async def bury_destination(connection: Connection, destination: str, *, account: str, why: str) -> None:
+    """Remember that a chat no longer takes our messages, and stop what still waits for it."""
+    now = datetime.now(UTC)
+    await _upsert_destination(connection, destination, account, {"dead_at": now, "dead_why": why[:500]})
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.destination == destination, deliveries.c.state.in_(OPEN))
+        .values(state=str(DeliveryState.SUPPRESSED), error=why[:500], updated_at=now)
+    )
+
+
+async def revive_destination(connection: Connection, destination: str) -> None:
+    """A message came from there: it is alive again."""
+    await connection.execute(
+        update(destinations)
+        .where(destinations.c.destination == destination, destinations.c.dead_at.is_not(None))
+        .values(dead_at=None, dead_why=None)
+    )
+
+
+async def _upsert_destination(
+    connection: Connection, destination: str, account: str, values: dict[str, object]
+) -> None:
+    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
+    await connection.execute(
+        dialect(destinations)
+        .values(destination=destination, account=account, **values)
+        .on_conflict_do_update(index_elements=["destination"], set_=values)
+    )
+
+
+async def destination_state(
+    connection: Connection, destination: str
+) -> tuple[datetime | None, datetime | None]:
+    """Return (held until, dead since) of a destination."""
+    found = await connection.execute(
+        select(destinations.c.held_until, destinations.c.dead_at).where(
+            destinations.c.destination == destination
+        )
+    )
+    row = found.first()
+    return (row[0], row[1]) if row else (None, None)
+
+
+async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
+    """Stop calling a webhook; what waited for it is suppressed and can be replayed."""
+    now = datetime.now(UTC)
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
+        .values(disabled_at=now, disabled_why=why)
+    )
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.destination == endpoint, deliveries.c.state.in_(OPEN))
+        .values(state=str(DeliveryState.SUPPRESSED), error=why, updated_at=now)
+    )
+
+
+async def rearm(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
+    """Make a finished delivery due again; returns its (kind, destination), or None when it is not theirs."""
+    changed = await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.id == delivery, deliveries.c.account == account)
+        .values(
+            state=str(DeliveryState.PENDING),
+            next_at=None,
+            error=None,
+            uncertain=False,
+            attempts=0,
+            updated_at=datetime.now(UTC),
+        )
+        .returning(deliveries.c.kind, deliveries.c.destination)
+    )
+    row = changed.first()
+    return (row[0], row[1]) if row else None
+
+
+async def drop(connection: Connection, account: str, delivery: str) -> bool:
+    """Give a delivery up by an operator's word; says whether there was one to give up."""
+    changed = await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.id == delivery,
+            deliveries.c.account == account,
+            deliveries.c.state != str(DeliveryState.DELIVERED),
+        )
+        .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=datetime.now(UTC))
+    )
+    return changed.rowcount == 1
+
+
+async def counts(connection: Connection) -> dict[str, int]:
+    """Return how many deliveries are in each state, for the metrics."""
+    rows = await connection.execute(select(deliveries.c.state, func.count()).group_by(deliveries.c.state))
+    return {row[0]: row[1] for row in rows}

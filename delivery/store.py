@@ -1,0 +1,204 @@
+"""SQL of streams, outbox, routes and endpoints; deliveries stand in `delivery.obligations`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import delete, insert, or_, select, update
+
+from delivery.database import Connection
+from delivery.event import Event
+from delivery.route import Route, RouteKind
+from delivery.tables import endpoints, outbox, routes, streams
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backlog:
+    """A conversation with events that the stream may not have yet."""
+
+    conversation: str
+    relayed_n: int
+    last_n: int
+
+
+async def open_stream(connection: Connection, *, conversation: str, account: str, agent: str) -> None:
+    """Start counting a conversation's events."""
+    await connection.execute(
+        insert(streams).values(
+            conversation=conversation, account=account, agent=agent, last_n=0, relayed_n=0, last_seq=0
+        )
+    )
+
+
+async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
+    """Number the events of one conversation and put them into the outbox; returns them numbered."""
+    counted = await connection.execute(
+        update(streams)
+        .where(streams.c.conversation == conversation)
+        .values(last_n=streams.c.last_n + len(events))
+        .returning(streams.c.last_n)
+    )
+    last = counted.scalar_one()
+    numbered = [event.numbered(last - len(events) + place) for place, event in enumerate(events, start=1)]
+    await connection.execute(
+        insert(outbox),
+        [
+            {
+                "event_id": event.id,
+                "conversation": conversation,
+                "n": event.n,
+                "type": str(event.type),
+                "turn": event.turn,
+                "body": event.dump(),
+                "created_at": event.time,
+            }
+            for event in numbered
+        ],
+    )
+    return numbered
+
+
+async def told(connection: Connection, event_id: str) -> bool:
+    """Say whether an event of this id is already recorded."""
+    found = await connection.execute(select(outbox.c.n).where(outbox.c.event_id == event_id))
+    return found.first() is not None
+
+
+async def unsent(connection: Connection, conversation: str, *, after: int, limit: int = 500) -> list[Event]:
+    """Return the events with n > `after`, in order."""
+    rows = await connection.execute(
+        select(outbox.c.body)
+        .where(outbox.c.conversation == conversation, outbox.c.n > after)
+        .order_by(outbox.c.n)
+        .limit(limit)
+    )
+    return [Event.load(row.body) for row in rows]
+
+
+async def events_of_turn(connection: Connection, turn: str) -> list[Event]:
+    """Return what has been told of one turn, in order."""
+    rows = await connection.execute(select(outbox.c.body).where(outbox.c.turn == turn).order_by(outbox.c.n))
+    return [Event.load(row.body) for row in rows]
+
+
+async def relayed_n(connection: Connection, conversation: str) -> int:
+    """Return up to which n the stream certainly had the events once."""
+    found = await connection.execute(
+        select(streams.c.relayed_n).where(streams.c.conversation == conversation)
+    )
+    return found.scalar_one_or_none() or 0
+
+
+async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
+    """Remember (conversation, n, seq) of what the stream has; marks never go back."""
+    for conversation, n, seq in marks:
+        await connection.execute(
+            update(streams)
+            .where(streams.c.conversation == conversation, streams.c.relayed_n < n)
+            .values(relayed_n=n, last_seq=seq)
+        )
+
+
+async def backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
+    """Return conversations whose outbox is ahead of the stream."""
+    rows = await connection.execute(
+        select(streams.c.conversation, streams.c.relayed_n, streams.c.last_n)
+        .where(streams.c.relayed_n < streams.c.last_n)
+        .limit(limit)
+    )
+    return [Backlog(conversation=row[0], relayed_n=row[1], last_n=row[2]) for row in rows]
+
+
+async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
+    """Return (n, seq) of the last event known to be in the stream."""
+    found = await connection.execute(
+        select(streams.c.relayed_n, streams.c.last_seq).where(streams.c.conversation == conversation)
+    )
+    row = found.first()
+    return (row[0], row[1]) if row else (0, 0)
+
+
+async def forget_events(connection: Connection, *, before: datetime) -> int:
+    """Drop outbox rows that are older than the stream's retention and certainly relayed."""
+    relayed = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
+    gone = await connection.execute(
+        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= relayed.scalar_subquery())
+    )
+    return gone.rowcount
+
+
+async def add_route(connection: Connection, route: Route) -> None:
+    """Add where a conversation's (or one turn's) results go."""
+    await connection.execute(
+        insert(routes).values(
+            id=route.id,
+            account=route.account,
+            conversation=route.conversation,
+            turn=route.turn,
+            kind=str(route.kind),
+            target=route.target,
+            created_at=route.created_at,
+        )
+    )
+
+
+async def routes_for(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
+    """Return the routes of a conversation and, of the turn-bound ones, those of `turn`."""
+    rows = await connection.execute(
+        select(routes).where(
+            routes.c.conversation == conversation, or_(routes.c.turn.is_(None), routes.c.turn == turn)
+        )
+    )
+    return [_route(row) for row in rows]
+
+
+def _route(row: object) -> Route:
+    fields = row._mapping  # type: ignore[attr-defined]  # noqa: SLF001 - SQLAlchemy's public name of it
+    return Route(
+        id=fields["id"],
+        account=fields["account"],
+        conversation=fields["conversation"],
+        turn=fields["turn"],
+        kind=RouteKind(fields["kind"]),
+        target=fields["target"],
+        created_at=fields["created_at"],
+    )
+
+
+async def readdress(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
+    """Point every route of one target to another (a room has moved)."""
+    await connection.execute(
+        update(routes).where(routes.c.kind == str(kind), routes.c.target == old).values(target=new)
+    )
+
+
+async def listening_endpoints(
+    connection: Connection, *, conversation: str, event_type: str
+) -> list[tuple[str, str]]:
+    """Return (account, endpoint id) of the account's and the agent's webhooks that want this event."""
+    owner = (
+        await connection.execute(
+            select(streams.c.account, streams.c.agent).where(streams.c.conversation == conversation)
+        )
+    ).one()
+    rows = await connection.execute(
+        select(endpoints.c.id, endpoints.c.events, endpoints.c.conversation).where(
+            endpoints.c.account == owner.account,
+            endpoints.c.origin.in_(("record", f"agent:{owner.agent}")),
+            endpoints.c.disabled_at.is_(None),
+        )
+    )
+    return [
+        (owner.account, row.id)
+        for row in rows
+        if row.conversation in (None, conversation) and wants(json.loads(row.events), event_type)
+    ]
+
+
+def wants(patterns: Sequence[str], event_type: str) -> bool:
+    """Say whether patterns such as `*`, `job.*` or `agent.finished` cover an event's type."""
+    family = event_type.split(".", 1)[0] + ".*"
+    return any(pattern in ("*", family, event_type) for pattern in patterns)

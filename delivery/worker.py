@@ -1,0 +1,211 @@
+"""The worker: claims what is due for one destination at a time and brings it home, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import structlog
+
+from delivery import obligations
+from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
+from delivery.errors import Busy, DeliveryError, LeaseLost
+from delivery.event import Event
+from delivery.ledger import Entry, Ledger
+from delivery.obligations import Due
+from delivery.port import Lease, Leases, Outcome, Queue, Signal, Signals, Sink
+from delivery.schedule import Schedule
+
+log = structlog.get_logger(__name__)
+
+BATCH = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lane:
+    """How one kind of delivery is brought home. `ordered`: the first unfinished one holds up the rest."""
+
+    queue: Queue
+    sink: Sink
+    schedule: Schedule
+    ordered: bool
+    repeatable: bool
+    policy: Policy = Policy.AT_LEAST_ONCE
+
+
+class Worker:
+    """Looks after one lane: one destination is worked on by one worker among all replicas."""
+
+    def __init__(
+        self,
+        lane: Lane,
+        *,
+        ledger: Ledger,
+        leases: Leases,
+        signals: Signals,
+        checkpoint: Callable[[str], None],
+        at_most: int = 64,
+    ) -> None:
+        self._lane = lane
+        self._ledger = ledger
+        self._leases = leases
+        self._signals = signals
+        self._checkpoint = checkpoint
+        self._at_most = at_most
+        self._again: dict[str, bool] = {}
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work on signals until stopped; what is being sent then is finished first."""
+        async with asyncio.TaskGroup() as group:
+            listener = group.create_task(self._listen(group))
+            await stop.wait()
+            listener.cancel()
+
+    async def _listen(self, group: asyncio.TaskGroup) -> None:
+        async for signal in self._signals.listen(self._lane.queue, at_most=self._at_most):
+            if signal.key in self._again:
+                self._again[signal.key] = True
+                await signal.done()
+                continue
+            self._again[signal.key] = False
+            group.create_task(self._answer(signal))
+
+    async def _answer(self, signal: Signal) -> None:
+        destination = signal.key
+        try:
+            await self._work(destination)
+            await signal.done()
+        except Busy:
+            await signal.later(0.5)
+        except (DeliveryError, LeaseLost, OSError) as error:
+            log.warning("delivery.interrupted", destination=destination, error=str(error))
+            await signal.later(1.0)
+        except Exception:  # the outermost loop of a destination: the others must go on
+            log.exception("delivery.failed", destination=destination)
+            await signal.later(5.0)
+        finally:
+            if self._again.pop(destination, False):
+                self._ledger.signal(self._lane.queue, destination)
+
+    async def _work(self, destination: str) -> None:
+        async with self._leases.hold(f"d:{destination}") as lease:
+            while await self._round(destination, lease):
+                self._again[destination] = False
+
+    async def _round(self, destination: str, lease: Lease) -> bool:
+        """Attempt what is due; says whether there may be more to do at once."""
+        now = datetime.now(UTC)
+        async with self._ledger.database.read() as connection:
+            held_until, _ = await obligations.destination_state(connection, destination)
+            dues = await obligations.open_at(connection, destination, limit=BATCH)
+        if held_until and held_until > now:
+            self._ledger.signal(self._lane.queue, destination, held_until)
+            return False
+        ready = self._ready(dues, now)
+        if not ready:
+            self._wake_later(destination, dues)
+            return self._again[destination]
+        if self._lane.ordered:
+            await self._attempt(ready[0], lease)
+        else:
+            async with asyncio.TaskGroup() as group:
+                for due in ready:
+                    group.create_task(self._attempt(due, lease))
+        return True
+
+    def _ready(self, dues: list[Due], now: datetime) -> list[Due]:
+        if self._lane.ordered:
+            dues = dues[:1]
+        return [due for due in dues if due.next_at is None or due.next_at <= now]
+
+    def _wake_later(self, destination: str, dues: list[Due]) -> None:
+        moments = [due.next_at for due in dues if due.next_at is not None]
+        if moments:
+            self._ledger.signal(self._lane.queue, destination, min(moments))
+
+    async def _attempt(self, due: Due, lease: Lease) -> None:
+        if due.state is DeliveryState.SENDING and not await self._recovered(due):
+            return
+        started = datetime.now(UTC)
+        async with self._ledger.entry("delivery.claim") as entry:
+            number = await obligations.begin_attempt(entry.connection, due, now=started)
+        lease.check()
+        self._checkpoint("delivery.before_send")
+        clock = time.monotonic()
+        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number))
+        self._checkpoint("delivery.after_send")
+        await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
+
+    async def _recovered(self, due: Due) -> bool:
+        """Judge a delivery that a dead worker was sending; says whether to send it (again)."""
+        repeatable = self._lane.repeatable or due.delivery.platform_id is not None
+        judgement = recover(now=datetime.now(UTC), repeatable=repeatable, policy=self._lane.policy)
+        if judgement.state is DeliveryState.RETRYING:
+            return True
+        async with self._ledger.entry("delivery.recover") as entry:
+            await obligations.leave(entry.connection, due.delivery.id, state=judgement.state)
+            self._tell(entry, due, judgement, due.delivery.attempt, None)
+        return False
+
+    async def _settle(self, due: Due, number: int, outcome: Outcome, duration_ms: float) -> None:
+        now = datetime.now(UTC)
+        judgement = judge(
+            DeliveryState.SENDING,
+            outcome,
+            attempt=number,
+            schedule=self._lane.schedule,
+            now=now,
+            since=due.created_at,
+            policy=self._lane.policy,
+        )
+        destination, account = due.destination, due.delivery.account
+        async with self._ledger.entry("delivery.settle") as entry:
+            await obligations.end_attempt(
+                entry.connection, due.delivery.id, number, outcome, judgement, duration_ms=duration_ms
+            )
+            if judgement.hold_until:
+                await obligations.hold_destination(
+                    entry.connection, destination, account=account, until=judgement.hold_until
+                )
+            if judgement.bury:
+                await obligations.bury_destination(
+                    entry.connection, destination, account=account, why=outcome.detail
+                )
+            if judgement.disable:
+                await obligations.disable_endpoint(entry.connection, destination, why=outcome.detail)
+            self._tell(entry, due, judgement, number, outcome.platform_id or due.delivery.platform_id)
+        self._log(due, judgement, outcome, number)
+
+    def _tell(
+        self, entry: Entry, due: Due, judgement: Judgement, attempt: int, platform_id: str | None
+    ) -> None:
+        if judgement.tell is None or due.delivery.conversation is None:
+            return
+        said: dict[str, object] = {
+            "delivery": due.delivery.id,
+            "route": due.delivery.kind,
+            "attempt": attempt,
+            "event": due.delivery.event_id,
+            "part": due.delivery.part,
+        }
+        if platform_id:
+            said["platform_id"] = platform_id
+        entry.tell(Event.now(judgement.tell, due.delivery.conversation, said, turn=due.turn))
+
+    @staticmethod
+    def _log(due: Due, judgement: Judgement, outcome: Outcome, attempt: int) -> None:
+        fields: Mapping[str, object] = {
+            "delivery": due.delivery.id,
+            "kind": due.delivery.kind,
+            "state": str(judgement.state),
+            "attempt": attempt,
+        }
+        if judgement.operator:
+            log.error("delivery.needs_operator", detail=outcome.detail, **fields)
+        elif judgement.state is not DeliveryState.DELIVERED:
+            log.warning("delivery.attempted", detail=outcome.detail, **fields)
+        else:
+            log.info("delivery.attempted", **fields)

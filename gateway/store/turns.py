@@ -1,0 +1,296 @@
+"""SQL of turns and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from delivery.database import Connection
+from gateway.store.tables import conversations, steps, turns
+from gateway.turn import OPEN, TurnState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One agent response to one trigger."""
+
+    id: str
+    account: str
+    conversation: str
+    agent: str
+    trigger: str
+    message: str | None = None
+    job: str | None = None
+    asker: str = ""
+    input: str
+    state: TurnState = TurnState.QUEUED
+    attempt: int = 0
+    crashes: int = 0
+    cancel: bool = False
+    notify: bool = False
+    output: str | None = None
+    error: str | None = None
+    paused: bytes | None = None
+    usage: Mapping[str, Any] | None = None
+    created_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
+
+
+def _turn(row: Mapping[Any, Any]) -> Turn:
+    return Turn(**{**row, "state": TurnState(row["state"])})
+
+
+async def insert_turn(connection: Connection, turn: Turn) -> None:
+    """Queue a turn."""
+    await connection.execute(
+        insert(turns).values(
+            id=turn.id,
+            account=turn.account,
+            conversation=turn.conversation,
+            agent=turn.agent,
+            trigger=turn.trigger,
+            message=turn.message,
+            job=turn.job,
+            asker=turn.asker,
+            input=turn.input,
+            state=str(turn.state),
+            attempt=0,
+            crashes=0,
+            alone=False,
+            cancel=False,
+            notify=turn.notify,
+            created_at=turn.created_at,
+        )
+    )
+
+
+async def find(connection: Connection, account: str, turn: str) -> Turn | None:
+    """Return an account's turn."""
+    row = (
+        await connection.execute(select(*_COLUMNS).where(turns.c.id == turn, turns.c.account == account))
+    ).mappings()
+    found = row.first()
+    return _turn(found) if found else None
+
+
+async def first_open(connection: Connection, conversation: str) -> Turn | None:
+    """Return the turn whose turn it is: the oldest that has not ended."""
+    rows = (
+        await connection.execute(
+            select(*_COLUMNS)
+            .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
+            .order_by(turns.c.position)
+            .limit(1)
+        )
+    ).mappings()
+    found = rows.first()
+    return _turn(found) if found else None
+
+
+async def open_turns(connection: Connection, conversation: str) -> list[Turn]:
+    """Return the turns of a conversation that have not ended, in order."""
+    rows = (
+        await connection.execute(
+            select(*_COLUMNS)
+            .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
+            .order_by(turns.c.position)
+        )
+    ).mappings()
+    return [_turn(row) for row in rows]
+
+
+async def waiting_count(connection: Connection, conversation: str) -> int:
+    """Return how many turns of a conversation have not ended."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(turns)
+        .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
+    )
+    return counted.scalar_one()
+
+
+def _mine(conversation: str, fence: int) -> Any:
+    held = select(conversations.c.fence).where(conversations.c.id == conversation).scalar_subquery()
+    return held == fence
+
+
+async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> bool:
+    """Start an attempt; False when the fence has moved on."""
+    claimed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
+        .values(
+            state=str(TurnState.RUNNING),
+            attempt=turns.c.attempt + 1,
+            crashes=crashes,
+            runner=runner,
+            started_at=func.coalesce(turns.c.started_at, datetime.now(UTC)),
+        )
+    )
+    return claimed.rowcount == 1
+
+
+async def settle(
+    connection: Connection,
+    turn: Turn,
+    *,
+    fence: int,
+    state: TurnState,
+    output: str | None = None,
+    error: str | None = None,
+    usage: Mapping[str, Any] | None = None,
+) -> bool:
+    """Bring a turn to a final state, once; False when it has ended already or the fence has moved on."""
+    settled = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
+        .values(
+            state=str(state),
+            output=output,
+            error=error,
+            usage=dict(usage) if usage else None,
+            paused=None,
+            runner=None,
+            finished_at=datetime.now(UTC),
+        )
+    )
+    return settled.rowcount == 1
+
+
+async def save(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
+    """Keep an agent's progress within a turn."""
+    saved = await connection.execute(
+        update(turns).where(turns.c.id == turn.id, _mine(turn.conversation, fence)).values(paused=state)
+    )
+    return saved.rowcount == 1
+
+
+async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
+    """Let a turn wait for people's decisions."""
+    paused = await connection.execute(
+        update(turns)
+        .where(
+            turns.c.id == turn.id,
+            turns.c.state == str(TurnState.RUNNING),
+            _mine(turn.conversation, fence),
+        )
+        .values(state=str(TurnState.WAITING), paused=state, runner=None)
+    )
+    return paused.rowcount == 1
+
+
+async def requeue(connection: Connection, turn: str, *, was: TurnState) -> bool:
+    """Put a waiting turn (all is decided) or a released one back into the queue, at its old place."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state == str(was))
+        .values(state=str(TurnState.QUEUED), runner=None)
+    )
+    return changed.rowcount == 1
+
+
+async def request_cancel(connection: Connection, turn: str) -> TurnState | None:
+    """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state.in_(OPEN))
+        .values(cancel=True)
+        .returning(turns.c.state)
+    )
+    state = changed.scalar_one_or_none()
+    return TurnState(state) if state else None
+
+
+async def cancelled_among(connection: Connection, running: list[str]) -> list[str]:
+    """Return which of these turns somebody wants cancelled."""
+    rows = await connection.execute(
+        select(turns.c.id).where(turns.c.id.in_(running), turns.c.cancel.is_(True))
+    )
+    return [row[0] for row in rows]
+
+
+async def conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
+    """Return the conversations that have a turn to run or to look after."""
+    rows = await connection.execute(
+        select(turns.c.conversation)
+        .where(turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))))
+        .distinct()
+        .limit(limit)
+    )
+    return [row[0] for row in rows]
+
+
+async def state_counts(connection: Connection) -> dict[str, int]:
+    """Return how many turns are in each unfinished state, for the metrics."""
+    rows = await connection.execute(
+        select(turns.c.state, func.count()).where(turns.c.state.in_(OPEN)).group_by(turns.c.state)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """A tool call's checkpoint."""
+
+    step_key: str
+    tool: str
+    args: Mapping[str, Any]
+    state: str
+    result: Mapping[str, Any] | None
+    started_at: datetime
+    finished_at: datetime | None
+
+
+_STEP = [steps.c[name] for name in StepRow.__dataclass_fields__]
+
+
+async def step(connection: Connection, turn: str, step_key: str) -> StepRow | None:
+    """Return a tool call's checkpoint."""
+    rows = (
+        await connection.execute(select(*_STEP).where(steps.c.turn == turn, steps.c.step_key == step_key))
+    ).mappings()
+    row = rows.first()
+    return StepRow(**row) if row else None
+
+
+async def steps_of(connection: Connection, turn: str) -> list[StepRow]:
+    """Return a turn's tool calls in the order they began: the run log."""
+    rows = (
+        await connection.execute(select(*_STEP).where(steps.c.turn == turn).order_by(steps.c.position))
+    ).mappings()
+    return [StepRow(**row) for row in rows]
+
+
+async def begin_step(
+    connection: Connection, turn: str, step_key: str, *, tool: str, args: Mapping[str, Any]
+) -> None:
+    """Record that a tool call is about to happen."""
+    place = select(func.count()).select_from(steps).where(steps.c.turn == turn).scalar_subquery()
+    await connection.execute(
+        insert(steps).values(
+            turn=turn,
+            step_key=step_key,
+            position=place,
+            tool=tool,
+            args=dict(args),
+            state="running",
+            started_at=datetime.now(UTC),
+        )
+    )
+
+
+async def end_step(connection: Connection, turn: str, step_key: str, result: Mapping[str, Any]) -> None:
+    """Record what a tool call came to."""
+    await connection.execute(
+        update(steps)
+        .where(steps.c.turn == turn, steps.c.step_key == step_key)
+        .values(state="done", result=dict(result), finished_at=datetime.now(UTC))
+    )

@@ -1,0 +1,72 @@
+"""The life of a turn (pure).
+
+            a                b                c
+   (new) ─────▶ queued ─────▶ running ─────▶ completed
+                 ▲  │ e         │ │ │  d
+                 │  ▼           │ │ └──────▶ failed
+                 │ cancelled ◀──┘ │ f
+                 │   ▲ i          │ g
+                 │   │            ▼
+                 └── waiting ◀────┘
+                  h
+
+    a  accepted: the row is committed with the message or the job's result
+    b  claimed by the holder of the conversation's lease (attempt + 1)
+    c  the agent finished
+    d  the agent failed, a limit was reached, or the turn crashed the gateway too often
+    e  cancelled before it began
+    f  cancelled while running
+    g  tool calls wait for people
+    h  every one of them is decided
+    i  cancelled while waiting
+
+After a crash a running turn is claimed again (b) by whoever holds the lease next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class TurnState(StrEnum):
+    """Where a turn stands."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    WAITING = "waiting"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+FINAL = frozenset({TurnState.COMPLETED, TurnState.FAILED, TurnState.CANCELLED})
+OPEN = tuple(str(state) for state in TurnState if state not in FINAL)
+
+QUEUE_LIMIT = 50
+"""Turns that may wait in one conversation; one more is refused politely."""
+
+SHARED_CRASHES = 2
+"""Crashes a turn may share with others in flight before it is run again alone in its process."""
+
+CRASH_LIMIT = 5
+"""Crashes of its process after which a turn is given up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suspicion:
+    """What a turn found `running` without a runner calls for: to be tried again (alone?), or given up."""
+
+    crashes: int
+    alone: bool
+    dead: bool
+
+
+def suspect(crashes: int) -> Suspicion:
+    """Judge a turn whose process died: `crashes` is how often that has happened before.
+
+    The first crash may be anybody's fault, so everything in flight runs again at once. From the second
+    on a turn runs again with no other suspect beside it, so that an innocent neighbour is soon finished.
+    """
+    now = crashes + 1
+    return Suspicion(crashes=now, alone=now >= SHARED_CRASHES, dead=now >= CRASH_LIMIT)
