@@ -1,0 +1,104 @@
+"""Which IP addresses are public: a pure judgement that every outgoing connection to a user's URL passes.
+
+The tables are the IANA special-purpose registries (RFC 6890 and its updates), written out because the
+standard library's `is_global` lets several of them through, and differs between its versions.
+"""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_CLOSED_V4 = tuple(
+    IPv4Network(text)
+    for text in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carrier-grade NAT; a cloud's metadata at 100.100.100.200
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # a cloud's wire server, public by number only
+        "169.254.0.0/16",  # link-local; most clouds' metadata
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; a cloud's metadata at 192.0.0.192
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # automatic multicast tunnelling
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, broadcast
+    )
+)
+
+_UNICAST_V6 = IPv6Network("2000::/3")
+_CLOSED_V6 = tuple(
+    IPv6Network(text)
+    for text in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "2002::/16",  # 6to4: hides an IPv4 address
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
+    )
+)
+_NAT64 = IPv6Network("64:ff9b::/96")
+_ISATAP = (0x0000_5EFE, 0x0200_5EFE)
+
+
+def is_public(address: Address) -> bool:
+    """Tell whether an address belongs to the public internet, whatever it is wrapped in."""
+    if isinstance(address, IPv4Address):
+        return address.is_global and not any(address in network for network in _CLOSED_V4)
+    inner = embedded(address)
+    if inner is not None:
+        return is_public(inner)
+    return (
+        address.scope_id is None
+        and address in _UNICAST_V6
+        and address.is_global
+        and not any(address in network for network in _CLOSED_V6)
+        and (int(address) >> 32) & 0xFFFF_FFFF not in _ISATAP
+    )
+
+
+def embedded(address: Address) -> IPv4Address | None:
+    """Return the IPv4 address a connection to an IPv4-mapped or NAT64 address really goes to, else None."""
+    if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
+        return IPv4Address(int(address) & 0xFFFF_FFFF)
+    return None
+
+
+def is_ours(address: Address) -> bool:
+    """Tell whether an address is one of this machine's own: a route to it starts where it ends.
+
+    Connecting a datagram socket asks the kernel for a route and sends nothing.
+    """
+    family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((str(address), 9))
+            return ip_address(probe.getsockname()[0]) == address
+    except OSError:
+        return False
+
+
+def parse_networks(texts: tuple[str, ...] | list[str]) -> tuple[Network, ...]:
+    """Return networks from CIDR texts; raises ValueError naming the first that is none."""
+    return tuple(ip_network(text.strip()) for text in texts if text.strip())
+
+
+def is_within(address: Address, networks: tuple[Network, ...]) -> bool:
+    """Tell whether an address, or the IPv4 address it stands for, lies in one of the networks."""
+    candidates = (address, embedded(address))
+    return any(
+        one is not None and one.version == network.version and one in network
+        for one in candidates
+        for network in networks
+    )

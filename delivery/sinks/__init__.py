@@ -1,0 +1,1 @@
+"""Sinks: each delivers to one kind of route."""

@@ -1,0 +1,135 @@
+"""The webhook sink: one signed POST, judged by the status line of its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import aiohttp
+
+from delivery.database import Unavailable
+from delivery.egress import Answered, Egress, EgressRefused
+from delivery.event import rfc3339
+from delivery.port import Delivery, Outcome, Sink, Verdict
+from delivery.schedule import parse_retry_after
+from delivery.signing import BadSecret, sign
+
+_GONE = 410
+_BUSY = frozenset({429, 503})
+_EXCERPT = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where a webhook goes. `secrets` are the live ones, newest first; `trusted`: the operator's own URL."""
+
+    url: str
+    secrets: tuple[str, ...] = field(repr=False)
+    trusted: bool = False
+    disabled: bool = False
+
+
+Lookup = Callable[[str], Awaitable[Endpoint | None]]
+"""Find an endpoint by id; None when there is none any more."""
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+class WebhookSink(Sink):
+    """Posts events to endpoints. Repeating is always safe: every attempt has the event's id as webhook-id."""
+
+    def __init__(
+        self,
+        *,
+        egress: Egress,
+        lookup: Lookup,
+        source: str = "dovecote",
+        now: Callable[[], datetime] = _now,
+    ) -> None:
+        self._egress = egress
+        self._lookup = lookup
+        self._source = source.rstrip("/")
+        self._now = now
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Attempt once."""
+        try:
+            endpoint = await self._lookup(delivery.target)
+        except Unavailable as error:
+            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+        if endpoint is None:
+            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint no longer exists", address_dead=True)
+        if endpoint.disabled:
+            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint is disabled", address_dead=True)
+        return await self._post(delivery, endpoint)
+
+    async def _post(self, delivery: Delivery, endpoint: Endpoint) -> Outcome:
+        try:
+            answer = await self._egress.post(
+                endpoint.url,
+                headers=self._headers(delivery, endpoint),
+                body=delivery.body,
+                trusted=endpoint.trusted,
+            )
+        except EgressRefused as error:
+            return Outcome(verdict=Verdict.GIVE_UP, detail=f"refused: {error.why}")
+        except BadSecret:
+            return Outcome(verdict=Verdict.OPERATOR, detail="the endpoint's secret cannot be used")
+        except TimeoutError:
+            return Outcome(verdict=Verdict.RETRY, detail="no answer in time")
+        except (aiohttp.ClientError, ValueError, OSError) as error:
+            return Outcome(verdict=Verdict.RETRY, detail=_describe(error))
+        return judge_answer(answer, now=self._now())
+
+    def _headers(self, delivery: Delivery, endpoint: Endpoint) -> dict[str, str]:
+        place = f"/conversations/{quote(delivery.conversation, safe='')}" if delivery.conversation else ""
+        signed = sign(endpoint.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
+        return signed | {
+            "content-type": "application/json",
+            "ce-specversion": "1.0",
+            "ce-id": delivery.event_id,
+            "ce-type": delivery.event_type,
+            "ce-source": self._source + place,
+            "ce-time": rfc3339(delivery.event_time),
+            "dovecote-delivery": delivery.id,
+        }
+
+
+def judge_answer(answer: Answered, *, now: datetime) -> Outcome:
+    """Return what an answer means: 2xx taken, 410 never again, all else (redirects too) later."""
+    status, excerpt = answer.status, answer.body[:_EXCERPT].decode(errors="replace")
+    if 200 <= status < 300:  # noqa: PLR2004 - the class of success
+        return Outcome(verdict=Verdict.DELIVERED, status=status, excerpt=excerpt)
+    if status == _GONE:
+        return Outcome(
+            verdict=Verdict.GIVE_UP,
+            detail="the receiver is gone for good (410)",
+            disable=True,
+            status=status,
+            excerpt=excerpt,
+        )
+    asked = parse_retry_after(answer.retry_after, now=now) if status in _BUSY else None
+    moved = " (redirects are not followed)" if 300 <= status < 400 else ""  # noqa: PLR2004 - likewise
+    return Outcome(
+        verdict=Verdict.RETRY,
+        detail=f"the receiver answered {status}{moved}",
+        retry_after=asked,
+        hold=asked is not None,
+        status=status,
+        excerpt=excerpt,
+    )
+
+
+def _describe(error: Exception) -> str:
+    """Name the failure without the URL, which may hold a token."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return "the receiver's certificate is not valid"
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return "the receiver's name cannot be resolved"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return f"no connection: {error.os_error.strerror or type(error.os_error).__name__}"
+    return f"the exchange broke off ({type(error).__name__})"
