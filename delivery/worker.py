@@ -12,11 +12,11 @@ import structlog
 
 from delivery import obligations
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
-from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.event import Event
 from delivery.ledger import Entry, Ledger
 from delivery.obligations import Due
-from delivery.port import Lease, Leases, Outcome, Queue, Signal, Signals, Sink
+from delivery.port import Lease, Leases, Outcome, Queue, Signals, Sink
+from delivery.rounds import Rounds
 from delivery.schedule import Schedule
 
 log = structlog.get_logger(__name__)
@@ -52,48 +52,18 @@ class Worker:
         self._lane = lane
         self._ledger = ledger
         self._leases = leases
-        self._signals = signals
         self._checkpoint = checkpoint
-        self._at_most = at_most
-        self._again: dict[str, bool] = {}
+        self._rounds = Rounds(lane.queue, signals, self._work, wake=ledger.signal, at_most=at_most)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work on signals until stopped; what is being sent then is finished first."""
-        async with asyncio.TaskGroup() as group:
-            listener = group.create_task(self._listen(group))
-            await stop.wait()
-            listener.cancel()
-
-    async def _listen(self, group: asyncio.TaskGroup) -> None:
-        async for signal in self._signals.listen(self._lane.queue, at_most=self._at_most):
-            if signal.key in self._again:
-                self._again[signal.key] = True
-                await signal.done()
-                continue
-            self._again[signal.key] = False
-            group.create_task(self._answer(signal))
-
-    async def _answer(self, signal: Signal) -> None:
-        destination = signal.key
-        try:
-            await self._work(destination)
-            await signal.done()
-        except Busy:
-            await signal.later(0.5)
-        except (DeliveryError, LeaseLost, OSError) as error:
-            log.warning("delivery.interrupted", destination=destination, error=str(error))
-            await signal.later(1.0)
-        except Exception:  # the outermost loop of a destination: the others must go on
-            log.exception("delivery.failed", destination=destination)
-            await signal.later(5.0)
-        finally:
-            if self._again.pop(destination, False):
-                self._ledger.signal(self._lane.queue, destination)
+        self._stop = stop
+        await self._rounds.run(stop)
 
     async def _work(self, destination: str) -> None:
         async with self._leases.hold(f"d:{destination}") as lease:
-            while await self._round(destination, lease):
-                self._again[destination] = False
+            while not self._stop.is_set() and await self._round(destination, lease):
+                pass
 
     async def _round(self, destination: str, lease: Lease) -> bool:
         """Attempt what is due; says whether there may be more to do at once."""
@@ -107,7 +77,7 @@ class Worker:
         ready = self._ready(dues, now)
         if not ready:
             self._wake_later(destination, dues)
-            return self._again[destination]
+            return False
         if self._lane.ordered:
             await self._attempt(ready[0], lease)
         else:

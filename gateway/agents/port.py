@@ -74,10 +74,12 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """What a tool call came to: `content` is for the model and the person, cut to the output limit."""
+    """What a tool call came to: `content` is for the model, cut to the output limit; `detail` holds the
+    same in parts (exit_code, stdout, …) for those who show it to a person."""
 
     ok: bool
     content: str
+    detail: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Tools(Protocol):
