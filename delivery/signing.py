@@ -42,8 +42,9 @@ def secret_key(secret: str) -> bytes:
     """Return the key bytes of a secret; raises BadSecret (an empty one too), without repeating it."""
     if not secret.startswith(PREFIX):
         raise BadSecret
+    text = secret.removeprefix(PREFIX)
     try:
-        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True)
+        key = base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
     except (binascii.Error, ValueError):
         raise BadSecret from None
     if len(key) not in _LENGTHS:

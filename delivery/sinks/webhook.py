@@ -22,7 +22,7 @@ _EXCERPT = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint:
+class Receiver:
     """Where a webhook goes. `secrets` are the live ones, newest first; `trusted`: the operator's own URL."""
 
     url: str
@@ -31,8 +31,8 @@ class Endpoint:
     disabled: bool = False
 
 
-Lookup = Callable[[str], Awaitable[Endpoint | None]]
-"""Find an endpoint by id; None when there is none any more."""
+Lookup = Callable[[str], Awaitable[Receiver | None]]
+"""Find an endpoint's receiver by the endpoint's id; None when there is none any more."""
 
 
 def _now() -> datetime:
@@ -58,22 +58,22 @@ class WebhookSink(Sink):
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once."""
         try:
-            endpoint = await self._lookup(delivery.target)
+            receiver = await self._lookup(delivery.target)
         except Unavailable as error:
             return Outcome(verdict=Verdict.RETRY, detail=str(error))
-        if endpoint is None:
+        if receiver is None:
             return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint no longer exists", address_dead=True)
-        if endpoint.disabled:
-            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint is disabled", address_dead=True)
-        return await self._post(delivery, endpoint)
+        if receiver.disabled:
+            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint is disabled", disable=True)
+        return await self._post(delivery, receiver)
 
-    async def _post(self, delivery: Delivery, endpoint: Endpoint) -> Outcome:
+    async def _post(self, delivery: Delivery, receiver: Receiver) -> Outcome:
         try:
             answer = await self._egress.post(
-                endpoint.url,
-                headers=self._headers(delivery, endpoint),
+                receiver.url,
+                headers=self._headers(delivery, receiver),
                 body=delivery.body,
-                trusted=endpoint.trusted,
+                trusted=receiver.trusted,
             )
         except EgressRefused as error:
             return Outcome(verdict=Verdict.GIVE_UP, detail=f"refused: {error.why}")
@@ -85,9 +85,9 @@ class WebhookSink(Sink):
             return Outcome(verdict=Verdict.RETRY, detail=_describe(error))
         return judge_answer(answer, now=self._now())
 
-    def _headers(self, delivery: Delivery, endpoint: Endpoint) -> dict[str, str]:
+    def _headers(self, delivery: Delivery, receiver: Receiver) -> dict[str, str]:
         place = f"/conversations/{quote(delivery.conversation, safe='')}" if delivery.conversation else ""
-        signed = sign(endpoint.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
+        signed = sign(receiver.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
         return signed | {
             "content-type": "application/json",
             "ce-specversion": "1.0",
