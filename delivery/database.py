@@ -62,9 +62,9 @@ class Database:
     async def begin(self) -> AsyncIterator[Connection]:
         """Open a writing transaction, committed at the end, rolled back by an exception."""
         async with self._writing or nullcontext(), self._connect() as connection:
-            if self.is_sqlite:
-                await connection.exec_driver_sql("BEGIN IMMEDIATE")
             async with connection.begin():
+                if self.is_sqlite:
+                    await connection.exec_driver_sql("BEGIN IMMEDIATE")
                 yield connection
 
     @asynccontextmanager
