@@ -20,8 +20,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-SHORTEST_KEY = 32
+STRONG = 32
+"""Characters from which on a key is taken to be random; a shorter one is stretched first."""
 _VERSION = "v1"
 _NONCE = 12
 
@@ -42,7 +44,7 @@ class Unreadable(SecretsError):
 
 
 class WeakKey(SecretsError):
-    """A secret key is empty or too short."""
+    """A secret key is missing or blank."""
 
 
 class Secret:
@@ -86,14 +88,15 @@ class _Key:
     __slots__ = ("cipher", "id")
 
     def __init__(self, text: str) -> None:
-        if len(text.strip()) < SHORTEST_KEY:
+        if not text.strip():
             raise WeakKey(
-                f"a secret key has {len(text.strip())} characters and needs {SHORTEST_KEY}: "
-                "make one with `python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
+                "a secret key is blank: make one with "
+                "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
             )
-        material = HKDF(SHA256(), 40, salt=None, info=b"dovecote field encryption").derive(
-            text.strip().encode()
-        )
+        raw = text.strip().encode()
+        if len(raw) < STRONG:
+            raw = Scrypt(salt=b"dovecote secret keys", length=32, n=2**14, r=8, p=1).derive(raw)
+        material = HKDF(SHA256(), 40, salt=None, info=b"dovecote field encryption").derive(raw)
         self.cipher = AESGCM(material[:32])
         self.id = material[32:].hex()
 
@@ -170,12 +173,20 @@ def write_private(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
+def read_private(path: Path) -> str:
+    """Return the text of a private file, empty when there is none; others are shut out of it first."""
+    if not path.exists():
+        return ""
+    path.chmod(0o600)
+    return path.read_text(encoding="ascii", errors="replace").strip()
+
+
 def open_vault(data: Path, keys: Sequence[Any] = ()) -> Vault:
     """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`."""
     given = [key if isinstance(key, str) else str(key.get_secret_value()) for key in keys]
     if given:
         return Vault(given)
     path = data / "secret.key"
-    if not path.exists():
+    if not read_private(path):
         write_private(path, secrets.token_urlsafe(32))
-    return Vault([path.read_text(encoding="ascii")])
+    return Vault([read_private(path)])

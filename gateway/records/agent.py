@@ -1,0 +1,89 @@
+"""What an account may say of an agent: the `config` of an agent record."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
+
+from gateway.agents.port import Limits, Persona
+from gateway.options import LimitSettings, ModelName, WebUrl
+from gateway.records.names import EventPattern, Reference, Whsec
+from gateway.store.records import Record
+
+
+class _Part(BaseModel):
+    """A part of an agent's config: fixed once read, closed to unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class WorkspaceUse(_Part):
+    """A workspace the agent works in; its own `sandbox` wins over the agent's, null means none."""
+
+    name: Annotated[str, Field(min_length=1, max_length=200)]
+    workspace: Reference = Field(alias="workspaceId")
+    sandbox: Reference | None = None
+    read_only: StrictBool = Field(default=False, alias="readOnly")
+
+
+class Hook(_Part):
+    """Where the agent's own events go besides the account's webhooks."""
+
+    url: WebUrl
+    secret: Annotated[SecretStr, Whsec] | None = None
+    events: tuple[EventPattern, ...] = Field(default=("agent.finished",), min_length=1, max_length=50)
+
+
+class Hooks(_Part):
+    """What is told to others about the agent's work."""
+
+    webhook: Hook | None = None
+
+
+class QueueConfig(_Part):
+    """What happens to input that arrives while a turn runs: it waits in order, at most `limit` turns."""
+
+    mode: Literal["followup"] = "followup"
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 50
+
+
+class AgentConfig(_Part):
+    """An agent record's `config`, defaults filled in."""
+
+    model: ModelName = "builtin:shell"
+    fallback: tuple[ModelName, ...] = Field(default=(), max_length=10)
+    instructions: str = Field(default="", max_length=100_000)
+    base_url: WebUrl | None = None
+    sandbox: Reference | None = None
+    workspaces: tuple[WorkspaceUse, ...] = Field(default=(), max_length=20)
+    tools: tuple[Annotated[str, Field(min_length=1, max_length=60)], ...] | None = Field(
+        default=None, max_length=100
+    )
+    hooks: Hooks = Hooks()
+    limits: LimitSettings = LimitSettings()
+    queue: QueueConfig = QueueConfig()
+
+    @field_validator("queue", mode="before")
+    @classmethod
+    def _mode_alone(cls, given: Any) -> Any:
+        return {"mode": given} if isinstance(given, str) else given
+
+
+def agent_config(record: Record) -> AgentConfig:
+    """Return a stored agent's config."""
+    return AgentConfig.model_validate(record.config)
+
+
+def persona_of(record: Record) -> Persona:
+    """Return a stored agent as a turn needs it."""
+    config = agent_config(record)
+    limits = Limits(**config.limits.model_dump())
+    return Persona(
+        id=record.id,
+        name=record.name,
+        models=(config.model, *config.fallback),
+        instructions=config.instructions,
+        base_url=config.base_url,
+        limits=limits,
+    )

@@ -1,0 +1,81 @@
+"""What can be wrong with a record.
+
+RecordError     remedy    meaning
+├── Invalid     give_up   the config cannot be; says where and what is allowed
+├── Missing     give_up   the account has no such record
+├── Taken       give_up   the name is in use
+├── InUse       give_up   other records refer to it
+└── Managed     give_up   it stands in the operator's configuration file
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+from pydantic import SecretStr, ValidationError
+from pydantic_core import ErrorDetails
+
+from sandbox.config import Problem
+
+_PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars"})
+
+
+class RecordError(Exception):
+    """The record cannot be made or changed so."""
+
+    remedy: ClassVar[Literal["give_up"]] = "give_up"
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail or (self.__doc__ or "").strip())
+
+
+class Invalid(RecordError):
+    """The input is not valid."""
+
+    def __init__(self, problems: Iterable[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems))
+
+
+class Missing(RecordError):
+    """There is no such record in this account."""
+
+
+class Taken(RecordError):
+    """This name is in use."""
+
+
+class InUse(RecordError):
+    """Other records refer to this one."""
+
+
+class Managed(RecordError):
+    """This record stands in the operator's configuration file: change it there."""
+
+
+def pointer(parts: Iterable[object]) -> str:
+    """Return a JSON pointer (RFC 6901)."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def explain(error: ValidationError, *, below: str = "") -> tuple[Problem, ...]:
+    """Return what pydantic found as problems: where, what is allowed and what was given."""
+    return tuple(
+        Problem(pointer=(below + pointer(found["loc"])) or "/", detail=_detail(found, below))
+        for found in error.errors(include_url=False)
+    )
+
+
+def _detail(found: ErrorDetails, below: str) -> str:
+    text = found["msg"].removeprefix("Value error, ")
+    if found["type"] == "extra_forbidden":
+        return "there is no such key"
+    if found["type"] == "missing":
+        return "is required"
+    given = found["input"]
+    hidden = _PRIVATE & {*(str(part) for part in found["loc"]), *below.split("/")}
+    if hidden or isinstance(given, SecretStr) or not isinstance(given, str | int | float | bool | None):
+        return text
+    shown = repr(given)
+    return f"{text} (given: {shown if len(shown) <= 80 else shown[:77] + '…'})"  # noqa: PLR2004 - one line

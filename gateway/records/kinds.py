@@ -1,0 +1,127 @@
+"""What each kind of record may say, and how it is read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
+
+from channels import registry as channel_plugins
+from gateway.records.agent import AgentConfig
+from gateway.records.errors import Invalid, explain
+from gateway.records.names import Reference
+from gateway.records.parts import separate
+from gateway.store.records import Kind
+from sandbox import registry as sandbox_plugins
+from sandbox.config import Problem, SandboxConfig, problems
+
+WorkspaceStores = Literal["directory"]
+Model = TypeVar("Model", bound=BaseModel)
+
+
+class WorkspaceConfig(BaseModel):
+    """A workspace record's `config`, defaults filled in."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    store: WorkspaceStores = "directory"
+    read_only: StrictBool = Field(default=False, alias="readOnly")
+
+
+class ChannelConfig(BaseModel):
+    """A channel record's `config`: which adapter, which agent answers, and the adapter's own settings."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    kind: str = Field(min_length=1, max_length=60)
+    agent: Reference
+    settings: dict[str, Any] = Field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """A valid config: as JSON with MASK for secrets, the secrets by pointer, references by pointer."""
+
+    config: dict[str, Any]
+    secrets: dict[str, str]
+    references: tuple[tuple[str, Kind], ...] = ()
+
+
+def check(kind: Kind, config: Mapping[str, Any], *, below: str = "/config") -> Checked:
+    """Return the config as it is stored, or raise Invalid with every problem, pointers below `below`."""
+    return _CHECKS[kind](config, below)
+
+
+def _parsed(model: type[Model], config: Mapping[str, Any], below: str) -> Model:
+    try:
+        return model.model_validate(dict(config))
+    except ValidationError as error:
+        raise Invalid(explain(error, below=below)) from error
+
+
+def _kept(model: BaseModel) -> dict[str, Any]:
+    return model.model_dump(by_alias=True, exclude_unset=True)
+
+
+def _check_sandbox(config: Mapping[str, Any], below: str) -> Checked:
+    parsed = _parsed(SandboxConfig, config, below)
+    try:
+        plugin = sandbox_plugins.plugin(parsed.provider)
+    except sandbox_plugins.UnknownKind as error:
+        raise Invalid([Problem(pointer=f"{below}/provider", detail=str(error))]) from error
+    found = problems(parsed, plugin)
+    if found:
+        raise Invalid(Problem(pointer=below + one.pointer, detail=one.detail) for one in found)
+    stored, secrets = separate(_kept(parsed), texts_below="/envVars")
+    return Checked(config=stored, secrets=secrets)
+
+
+def _check_agent(config: Mapping[str, Any], below: str) -> Checked:
+    parsed = _parsed(AgentConfig, config, below)
+    stored, secrets = separate(_kept(parsed))
+    return Checked(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
+
+
+def _agent_references(config: AgentConfig) -> Iterator[tuple[str, Kind]]:
+    if config.sandbox is not None:
+        yield "/sandbox", "sandbox"
+    for place, use in enumerate(config.workspaces):
+        yield f"/workspaces/{place}/workspaceId", "workspace"
+        if use.sandbox is not None:
+            yield f"/workspaces/{place}/sandbox", "sandbox"
+
+
+def _check_workspace(config: Mapping[str, Any], below: str) -> Checked:
+    return Checked(config=_kept(_parsed(WorkspaceConfig, config, below)), secrets={})
+
+
+def _check_channel(config: Mapping[str, Any], below: str) -> Checked:
+    parsed = _parsed(ChannelConfig, config, below)
+    try:
+        plugin = channel_plugins.plugin(parsed.kind)
+    except channel_plugins.UnknownKind as error:
+        raise Invalid([Problem(pointer=f"{below}/kind", detail=str(error))]) from error
+    settings = _parsed(plugin.settings, parsed.settings, f"{below}/settings")
+    _refuse_blank(settings, f"{below}/settings")
+    stored, secrets = separate(
+        {"kind": parsed.kind, "agent": parsed.agent, "settings": settings.model_dump(exclude_unset=True)}
+    )
+    return Checked(config=stored, secrets=secrets, references=(("/agent", "agent"),))
+
+
+def _refuse_blank(settings: BaseModel, below: str) -> None:
+    """An empty secret must never mean an open door."""
+    _stored, secrets = separate(settings.model_dump(exclude_unset=True))
+    blank = [where for where, text in secrets.items() if not text.strip()]
+    if blank:
+        raise Invalid(Problem(pointer=below + where, detail="must not be blank") for where in blank)
+
+
+_CHECKS: Mapping[Kind, Callable[[Mapping[str, Any], str], Checked]] = {
+    "sandbox": _check_sandbox,
+    "agent": _check_agent,
+    "workspace": _check_workspace,
+    "channel": _check_channel,
+}

@@ -1,0 +1,55 @@
+"""The small words of record configs: names, references, event patterns, webhook secrets."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, SecretStr, StrictStr
+
+from delivery.event import Kind
+from delivery.signing import PREFIX, BadSecret, secret_key
+
+MASK = "***"
+"""What stands for a secret in every answer; sent back, it keeps the secret that is stored."""
+
+
+def _plain(text: str) -> str:
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn", "Zl", "Zp") for letter in text):
+        raise ValueError("must not hold control characters")
+    if "/" in text or text != text.strip():
+        raise ValueError("must not hold a slash, nor begin or end with a space")
+    return text
+
+
+def _event_pattern(text: str) -> str:
+    families = {kind.split(".", 1)[0] + ".*" for kind in Kind}
+    if text != "*" and text not in families and text not in set(Kind):
+        known = ", ".join(["*", *sorted(families), *sorted(Kind)])
+        raise ValueError(f"there is no such event; there are {known}")
+    return text
+
+
+def _whsec(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if text == MASK:
+        return secret
+    full = text if text.startswith(PREFIX) else PREFIX + text
+    try:
+        secret_key(full)
+    except BadSecret as error:
+        raise ValueError(str(error)) from error
+    return SecretStr(full)
+
+
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_plain)]
+"""What people call a record; unique within account and kind."""
+
+Reference = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+"""The id or name of another record of the same account; stored as the id."""
+
+EventPattern = Annotated[StrictStr, AfterValidator(_event_pattern)]
+"""An event's type, a family such as `job.*`, or `*`."""
+
+Whsec = AfterValidator(_whsec)
+"""A webhook secret: base64 of 16 to 128 bytes, with or without `whsec_` before it."""

@@ -1,0 +1,140 @@
+"""Webhook endpoints as accounts, agents and turns bring them: sealed secrets, rotation with overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from sqlalchemy.exc import IntegrityError
+
+from delivery import endpoints as store
+from delivery.database import Connection
+from delivery.endpoints import RECORD, Endpoint
+from delivery.event import new_id
+from delivery.signing import new_secret
+from gateway.records.agent import Hook
+from gateway.records.errors import Missing, Taken
+from gateway.records.names import MASK
+from gateway.secrets import Context, Vault, context
+
+OVERLAP = timedelta(hours=24)
+"""How long the previous secret still signs after a rotation, beside the new one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An endpoint with the secret its owner is told once (None: the owner gave it)."""
+
+    endpoint: Endpoint
+    secret: str | None
+
+
+def secret_at(endpoint: str, field: str = "secret") -> Context:
+    """Name where an endpoint's secret (or `previous_secret`) stands."""
+    return context("endpoints", endpoint, field)
+
+
+def live_secrets(vault: Vault, endpoint: Endpoint, *, now: datetime | None = None) -> tuple[str, ...]:
+    """Return the secrets that sign now, the newest first."""
+    found = [vault.reveal(secret_at(endpoint.id), endpoint.secret)]
+    until = endpoint.previous_until
+    if endpoint.previous_secret is not None and until is not None and until > (now or datetime.now(UTC)):
+        found.append(vault.reveal(secret_at(endpoint.id, "previous_secret"), endpoint.previous_secret))
+    return tuple(found)
+
+
+async def create(
+    connection: Connection,
+    vault: Vault,
+    account: str,
+    *,
+    url: str,
+    events: Sequence[str],
+    origin: str = RECORD,
+    name: str | None = None,
+    conversation: str | None = None,
+    secret: str | None = None,
+    trusted: bool = False,
+) -> Told:
+    """Make an endpoint; without a secret of the owner's it gets one, which is told once."""
+    text = secret or new_secret()
+    endpoint_id = new_id("whk")
+    endpoint = Endpoint(
+        id=endpoint_id,
+        account=account,
+        name=name,
+        origin=origin,
+        url=url,
+        trusted=trusted,
+        events=tuple(events),
+        conversation=conversation,
+        secret=vault.seal(secret_at(endpoint_id), text).encode(),
+        created_at=datetime.now(UTC),
+    )
+    try:
+        await store.add(connection, endpoint)
+    except IntegrityError as error:
+        raise Taken(f"there is already a webhook named {name!r}") from error
+    return Told(endpoint=endpoint, secret=None if secret else text)
+
+
+async def create_for_turn(
+    connection: Connection, vault: Vault, account: str, turn: str, *, url: str, secret: str | None
+) -> Told:
+    """Make the endpoint a turn names; the turn's route leads to it, whatever the event."""
+    return await create(
+        connection, vault, account, url=url, events=("agent.finished",), origin=f"turn:{turn}", secret=secret
+    )
+
+
+def rotated(vault: Vault, endpoint: Endpoint, text: str, *, now: datetime | None = None) -> Endpoint:
+    """Return the endpoint with a new secret; the present one goes on signing for a day."""
+    present = vault.reveal(secret_at(endpoint.id), endpoint.secret)
+    return replace(
+        endpoint,
+        secret=vault.seal(secret_at(endpoint.id), text).encode(),
+        previous_secret=vault.seal(secret_at(endpoint.id, "previous_secret"), present).encode(),
+        previous_until=(now or datetime.now(UTC)) + OVERLAP,
+    )
+
+
+async def rotate(connection: Connection, vault: Vault, account: str, id_or_name: str) -> Told:
+    """Give an endpoint record a new secret, told once; raises Missing."""
+    endpoint = await get(connection, account, id_or_name)
+    text = new_secret()
+    changed = rotated(vault, endpoint, text)
+    await store.change(connection, changed)
+    return Told(endpoint=changed, secret=text)
+
+
+async def get(connection: Connection, account: str, id_or_name: str) -> Endpoint:
+    """Return an endpoint record of the account; raises Missing."""
+    endpoint = await store.find(connection, account, id_or_name)
+    if endpoint is None:
+        raise Missing("there is no such webhook in this account")
+    return endpoint
+
+
+async def follow_hook(
+    connection: Connection, vault: Vault, account: str, agent: str, hook: Hook | None
+) -> str | None:
+    """Make the agent's endpoint what its config says; returns a secret that must be told."""
+    origin = f"agent:{agent}"
+    present = await store.of_origin(connection, account, origin)
+    if hook is None:
+        await store.remove_origin(connection, account, origin)
+        return None
+    given = hook.secret.get_secret_value() if hook.secret else None
+    given = None if given == MASK else given
+    if present is None:
+        told = await create(
+            connection, vault, account, url=hook.url, events=hook.events, origin=origin, secret=given
+        )
+        return told.secret
+    if given is not None and live_secrets(vault, present)[0] != given:
+        present = rotated(vault, present, given)
+    await store.change(
+        connection, replace(present, url=hook.url, events=hook.events, disabled_at=None, disabled_why=None)
+    )
+    return None
