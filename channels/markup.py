@@ -1,0 +1,251 @@
+"""Neutral markup: model text is CommonMark; here it becomes blocks for the renderers.
+
+One parse by markdown-it-py with raw HTML off, so that `Vec<T>` and `a<b` stay text. Link reference
+definitions are off as well: a definition would vanish from the text, and a reference could stand in another
+part of a split reply. Nesting is bounded; what nests deeper is kept as literal text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from channels.splitting import split
+
+__all__ = [
+    "Block",
+    "Code",
+    "Fence",
+    "Heading",
+    "Image",
+    "Inline",
+    "Link",
+    "Listing",
+    "Paragraph",
+    "Quote",
+    "Rule",
+    "Styled",
+    "Table",
+    "Text",
+    "parse",
+    "split",
+]
+
+DEEPEST = 20
+"""Levels of nesting, as markdown-it counts them (a list item is two)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """Words as they are; a line break is a newline in them."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """A code span."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Styled:
+    """Words with a style."""
+
+    style: Literal["strong", "emphasis", "strike"]
+    children: tuple[Inline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """Words that lead somewhere; the words of an autolink are its address."""
+
+    url: str
+    children: tuple[Inline, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """A picture by address, with the words that stand for it."""
+
+    url: str
+    alt: str
+
+
+Inline = Text | Code | Styled | Link | Image
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paragraph:
+    """A run of words. In every block, `gap` says that a blank line stands before it in the source."""
+
+    children: tuple[Inline, ...]
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """A heading of level 1 to 6."""
+
+    level: int
+    children: tuple[Inline, ...]
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """Code, fenced or indented; `info` is all that stands behind the opening fence."""
+
+    text: str
+    info: str = ""
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quote:
+    """Quoted blocks."""
+
+    children: tuple[Block, ...]
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """A list; `start` is the first number of an ordered one and None for bullets."""
+
+    items: tuple[tuple[Block, ...], ...]
+    start: int | None = None
+    loose: bool = False
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """A line across."""
+
+    gap: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table, as its source lines: chat platforms show those best."""
+
+    text: str
+    gap: bool = False
+
+
+Block = Paragraph | Heading | Fence | Quote | Listing | Rule | Table
+
+_STYLES: dict[str, Literal["strong", "emphasis", "strike"]] = {
+    "strong": "strong",
+    "em": "emphasis",
+    "s": "strike",
+}
+
+
+def parse(text: str) -> tuple[Block, ...]:
+    """Return the blocks of `text`; every word of it is in them. Takes time in proportion to its length."""
+    tokens = _parser().parse(text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").split("\n")
+    return tuple(_block(group, lines) for group in _siblings(tokens))
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    return parser.enable(["table", "strikethrough"]).disable("reference")
+
+
+def _siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+    """Yield the token runs of the outermost blocks."""
+    depth = start = 0
+    for index, token in enumerate(tokens):
+        depth += token.nesting
+        if depth == 0:
+            yield tokens[start : index + 1]
+            start = index + 1
+
+
+def _block(tokens: Sequence[Token], lines: Sequence[str]) -> Block:
+    first = tokens[0]
+    if any(token.level >= DEEPEST - 2 for token in tokens):
+        return _literal(first, lines)
+    gap = _gap(first, lines)
+    match first.type:
+        case "fence" | "code_block":
+            return Fence(text=first.content.removesuffix("\n"), info=first.info.strip(), gap=gap)
+        case "hr":
+            return Rule(gap=gap)
+        case "heading_open":
+            return Heading(level=int(first.tag[1:]), children=_inlines(tokens[1]), gap=gap)
+        case "paragraph_open":
+            return Paragraph(children=_inlines(tokens[1]), gap=gap)
+        case _:
+            return _container(tokens, lines, gap=gap)
+
+
+def _container(tokens: Sequence[Token], lines: Sequence[str], *, gap: bool) -> Block:
+    first, inner = tokens[0], tokens[1:-1]
+    if first.type == "blockquote_open":
+        return Quote(children=tuple(_block(group, lines) for group in _siblings(inner)), gap=gap)
+    if first.type in {"bullet_list_open", "ordered_list_open"}:
+        items = [tuple(_block(group, lines) for group in _siblings(item[1:-1])) for item in _siblings(inner)]
+        start = int(first.attrs.get("start", 1)) if first.type == "ordered_list_open" else None
+        return Listing(items=tuple(items), start=start, loose=_is_loose(inner), gap=gap)
+    begin, end = first.map or [0, 0]
+    return Table(text="\n".join(line.strip() for line in lines[begin:end]), gap=gap)
+
+
+def _literal(first: Token, lines: Sequence[str]) -> Paragraph:
+    begin, end = first.map or [0, 0]
+    return Paragraph(children=(Text("\n".join(lines[begin:end]).strip("\n")),), gap=_gap(first, lines))
+
+
+def _gap(token: Token, lines: Sequence[str]) -> bool:
+    line = token.map[0] if token.map else 0
+    return line > 0 and not lines[line - 1].strip(" \t>")
+
+
+def _is_loose(inner: Sequence[Token]) -> bool:
+    """A list is loose when its items' paragraphs are shown (markdown-it hides those of a tight one)."""
+    return any(
+        token.type == "paragraph_open" and token.level == inner[0].level + 1 and not token.hidden
+        for token in inner
+    )
+
+
+def _inlines(token: Token) -> tuple[Inline, ...]:
+    return _nest(iter(token.children or ()))
+
+
+def _nest(tokens: Iterator[Token]) -> tuple[Inline, ...]:
+    """Take inline tokens up to the closing one of the current style or link, or to the end."""
+    found: list[Inline] = []
+    for token in tokens:
+        if token.nesting < 0:
+            break
+        if token.type == "link_open":
+            found.append(Link(str(token.attrs.get("href", "")), _nest(tokens)))
+        elif token.nesting > 0:
+            found.append(Styled(_STYLES[token.tag], _nest(tokens)))
+        else:
+            found.append(_leaf(token))
+    return tuple(found)
+
+
+def _leaf(token: Token) -> Inline:
+    match token.type:
+        case "code_inline":
+            return Code(token.content)
+        case "image":
+            return Image(str(token.attrs.get("src", "")), token.content)
+        case "softbreak" | "hardbreak":
+            return Text("\n")
+        case _:
+            return Text(token.content)

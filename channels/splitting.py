@@ -1,0 +1,278 @@
+"""Cut CommonMark text into parts that each fit a platform's message, at the borders of its blocks.
+
+A block that is itself too long is cut inside: a list between its items, a table between its rows (the head
+is repeated), a code fence between its lines (closed and opened again with its info string), a paragraph
+between lines, else between words. Nothing but white space is ever lost. Sizes are measured line by line, so
+`measure` must add up: measure(a + b) == measure(a) + measure(b), and never be less than len.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+SMALLEST = 16
+"""The smallest limit that is taken: less holds no fence with a word in it."""
+
+_LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
+_CODE = {"fence", "code_block"}
+_QUOTED = re.compile(r"[ ]{0,3}(?:>[ ]?){1,20}")
+_STARTS_BLOCK = re.compile(r"#{1,6}(?:\s|$)|[-+*=](?:\s|[-+*=]|$)|>|`{3}|~{3}|\||_{3}")
+_NUMBER = re.compile(r"(\d{1,9})([.)](?:\s|$))")
+
+
+def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[str, ...]:
+    """Return the parts of `text`, each of at most `limit` by `measure`; blank text has none.
+
+    The same text always gives the same parts, in time proportional to its length.
+    """
+    if limit < SMALLEST:
+        raise ValueError(f"a limit of {limit} is too small: {SMALLEST} at the least")
+    source = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
+    whole = _trimmed(source)
+    if measure(whole) <= limit:
+        return (whole,) if whole else ()
+    packer = _Packer(limit, measure)
+    lines = source.split("\n")
+    for block in _blocks(source, lines):
+        packer.pack(block)
+    packer.flush()
+    return tuple(packer.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """A block or a leaf of one: its lines and its first token; `leaves` are those of an outermost block."""
+
+    token: Token
+    lines: Sequence[str]
+    leaves: tuple[_Span, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def body(self) -> int:
+        """How many of the lines are the leaf's own; blank lines and bare markers may follow."""
+        begin, end = self.token.map or [0, 0]
+        return end - begin
+
+
+@cache
+def _parser() -> MarkdownIt:
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": 20}).enable("table").disable("reference")
+    parser.core.ruler.disable(["inline", "text_join"])
+    return parser
+
+
+def _blocks(source: str, lines: Sequence[str]) -> Iterator[_Span]:
+    """Yield the outermost blocks; together they have every line of the source."""
+    tokens = [token for token in _parser().parse(source) if token.map and token.nesting >= 0]
+    tops = [index for index, token in enumerate(tokens) if token.level == 0 and token.type != "inline"]
+    begin = 0
+    for index, following in zip(tops, [*tops[1:], len(tokens)], strict=True):
+        last = following == len(tokens)
+        end = len(lines) if last else _begin(tokens[following])
+        leaves = [token for token in tokens[index:following] if token.type in _LEAVES]
+        yield _Span(tokens[index], lines[begin:end], tuple(_leaves(leaves, lines, begin, end)))
+        begin = end
+
+
+def _leaves(tokens: Sequence[Token], lines: Sequence[str], begin: int, end: int) -> Iterator[_Span]:
+    borders = [begin, *(_begin(token) for token in tokens[1:]), end]
+    for token, (first, after) in zip(tokens, pairwise(borders), strict=False):
+        yield _Span(token, lines[first:after])
+
+
+def _begin(token: Token) -> int:
+    return token.map[0] if token.map else 0
+
+
+def _trimmed(text: str) -> str:
+    """Drop blank lines at both ends and spaces at the very end; an indent at the start has a meaning."""
+    return re.sub(r"\A(?:[ \t]*\n)+", "", text.rstrip())
+
+
+class _Packer:
+    """Fills parts up to the limit, one after the other."""
+
+    def __init__(self, limit: int, measure: Callable[[str], int]) -> None:
+        self.parts: list[str] = []
+        self._limit = limit
+        self._measure = measure
+        self._newline = measure("\n")
+        self._lines: list[str] = []
+        self._size = 0
+
+    @property
+    def room(self) -> int:
+        """What the current part still takes, as one more line."""
+        return self._limit - self._size
+
+    def flush(self) -> None:
+        """Close the current part."""
+        part = _trimmed("\n".join(self._lines))
+        if part:
+            self.parts.append(part)
+        self._lines.clear()
+        self._size = 0
+
+    def pack(self, block: _Span) -> None:
+        """Add a whole block where it fits, else a new part, else cut it."""
+        if self._fits(block.text) or self._is_small(block.text):
+            self._add(block.text)
+        elif len(block.leaves) > 1:
+            self._pack_leaves(block.leaves)
+        else:
+            self._break(block)
+
+    def _fits(self, text: str) -> bool:
+        return self._measure(text.rstrip()) <= self.room
+
+    def _is_small(self, text: str) -> bool:
+        """Whether the text fits a part of its own; that part is begun."""
+        small = self._measure(text.rstrip()) <= self._limit
+        if small:
+            self.flush()
+        return small
+
+    def _add(self, text: str) -> None:
+        self._lines.append(text)
+        self._size += self._measure(text) + self._newline
+
+    def _pack_leaves(self, leaves: Sequence[_Span]) -> None:
+        """Pack a list or quote leaf by leaf; a part that begins inside it drops its first line's indent."""
+        indent = 0
+        for leaf in leaves:
+            own = _indent_of(leaf.lines[0])
+            text = _dedent(leaf.lines, indent)
+            if self._fits(text):
+                self._add(text)
+            elif self._measure(_dedent(leaf.lines, own).rstrip()) <= self._limit:
+                self.flush()
+                indent = own
+                self._add(_dedent(leaf.lines, indent))
+            else:
+                self._break(_Span(leaf.token, _dedent(leaf.lines, own).split("\n")))
+                indent = own
+
+    def _break(self, leaf: _Span) -> None:
+        if leaf.token.type in _CODE:
+            self._break_code(leaf)
+        elif leaf.token.type == "table_open":
+            self._break_lines(leaf.lines, head="\n".join(leaf.lines[:2]))
+        else:
+            self._break_lines(leaf.lines)
+
+    def _break_code(self, leaf: _Span) -> None:
+        """Cut code between its lines; every part closes the fence and opens it again."""
+        opening, closing = _fence_of(leaf.token)
+        frame = self._measure(opening) + self._measure(closing) + 2 * self._newline
+        if frame + SMALLEST // 2 > self._limit:
+            self._break_lines(leaf.lines)
+            return
+        marker = _marker_before(leaf)
+        if marker:
+            self._break_lines([marker])
+        if self.room < frame + self._limit // 4:
+            self.flush()
+        self._pack_code(leaf.token.content.removesuffix("\n").split("\n"), opening, closing, frame)
+        if leaf.token.type == "fence" and leaf.body < len(leaf.lines):
+            self._break_lines(leaf.lines[leaf.body :])
+
+    def _pack_code(self, lines: Sequence[str], opening: str, closing: str, frame: int) -> None:
+        held: list[str] = []
+        size = frame
+        for line in self._pieces(lines, self._limit - frame):
+            more = self._measure(line) + self._newline
+            if held and size + more - self._newline > self.room:
+                self._add("\n".join([opening, *held, closing]))
+                self.flush()
+                held, size = [], frame
+            elif not held and size + more - self._newline > self.room:
+                self.flush()
+            held.append(line)
+            size += more
+        self._add("\n".join([opening, *held, closing]))
+
+    def _pieces(self, lines: Sequence[str], room: int) -> Iterator[str]:
+        for line in lines:
+            yield from self._cut(line, room, at_words=False)
+
+    def _break_lines(self, lines: Sequence[str], *, head: str = "") -> None:
+        """Cut between lines, and a line that is too long between words."""
+        heading = head if head and self._measure(head) <= self._limit // 4 else ""
+        for line in lines:
+            if self._measure(line) <= self.room:
+                self._add(line)
+                continue
+            self.flush()
+            if heading and self._measure(line) + self._measure(heading) + self._newline <= self._limit:
+                self._add(heading)
+                self._add(line)
+            else:
+                self._break_line(line)
+
+    def _break_line(self, line: str) -> None:
+        quoted = _QUOTED.match(line)
+        prefix = quoted.group() if quoted and self._measure(quoted.group()) <= self._limit // 4 else ""
+        room = self._limit - self._measure(prefix) - 1
+        for number, piece in enumerate(self._cut(line[len(prefix) :], room, at_words=True)):
+            self.flush()
+            self._add(prefix + (_guarded(piece) if number else piece))
+
+    def _cut(self, line: str, room: int, *, at_words: bool) -> Iterator[str]:
+        """Yield pieces of a line that fit `room`; a character wider than that is a piece all the same."""
+        if self._measure(line) <= room:
+            yield line
+            return
+        position = 0
+        while position < len(line):
+            window = line[position : position + room]
+            while len(window) > 1 and (excess := self._measure(window) - room) > 0:
+                window = window[: len(window) - max(1, excess // 4)]
+            more = position + len(window) < len(line)
+            space = window.rfind(" ") if at_words and more else -1
+            if space > len(window) // 2:
+                window = window[: space + 1]
+            position += len(window)
+            yield window.strip(" ") if at_words and position > len(window) else window
+
+
+def _fence_of(token: Token) -> tuple[str, str]:
+    """Return the opening and closing fence that hold the code safely."""
+    if token.type == "fence":
+        return token.markup + token.info.rstrip(), token.markup
+    longest = max((len(run) for run in re.findall(r"`+", token.content)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return fence, fence
+
+
+def _marker_before(leaf: _Span) -> str:
+    """Return the list marker on the opening line of nested code: it would be lost with the indent."""
+    code = leaf.token.markup or leaf.token.content.split("\n", 1)[0].strip()
+    before, found, _ = leaf.lines[0].partition(code)
+    return before.strip() if found else ""
+
+
+def _indent_of(line: str) -> int:
+    return len(line) - len(line.lstrip(" \t"))
+
+
+def _dedent(lines: Sequence[str], width: int) -> str:
+    return "\n".join(line[min(width, _indent_of(line)) :] for line in lines)
+
+
+def _guarded(piece: str) -> str:
+    """Escape what would make a block of the rest of a paragraph."""
+    piece = piece.lstrip()
+    if _STARTS_BLOCK.match(piece):
+        return "\\" + piece
+    return _NUMBER.sub(r"\1\\\2", piece, count=1) if _NUMBER.match(piece) else piece
