@@ -1,0 +1,358 @@
+"""The one door to NATS: requests, confirmed publishes and subscriptions that survive a broker's death.
+
+nats-py waits with `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation. So nothing here awaits
+nats-py where it could suspend: replies come through our own inbox into our own queues, and a publish is
+given to nats-py only while its buffer has room, when it returns at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+import nats
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+from nats.errors import NoServersError, SlowConsumerError
+
+from delivery.errors import Conflict, Refused, Unreachable
+
+_log = logging.getLogger(__name__)
+
+PENDING_SIZE = 16 * 1024 * 1024
+_ROOM = PENDING_SIZE // 2
+_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
+_TRANSIENT_CODES = frozenset({10008, 10164})
+"""JetStream not yet available, or another append to the subject in flight: worth repeating."""
+_TRIES = 3
+_PAUSE = 0.05
+SILENCES = 3
+"""So many requests without an answer, while TCP is up, mean that the server is stuck."""
+
+Headers = Mapping[str, str]
+Callback = Callable[[Msg], Awaitable[None]]
+Watcher = Callable[[], None]
+
+
+class _Silent(Unreachable):
+    """The broker did not answer in time although the connection is up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ack:
+    """The broker's confirmation of a stored message."""
+
+    seq: int
+    duplicate: bool
+
+
+class Link:
+    """A connection to NATS that reconnects for ever; made by `connect`."""
+
+    def __init__(self, *, unresponsive: Watcher | None = None) -> None:
+        self._client = Client()
+        self._up = asyncio.Event()
+        self._waiting: dict[str, asyncio.Queue[Msg | None]] = {}
+        self._inbox = ""
+        self._tokens = 0
+        self._silences = 0
+        self._unresponsive = unresponsive
+        self._reconnected: set[Watcher] = set()
+        self._overflowed: dict[Subscription, Watcher] = {}
+        self._closed = False
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether the broker can be talked to now."""
+        return self._up.is_set()
+
+    async def wait_up(self, timeout: float) -> bool:
+        """Wait until the broker can be talked to; False when it could not in time."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._up.wait()
+        return self.is_up
+
+    def watch_reconnects(self, watcher: Watcher) -> Callable[[], None]:
+        """Call `watcher` after every reconnection, until the returned function is called."""
+        self._reconnected.add(watcher)
+        return lambda: self._reconnected.discard(watcher)
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Headers | None = None,
+        *,
+        timeout: float = 2.0,
+        tries: int = _TRIES,
+    ) -> Ack:
+        """Store a message in the stream of its subject. Raises Conflict, Refused, Unreachable.
+
+        After Unreachable the message may yet be stored: the caller's compare-and-set or id decides.
+        """
+        reply = await self._persist(subject, payload, headers, timeout, tries)
+        return Ack(seq=reply["seq"], duplicate=reply.get("duplicate", False))
+
+    async def _persist(
+        self, subject: str, payload: bytes, headers: Headers | None, timeout: float, tries: int
+    ) -> dict[str, Any]:
+        for left in range(tries - 1, -1, -1):
+            try:
+                answer = _decoded(await self._exchange(subject, payload, headers, timeout))
+            except Unreachable:
+                if not left:
+                    raise
+                await asyncio.sleep(_PAUSE)
+                continue
+            code = answer.get("error", {}).get("err_code")
+            if code is None:
+                return answer
+            if code not in _TRANSIENT_CODES or not left:
+                raise _error_of(subject, answer["error"])
+            await asyncio.sleep(_PAUSE)
+        raise Unreachable(f"no answer to {subject}")
+
+    async def call(
+        self, api: str, request: Mapping[str, Any] | None = None, *, timeout: float = 5.0
+    ) -> dict[str, Any]:
+        """Ask the JetStream API; the answer may hold `error`. Raises Unreachable."""
+        body = json.dumps(request or {}).encode()
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                return _decoded(await self._exchange(f"$JS.API.{api}", body, None, timeout))
+            except Unreachable:
+                if not left:
+                    raise
+                await asyncio.sleep(_PAUSE)
+        raise Unreachable(api)
+
+    async def fetch(self, stream: str, request: Mapping[str, Any], *, timeout: float = 5.0) -> list[Msg]:
+        """Read many stored messages by one direct get; none is an empty list. Raises Refused, Unreachable."""
+        for left in range(_TRIES - 1, -1, -1):
+            try:
+                return await self._fetch_once(stream, json.dumps(request).encode(), timeout)
+            except Unreachable:
+                if not left:
+                    raise
+                await asyncio.sleep(_PAUSE)
+        raise Unreachable(stream)
+
+    async def _fetch_once(self, stream: str, body: bytes, timeout: float) -> list[Msg]:
+        found: list[Msg] = []
+        token, queue = self._open_inbox()
+        try:
+            await self._send(f"$JS.API.DIRECT.GET.{stream}", body, None, token, timeout)
+            while True:
+                message = await self._next(queue, timeout)
+                status = (message.headers or {}).get("Status")
+                if status is None:
+                    found.append(message)
+                elif status in {"204", "404"}:
+                    return found
+                elif status == "503":
+                    raise Unreachable(f"nobody answers for {stream}")
+                else:
+                    raise Refused(f"direct get on {stream} was answered with {status}")
+        finally:
+            del self._waiting[token]
+
+    async def post(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> bool:
+        """Send without asking for confirmation; False when it could not even be sent."""
+        if not self._has_room():
+            return False
+        try:
+            await self._client.publish(subject, payload, headers=dict(headers) if headers else None)
+        except NatsError:
+            return False
+        return True
+
+    async def ask(self, subject: str, payload: bytes, reply: str) -> bool:
+        """Send with `reply` as the address of the answers; False when it could not even be sent."""
+        if not self._has_room():
+            return False
+        try:
+            await self._client.publish(subject, payload, reply=reply)
+        except NatsError:
+            return False
+        return True
+
+    def new_inbox(self) -> str:
+        """Return a subject nobody else knows."""
+        return self._client.new_inbox()
+
+    @asynccontextmanager
+    async def subscribed(
+        self, subject: str, callback: Callback, *, overflowed: Watcher = lambda: None
+    ) -> AsyncIterator[None]:
+        """Receive by `callback`; `overflowed` is called when messages had to be dropped on our side."""
+        try:
+            subscription = await self._client.subscribe(subject, cb=callback)
+        except NatsError as error:
+            raise Unreachable(f"cannot subscribe: {error}") from error
+        self._overflowed[subscription] = overflowed
+        try:
+            yield
+        finally:
+            self._overflowed.pop(subscription, None)
+            with suppress(NatsError):
+                await subscription.unsubscribe()
+
+    def _has_room(self) -> bool:
+        return self.is_up and not self._closed and self._client.pending_data_size < _ROOM
+
+    def _open_inbox(self) -> tuple[str, asyncio.Queue[Msg | None]]:
+        self._tokens += 1
+        token = f"{self._inbox}.{self._tokens}"
+        queue: asyncio.Queue[Msg | None] = asyncio.Queue()
+        self._waiting[token] = queue
+        return token, queue
+
+    async def _exchange(self, subject: str, payload: bytes, headers: Headers | None, timeout: float) -> Msg:
+        token, queue = self._open_inbox()
+        try:
+            await self._send(subject, payload, headers, token, timeout)
+            message = await self._next(queue, timeout)
+        finally:
+            del self._waiting[token]
+        if (message.headers or {}).get("Status") == "503":
+            raise Unreachable(f"no stream takes {subject}")
+        return message
+
+    async def _send(
+        self, subject: str, payload: bytes, headers: Headers | None, reply: str, timeout: float
+    ) -> None:
+        if self._closed:
+            raise Unreachable("the connection to NATS is closed")
+        if not await self.wait_up(timeout):
+            raise Unreachable("not connected to NATS")
+        if self._client.pending_data_size >= _ROOM:
+            raise Unreachable("the connection to NATS is congested")
+        try:
+            await self._client.publish(
+                subject, payload, reply=reply, headers=dict(headers) if headers else None
+            )
+        except nats.errors.MaxPayloadError as error:
+            raise Refused(f"{len(payload)} bytes are more than the broker takes") from error
+        except NatsError as error:
+            raise Unreachable(f"cannot send to NATS: {error}") from error
+
+    async def _next(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg:
+        try:
+            async with asyncio.timeout(timeout):
+                message = await queue.get()
+        except TimeoutError:
+            self._note_silence()
+            raise _Silent("NATS does not answer") from None
+        if message is None:
+            raise Unreachable("the connection to NATS was lost")
+        self._silences = 0
+        return message
+
+    def _note_silence(self) -> None:
+        self._silences += 1
+        if self._silences >= SILENCES and self.is_up and self._unresponsive is not None:
+            self._silences = 0
+            self._unresponsive()
+
+    async def _answered(self, message: Msg) -> None:
+        queue = self._waiting.get(message.subject)
+        if queue is not None:
+            queue.put_nowait(message)
+
+    async def _on_error(self, error: Exception) -> None:
+        if isinstance(error, SlowConsumerError):
+            self._overflowed.get(error.sub, lambda: None)()
+        _log.debug("nats: %s: %s", type(error).__name__, error)
+
+    async def _on_disconnected(self) -> None:
+        if self.is_up and not self._closed:
+            _log.warning("lost the connection to NATS")
+        self._up.clear()
+        for queue in self._waiting.values():
+            queue.put_nowait(None)
+
+    async def _on_reconnected(self) -> None:
+        _log.warning("connected to NATS again")
+        self._silences = 0
+        self._up.set()
+        for watcher in tuple(self._reconnected):
+            watcher()
+
+    async def _open(self, url: str, token: str | None, name: str) -> None:
+        await self._client.connect(
+            url,
+            token=token,
+            name=name,
+            connect_timeout=2,
+            reconnect_time_wait=0.1,  # type: ignore[arg-type] # annotated as int, used as seconds
+            max_reconnect_attempts=2,  # for the first connection only; see below
+            pending_size=PENDING_SIZE,
+            ping_interval=5,
+            max_outstanding_pings=2,
+            error_cb=self._on_error,
+            disconnected_cb=self._on_disconnected,
+            reconnected_cb=self._on_reconnected,
+        )
+        self._client.options["max_reconnect_attempts"] = -1
+        self._inbox = self._client.new_inbox()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
+        self._up.set()
+
+    async def _close(self) -> None:
+        self._closed = True
+        self._up.clear()
+        closing = asyncio.ensure_future(self._client.close())
+        await asyncio.wait({closing}, timeout=2)
+
+
+@asynccontextmanager
+async def connect(
+    url: str, *, token: str | None = None, name: str = "dovecote", unresponsive: Watcher | None = None
+) -> AsyncIterator[Link]:
+    """Open a link; raises Unreachable or Refused when the first connection fails.
+
+    `unresponsive` is called when the server stays silent while the connection is up.
+    """
+    link = Link(unresponsive=unresponsive)
+    opening = asyncio.ensure_future(link._open(url, token, name))  # noqa: SLF001 - the factory of its class
+    await asyncio.wait({opening})
+    error = opening.exception()
+    if error is not None:
+        await link._close()  # noqa: SLF001
+        raise _why(error) from error
+    try:
+        yield link
+    finally:
+        await link._close()  # noqa: SLF001
+
+
+def _why(error: BaseException) -> Exception:
+    text = str(error).lower()
+    if "authorization" in text or "authentication" in text:
+        return Refused("the NATS server refuses our credentials")
+    if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
+        return Unreachable(f"cannot connect to NATS: {str(error) or type(error).__name__}")
+    return Refused(f"cannot connect to NATS: {error}")
+
+
+def _decoded(message: Msg) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(message.data)
+    return answer
+
+
+def _error_of(subject: str, error: Mapping[str, Any]) -> Exception:
+    code = error.get("err_code")
+    detail = f"{error.get('description', 'no reason given')} ({code}) on {subject}"
+    if code in _WRONG_LAST_SEQUENCE:
+        return Conflict(detail)
+    if code in _TRANSIENT_CODES:
+        return Unreachable(detail)
+    return Refused(detail)

@@ -1,0 +1,45 @@
+"""A follower's bounded buffer: what does not fit is dropped, and the follower is told to read again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+
+from delivery.port import Recorded
+
+MOST_EVENTS = 256
+MOST_BYTES = 1024 * 1024
+
+
+class Follower(AsyncIterator[Recorded | None]):
+    """Hands over what was offered, in order; None stands for anything that may be missing."""
+
+    def __init__(self) -> None:
+        self._items: deque[Recorded | None] = deque()
+        self._bytes = 0
+        self._some = asyncio.Event()
+
+    def offer(self, recorded: Recorded) -> None:
+        """Append an event, or give everything up for a fresh reading when there is no room."""
+        self._bytes += len(recorded.raw)
+        if len(self._items) >= MOST_EVENTS or self._bytes > MOST_BYTES:
+            self.doubt()
+            return
+        self._items.append(recorded)
+        self._some.set()
+
+    def doubt(self) -> None:
+        """Say that something may be missing; what was buffered will be read again too."""
+        self._items.clear()
+        self._items.append(None)
+        self._bytes = 0
+        self._some.set()
+
+    async def __anext__(self) -> Recorded | None:
+        while not self._items:
+            self._some.clear()
+            await self._some.wait()
+        item = self._items.popleft()
+        self._bytes -= len(item.raw) if item is not None else 0
+        return item

@@ -1,0 +1,175 @@
+"""The stream on JetStream: appends by compare-and-set, reads by direct get, no consumer per reader."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from delivery.errors import Conflict, DeliveryError
+from delivery.event import Event
+from delivery.port import Extent, Recorded, Stream, Tail
+from delivery.streams import hub as hubs
+from delivery.streams.connection import Link
+from delivery.streams.hub import Hub
+from delivery.streams.layout import EVENTS, lasting_subject, token, transient_subject
+from delivery.streams.record import (
+    EXPECTED,
+    EXPECTED_SUBJECT,
+    MESSAGE_ID,
+    NUMBER,
+    TTL,
+    headers_of,
+    recorded_from,
+)
+
+DELTA_SECONDS = 3600
+_NO_MESSAGE = 10037
+_REMEMBERED = 10_000
+_WHISPER_TRIES = 3
+_READS_AT_ONCE = 32
+
+
+class JetStream(Stream):
+    """Events of conversations in the stream EVENTS; made by `opened`.
+
+    `epoch` names the incarnation of the stream (see `delivery.epochs`) and may be changed while running:
+    readers then start over.
+    """
+
+    def __init__(self, link: Link, hub: Hub, *, epoch: str) -> None:
+        self.epoch = epoch
+        self._link = link
+        self._hub = hub
+        self._lasting: OrderedDict[str, int] = OrderedDict()
+        self._reading = asyncio.Semaphore(_READS_AT_ONCE)
+
+    def begin_epoch(self, epoch: str) -> None:
+        """Tell all readers that positions of the former epoch mean nothing any more."""
+        if epoch != self.epoch:
+            self.epoch = epoch
+            self._lasting.clear()
+            self._hub.doubt_all()
+
+    async def append(self, event: Event, *, expected: int) -> int:
+        """Append by compare-and-set on the conversation's last lasting seq."""
+        try:
+            return await self._append(event, previous=expected, expected=expected)
+        except Conflict:
+            tail = await self.tail(event.conversation)
+        if tail is not None and tail.event_id == event.id:
+            return tail.seq
+        if tail is None and expected > 0:  # all that went before has been trimmed
+            return await self._append(event, previous=expected, expected=0)
+        raise Conflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
+
+    async def _append(self, event: Event, *, previous: int, expected: int) -> int:
+        headers = headers_of(event, previous=previous) | {EXPECTED: str(expected)}
+        ack = await self._link.publish(lasting_subject(event.conversation), event.dump(), headers)
+        self._remember(event.conversation, ack.seq)
+        return ack.seq
+
+    async def whisper(self, event: Event) -> None:
+        """Append a delta after the lasting event it follows, so that readers see that they miss none."""
+        try:
+            for _ in range(_WHISPER_TRIES):
+                if await self._whisper_after(event, await self._last_lasting(event.conversation)):
+                    return
+        except DeliveryError:
+            return
+
+    async def _whisper_after(self, event: Event, previous: int) -> bool:
+        headers = headers_of(event, previous=previous) | {
+            EXPECTED: str(previous),
+            EXPECTED_SUBJECT: lasting_subject(event.conversation),
+            TTL: f"{DELTA_SECONDS}s",
+        }
+        try:
+            await self._link.publish(
+                transient_subject(event.conversation), event.dump(), headers, timeout=1, tries=1
+            )
+        except Conflict:
+            self._lasting.pop(event.conversation, None)
+            return False
+        return True
+
+    async def _last_lasting(self, conversation: str) -> int:
+        known = self._lasting.get(conversation)
+        if known is not None:
+            return known
+        tail = await self.tail(conversation)
+        self._remember(conversation, tail.seq if tail else 0)
+        return tail.seq if tail else 0
+
+    def _remember(self, conversation: str, seq: int) -> None:
+        self._lasting[conversation] = max(seq, self._lasting.get(conversation, 0))
+        self._lasting.move_to_end(conversation)
+        if len(self._lasting) > _REMEMBERED:
+            self._lasting.popitem(last=False)
+
+    async def tail(self, conversation: str) -> Tail | None:
+        """Ask the stream's leader, so that the answer is never stale."""
+        answer = await self._link.call(
+            f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": lasting_subject(conversation)}
+        )
+        if "error" in answer:
+            if answer["error"].get("err_code") == _NO_MESSAGE:
+                return None
+            raise DeliveryError(f"cannot read the tail: {answer['error'].get('description')}")
+        message = answer["message"]
+        headers = _parsed_headers(message.get("hdrs", ""))
+        return Tail(seq=message["seq"], n=int(headers.get(NUMBER, "0")), event_id=headers.get(MESSAGE_ID, ""))
+
+    async def extent(self, conversation: str) -> Extent:
+        """Find the first kept and the last kept event by two direct gets."""
+        epoch = self.epoch
+        subject = f"ev.{token(conversation)}"
+        firsts, lasts = await asyncio.gather(
+            self._fetch({"seq": 1, "batch": 1, "next_by_subj": f"{subject}.e"}),
+            self._fetch({"multi_last": [f"{subject}.e", f"{subject}.d"]}),
+        )
+        first_lasting = firsts[0] if firsts else None
+        draft = next((item for item in reversed(lasts) if item.transient), None)
+        first = first_lasting or (await self._first_transient(subject) if draft else None)
+        return Extent(
+            epoch=epoch,
+            first_seq=first.seq if first else 0,
+            last_seq=max((item.seq for item in lasts), default=0),
+            first_previous=first_lasting.previous if first_lasting else 0,
+            draft=draft,
+        )
+
+    async def _first_transient(self, subject: str) -> Recorded | None:
+        found = await self._fetch({"seq": 1, "batch": 1, "next_by_subj": f"{subject}.d"})
+        return found[0] if found else None
+
+    async def read(
+        self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
+    ) -> Sequence[Recorded]:
+        """Read by one batched direct get, lasting and transient events in stream order."""
+        subject = f"ev.{token(conversation)}.{'*' if transient else 'e'}"
+        return await self._fetch({"seq": after + 1, "batch": limit, "next_by_subj": subject})
+
+    async def _fetch(self, request: dict[str, object]) -> list[Recorded]:
+        async with self._reading:
+            return [recorded_from(message) for message in await self._link.fetch(EVENTS, request)]
+
+    def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
+        """Follow by the hub's one subscription for this conversation."""
+        return self._hub.follow(conversation)
+
+
+@asynccontextmanager
+async def opened(
+    link: Link, *, epoch: str, check_every: float = hubs.CHECK_EVERY
+) -> AsyncIterator[JetStream]:
+    """Run the stream on a link whose layout has been ensured."""
+    async with hubs.opened(link, check_every=check_every) as hub:
+        yield JetStream(link, hub, epoch=epoch)
+
+
+def _parsed_headers(encoded: str) -> dict[str, str]:
+    lines = base64.b64decode(encoded).decode().split("\r\n")[1:]
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}

@@ -1,0 +1,105 @@
+"""A real nats-server on a port of its own, to be killed and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+TOKEN = "a-test-token"
+
+
+class NatsServer:
+    """A server whose store and port survive `kill` and `start`."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.token = TOKEN
+        self._directory = directory
+        self._port = -1
+        self._child: asyncio.subprocess.Process | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on, the same after every start."""
+        return self._port
+
+    @property
+    def url(self) -> str:
+        """Where to connect."""
+        return f"nats://127.0.0.1:{self._port}"
+
+    async def start(self) -> None:
+        """Start it and wait until it listens."""
+        configuration = self._directory / "server.json"
+        configuration.write_text(
+            json.dumps(
+                {
+                    "host": "127.0.0.1",
+                    "port": self._port,
+                    "ports_file_dir": str(self._directory),
+                    "authorization": {"token": TOKEN},
+                    "jetstream": {
+                        "store_dir": str(self._directory / "store"),
+                        "max_memory_store": 16_000_000,
+                        "max_file_store": 2_000_000_000,
+                        "sync_interval": "1s",
+                    },
+                }
+            )
+        )
+        binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
+        self._child = await asyncio.create_subprocess_exec(
+            binary, "-c", str(configuration), "-l", str(self._directory / "server.log")
+        )
+        ports = self._directory / f"nats-server_{self._child.pid}.ports"
+        async with asyncio.timeout(10):
+            while not (ports.exists() and ports.read_text()):
+                assert self._child.returncode is None, (self._directory / "server.log").read_text()
+                await asyncio.sleep(0.005)
+        self._port = int(json.loads(ports.read_text())["nats"][0].rpartition(":")[2])
+
+    async def kill(self) -> None:
+        """End it as a crash does."""
+        await self._end(signal.SIGKILL)
+
+    async def stop(self) -> None:
+        """End it politely."""
+        await self._end(signal.SIGTERM)
+
+    def freeze(self) -> None:
+        """Stop its process without ending it."""
+        assert self._child is not None
+        self._child.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let a frozen process go on."""
+        assert self._child is not None
+        self._child.send_signal(signal.SIGCONT)
+
+    async def restart(self) -> None:
+        """Kill it and start it on the same port and store."""
+        await self.kill()
+        await self.start()
+
+    async def _end(self, number: signal.Signals) -> None:
+        if self._child is not None and self._child.returncode is None:
+            self._child.send_signal(signal.SIGCONT)
+            self._child.send_signal(number)
+            await self._child.wait()
+
+
+@asynccontextmanager
+async def nats_server(directory: Path) -> AsyncIterator[NatsServer]:
+    """Run a server below `directory` until the block ends."""
+    server = NatsServer(directory)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.kill()
