@@ -58,6 +58,7 @@ FILES: Mapping[str, str] = MappingProxyType(
         "health.js": _SCRIPT,
         "jobs.js": _SCRIPT,
         "markdown.js": _SCRIPT,
+        "outbox.js": _SCRIPT,
         "parts.js": _SCRIPT,
         "socket.js": _SCRIPT,
         "splice.js": _SCRIPT,

@@ -1,0 +1,110 @@
+// Calls to the gateway. The key lives in this tab's session storage and travels as a header only.
+
+const STORED = "dovecote.key";
+const PATIENCE = 20_000;
+
+let refused = () => {};
+
+/** What happens when the gateway refuses a key that it took before. */
+export function onRefused(callback) {
+  refused = callback;
+}
+
+/** The key of this tab. */
+export const session = {
+  key: () => sessionStorage.getItem(STORED),
+  keep: (key) => sessionStorage.setItem(STORED, key),
+  forget: () => sessionStorage.removeItem(STORED),
+};
+
+/** A call that did not succeed: `status` 0 means that no answer came. */
+export class Problem extends Error {
+  constructor({ status = 0, title = "", detail = "", errors = [] }) {
+    super([title, detail].filter(Boolean).join(": ") || `The gateway answered ${status}`);
+    this.status = status;
+    this.title = title;
+    this.detail = detail;
+    this.errors = errors;
+  }
+}
+
+/** The absolute address of a path below the page's own folder. */
+export function address(path) {
+  return new URL(path, new URL("./", document.baseURI));
+}
+
+/** The address of the socket, beside the page. */
+export function socketAddress() {
+  const url = address("ws");
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  return url.href;
+}
+
+/** A random word, for idempotency keys and names. */
+export function word(length = 16) {
+  const bytes = crypto.getRandomValues(new Uint8Array(length));
+  return Array.from(bytes, (byte) => "0123456789abcdefghjkmnpqrstvwxyz"[byte & 31]).join("");
+}
+
+/** Ask the gateway; answers the decoded body, or throws a Problem. */
+export async function call(method, path, { body, key = session.key(), repeat = word() } = {}) {
+  const response = await send(method, path, { body, key, repeat });
+  const answer = await decode(response);
+  if (response.ok) return answer;
+  const problem = new Problem(typeof answer === "object" && answer !== null ? { ...answer, status: response.status } : { status: response.status });
+  if (response.status === 401 && key !== null && key === session.key()) refused(problem);
+  throw problem;
+}
+
+/** The status and body of an address that answers to anybody, whatever the status. */
+export async function probe(path) {
+  const response = await send("GET", path, { key: null });
+  return { status: response.status, body: await decode(response) };
+}
+
+/** All items of a paged list, up to a number of pages. */
+export async function list(path, pages = 5) {
+  const items = [];
+  let cursor = null;
+  for (let page = 0; page < pages; page += 1) {
+    const query = new URLSearchParams({ limit: "100", ...(cursor === null ? {} : { cursor }) });
+    const answer = await call("GET", `${path}${path.includes("?") ? "&" : "?"}${query}`);
+    items.push(...answer.items);
+    cursor = answer.next ?? null;
+    if (cursor === null) break;
+  }
+  return items;
+}
+
+async function send(method, path, { body, key, repeat }) {
+  const headers = { Accept: "application/json" };
+  if (key !== null) headers.Authorization = `Bearer ${key}`;
+  if (body !== undefined) headers["Content-Type"] = "application/json";
+  if (method === "POST") headers["Idempotency-Key"] = repeat;
+  try {
+    return await fetch(address(path), {
+      method,
+      headers,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      signal: AbortSignal.timeout(PATIENCE),
+    });
+  } catch (error) {
+    if (error instanceof TypeError && /header/i.test(error.message)) {
+      throw new Problem({ status: 401, title: "This key holds characters that no key has" });
+    }
+    throw new Problem({ title: "The gateway cannot be reached" });
+  }
+}
+
+async function decode(response) {
+  const text = await response.text();
+  if (!/\bjson\b/.test(response.headers.get("Content-Type") ?? "")) return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}

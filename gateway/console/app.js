@@ -1,0 +1,213 @@
+// The shell: asks for the key, keeps the connection, and shows the view that the address names.
+
+import { call, onRefused, Problem, session, socketAddress, word } from "./api.js";
+import { Chat } from "./chat.js";
+import { Deliveries } from "./deliveries.js";
+import { Health } from "./health.js";
+import { Jobs } from "./jobs.js";
+import { Outbox } from "./outbox.js";
+import { html, useThread } from "./parts.js";
+import { Socket } from "./socket.js";
+import { Thread } from "./thread.js";
+import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
+import { render } from "./vendor/preact.mjs";
+import { Webhooks } from "./webhooks.js";
+
+const VIEWS = [
+  { name: "chat", title: "Chat", view: Chat },
+  { name: "jobs", title: "Jobs", view: Jobs },
+  { name: "deliveries", title: "Deliveries", view: Deliveries },
+  { name: "webhooks", title: "Webhooks", view: Webhooks },
+  { name: "health", title: "Health", view: Health },
+];
+
+/** What the views share: the socket, what is being sent, and the threads that were opened. */
+class Desk {
+  constructor(onChange) {
+    this.onChange = onChange;
+    this.threads = new Map();
+    this.shown = null;
+    this.socket = new Socket({
+      address: socketAddress(),
+      key: () => session.key(),
+      onChange: () => this.connectionChanged(),
+      onRefused: () => leave("The key is not accepted any more."),
+      onAnswer: (frame) => this.outbox.answered(frame),
+    });
+    this.outbox = new Outbox({
+      send: (frame) => this.socket.send(frame),
+      post: (path, body, repeat) => call("POST", path, { body, repeat }),
+      newId: () => word(),
+      onAccepted: (letter, before) => this.accepted(letter, before),
+      onChange,
+    });
+  }
+
+  connectionChanged() {
+    if (this.socket.state === "connected") this.outbox.flush();
+    this.onChange();
+  }
+
+  accepted(letter, before) {
+    if (letter.isNew && before !== letter.conversation) location.hash = `#/chat/${letter.conversation}`;
+  }
+
+  thread(conversation) {
+    if (!this.threads.has(conversation)) {
+      const fetchSnapshot = (id) => call("GET", `conversations/${encodeURIComponent(id)}/snapshot`);
+      const thread = new Thread(conversation, fetchSnapshot);
+      thread.listen(() => this.outbox.arrived(new Set(thread.timeline.turns.keys())));
+      this.threads.set(conversation, thread);
+    }
+    return this.threads.get(conversation);
+  }
+
+  /** Follow a thread as long as it is shown; answers what ends that. */
+  follow(thread) {
+    this.shown = thread;
+    this.socket.watch(thread);
+    this.onChange();
+    return () => {
+      this.shown = this.shown === thread ? null : this.shown;
+      this.socket.leave(thread);
+    };
+  }
+
+  /** Forget what was read of a thread and read it again. */
+  reread(thread) {
+    this.socket.leave(thread);
+    thread.forget();
+    this.socket.watch(thread);
+  }
+}
+
+let leave = () => {};
+
+function Console() {
+  const [key, setKey] = useState(session.key());
+  const [said, setSaid] = useState("");
+  leave = (reason) => {
+    session.forget();
+    setSaid(reason);
+    setKey(null);
+  };
+  onRefused(() => leave("The key is not accepted any more."));
+  const enter = (accepted) => {
+    session.keep(accepted);
+    setSaid("");
+    setKey(accepted);
+  };
+  return key === null ? html`<${KeyForm} said=${said} onEnter=${enter} />` : html`<${Shell} key=${key} />`;
+}
+
+function KeyForm({ said, onEnter }) {
+  const [key, setKey] = useState("");
+  const [problem, setProblem] = useState(said);
+  const [busy, setBusy] = useState(false);
+  const submit = async (event) => {
+    event.preventDefault();
+    setBusy(true);
+    const refusal = await tryKey(key.trim());
+    setBusy(false);
+    if (refusal) setProblem(refusal);
+    else onEnter(key.trim());
+  };
+  return html`<main class="gate"><form class="stack" onSubmit=${submit} autoComplete="off">
+    <h1>Dovecote</h1>
+    <label>API key <input type="password" name="key" required autoFocus autoComplete="off" spellCheck=${false} value=${key}
+      aria-describedby="key-hint" onInput=${(event) => setKey(event.target.value)} /></label>
+    <p id="key-hint" class="quiet">The gateway wrote its first key to the file <code>key</code> in its data directory. It stays in this tab only.</p>
+    <p class="row"><button class="primary" disabled=${busy || key.trim() === ""}>Enter</button></p>
+    ${problem && html`<p class="trouble" role="alert">${problem}</p>`}
+  </form></main>`;
+}
+
+/** Why a key is not taken, or null if it is. */
+async function tryKey(key) {
+  try {
+    await call("GET", "accounts/me", { key });
+    return null;
+  } catch (problem) {
+    if (!(problem instanceof Problem)) throw problem;
+    if (problem.status === 401) return "The gateway does not know this key.";
+    return problem.status === 403 ? null : problem.message;
+  }
+}
+
+/** The view and id that the address names. */
+function place() {
+  const [name, id] = location.hash.replace(/^#\//, "").split("/").map(decodePart);
+  const view = VIEWS.find((candidate) => candidate.name === name) ?? VIEWS[0];
+  return { view, id: id || null };
+}
+
+function decodePart(part) {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return "";
+  }
+}
+
+function Shell() {
+  const [, draw] = useReducer((count) => count + 1, 0);
+  const desk = useMemo(() => new Desk(() => draw()), []);
+  useEffect(() => {
+    const hurry = () => document.hidden || desk.socket.hurry();
+    addEventListener("hashchange", draw);
+    addEventListener("online", hurry);
+    document.addEventListener("visibilitychange", hurry);
+    desk.socket.start();
+    return () => {
+      removeEventListener("hashchange", draw);
+      removeEventListener("online", hurry);
+      document.removeEventListener("visibilitychange", hurry);
+      desk.socket.stop();
+    };
+  }, [desk]);
+  const { view, id } = place();
+  useEffect(() => {
+    document.title = `${view.title} · Dovecote`;
+  }, [view]);
+  return html`<header class="top">
+      <a class="brand" href="#/chat">Dovecote</a>
+      <nav aria-label="Views"><ul>${VIEWS.map(({ name, title }) => html`<li key=${name}>
+        <a href=${`#/${name}`} aria-current=${name === view.name ? "page" : undefined}>${title}</a></li>`)}</ul></nav>
+      <${Connection} desk=${desk} key=${desk.shown?.conversation ?? ""} />
+      <button type="button" class="leave" onClick=${() => leave("")}>Leave</button>
+    </header>
+    <main><${view.view} id=${id} desk=${desk} key=${view.name} /></main>`;
+}
+
+const IDLE = { listen: () => () => {}, version: 0 };
+
+/** Says how things stand with the connection: nothing is called caught up before the gateway says so. */
+function Connection({ desk }) {
+  useThread(desk.shown ?? IDLE);
+  const { state, retryAt } = desk.socket;
+  const [tone, words] = connectionWords(state, desk.shown?.place);
+  return html`<p class=${`connection ${tone}`}>
+    <span role="status" data-connection=${words}>${words}</span>
+    ${state === "waiting" && html`<${Countdown} until=${retryAt} /> <button type="button" onClick=${() => desk.socket.hurry()}>Now</button>`}
+  </p>`;
+}
+
+function connectionWords(state, place) {
+  if (state === "connecting") return ["busy", "Connecting"];
+  if (state === "waiting") return ["bad", "Reconnecting"];
+  if (state === "stopped") return ["bad", "Not connected"];
+  if (!place) return ["ok", "Connected"];
+  return place.caughtUp ? ["ok", "Caught up"] : ["busy", "Catching up"];
+}
+
+function Countdown({ until }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 500);
+    return () => clearInterval(timer);
+  }, []);
+  const seconds = Math.ceil((until - now) / 1000);
+  return seconds > 0 ? html`<span class="quiet">in ${seconds} s</span>` : null;
+}
+
+render(html`<${Console} />`, document.getElementById("page"));

@@ -1,0 +1,156 @@
+// What stands in a conversation: messages, tool calls, approvals, jobs and notes.
+
+import { call } from "./api.js";
+import { render as renderMarkdown } from "./markdown.js";
+import { Component } from "./vendor/preact.mjs";
+import { useEffect, useState } from "./vendor/hooks.mjs";
+import { Badge, Files, html, Moment, Output, span, Trouble, useAction } from "./parts.js";
+import { JobLog } from "./jobs.js";
+
+const LONG = 6000;
+
+/** One item of a timeline; drawn again only when the item was replaced. */
+export class Item extends Component {
+  shouldComponentUpdate(next) {
+    return next.item !== this.props.item;
+  }
+
+  render({ item }) {
+    const Card = CARDS[item.kind];
+    return Card ? html`<${Card} item=${item} />` : null;
+  }
+}
+
+function MessageCard({ item }) {
+  const mine = item.role === "user";
+  return html`<article class=${`message ${mine ? "mine" : "theirs"}`} data-role=${item.role} data-kind="message">
+    <header><span class="who">${mine ? item.author || "You" : "Dovecote"}</span> <${Moment} time=${item.time} /></header>
+    <${Text} text=${item.text} plain=${mine} />
+    <${Files} files=${item.files} />
+  </article>`;
+}
+
+/** Long texts are folded, so that one message does not bury the rest. */
+function Text({ text, plain }) {
+  const [whole, setWhole] = useState(false);
+  const shown = whole || text.length <= LONG ? text : text.slice(0, LONG);
+  return html`<div class="text">
+    ${plain ? html`<p>${shown}</p>` : renderMarkdown(shown)}
+    ${shown.length < text.length && html`<button type="button" class="fold" onClick=${() => setWhole(true)}>
+      Show all ${text.length.toLocaleString()} characters
+    </button>`}
+  </div>`;
+}
+
+function DraftCard({ item }) {
+  return html`<article class="message theirs draft" data-kind="draft">
+    <header><span class="who">Dovecote</span> <span class="quiet">is writing…</span></header>
+    <div class="text">${renderMarkdown(item.text)}</div>
+  </article>`;
+}
+
+function commandOf(item) {
+  const { command, cmd } = item.args ?? {};
+  if (typeof command === "string") return command;
+  if (typeof cmd === "string") return cmd;
+  return JSON.stringify(item.args ?? {}, null, 2);
+}
+
+function ToolCard({ item }) {
+  const state = toolState(item);
+  return html`<section class="card tool" data-kind="tool" data-state=${item.state} aria-label=${`Tool ${item.name}`}>
+    <header><span class="name">${item.name}</span> <${Badge} state=${state} /> ${item.state === "running" && html`<${Elapsed} since=${item.time} />`}</header>
+    <pre class="command" tabIndex="0" aria-label="Command">${commandOf(item)}</pre>
+    ${item.output && html`<${Output} text=${item.output} label="Output" />`}
+    ${item.state === "done" && html`<${ToolEnd} item=${item} />`}
+    <${Files} files=${item.files} />
+  </section>`;
+}
+
+function toolState(item) {
+  if (item.state === "running") return "running";
+  if (item.state === "unknown") return "ended with the turn";
+  if (item.timedOut) return "timed out";
+  return (item.exitCode ?? 0) === 0 ? "done" : "failed";
+}
+
+function ToolEnd({ item }) {
+  const facts = [];
+  if (typeof item.exitCode === "number") facts.push(`exit code ${item.exitCode}`);
+  if (typeof item.duration === "number") facts.push(span(item.duration));
+  if (item.timedOut) facts.push("timed out");
+  if (item.truncated) facts.push("output cut");
+  if (!item.output) facts.push("no output");
+  return html`<footer>${facts.join(" · ")}</footer>`;
+}
+
+function Elapsed({ since }) {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  const passed = now - Date.parse(since);
+  return passed >= 1000 ? html`<span class="quiet">${span(Math.floor(passed / 1000) * 1000)}</span>` : null;
+}
+
+function ApprovalCard({ item }) {
+  const waiting = item.state === "pending" || item.state === "waiting";
+  return html`<section class=${`card approval ${waiting ? "asks" : ""}`} data-kind="approval" data-state=${item.state} aria-label="Approval">
+    <header><span class="name">${waiting ? "May this be run?" : `Approval for ${item.tool}`}</span>
+      <${Badge} state=${waiting ? "waiting" : item.state} /></header>
+    <pre class="command" tabIndex="0" aria-label="The exact command">${item.command || JSON.stringify(item.args ?? {}, null, 2)}</pre>
+    ${waiting ? html`<${Decide} item=${item} />` : html`<footer>${decidedBy(item)}</footer>`}
+  </section>`;
+}
+
+function decidedBy(item) {
+  return [item.by && `by ${item.by}`, item.comment && `“${item.comment}”`].filter(Boolean).join(" · ") || item.state;
+}
+
+function Decide({ item }) {
+  const [comment, setComment] = useState("");
+  const [settled, setSettled] = useState("");
+  const [decide, { busy, problem }] = useAction(async (decision) => {
+    const body = { decision, ...(comment ? { comment } : {}) };
+    await call("POST", `approvals/${item.approval}`, { body });
+    setSettled(decision === "approve" ? "Approved; waiting for the gateway to go on." : "Denied.");
+  });
+  if (settled) return html`<footer role="status">${settled}</footer>`;
+  return html`<div class="decide">
+    <label>Comment (optional) <input value=${comment} maxLength="500" onInput=${(event) => setComment(event.target.value)} /></label>
+    <p class="row">
+      <button type="button" class="primary" disabled=${busy} onClick=${() => decide("approve")}>Approve</button>
+      <button type="button" class="danger" disabled=${busy} onClick=${() => decide("deny")}>Deny</button>
+    </p>
+    <${Trouble} problem=${problem} />
+  </div>`;
+}
+
+function JobCard({ item }) {
+  const running = item.state === "running";
+  const [open, setOpen] = useState(false);
+  return html`<section class="card job" data-kind="job" data-state=${item.state} aria-label="Background job">
+    <header><a class="name" href=${`#/jobs/${item.id}`}>Background job</a> <${Badge} state=${item.state} />
+      ${running && html`<${Elapsed} since=${item.time} />`}</header>
+    ${item.command && html`<pre class="command" tabIndex="0" aria-label="Command">${item.command}</pre>`}
+    ${running && html`<button type="button" aria-expanded=${open} onClick=${() => setOpen(!open)}>${open ? "Hide" : "Show"} live log</button>`}
+    ${running && open && html`<${JobLog} id=${item.id} live=${true} />`}
+    ${!running && item.output && html`<${Output} text=${item.output} label="Output" />`}
+    ${!running && html`<${ToolEnd} item=${item} />`}
+    <${Files} files=${item.files} />
+  </section>`;
+}
+
+function NoteCard({ item }) {
+  return html`<p class=${`note ${item.tone}`} data-kind="note">${item.text}</p>`;
+}
+
+const CARDS = {
+  message: MessageCard,
+  draft: DraftCard,
+  tool: ToolCard,
+  approval: ApprovalCard,
+  job: JobCard,
+  note: NoteCard,
+};

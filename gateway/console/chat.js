@@ -1,0 +1,194 @@
+// Conversations: the list, one with its live stream, and the place to type.
+
+import { call, list, word } from "./api.js";
+import { Item } from "./cards.js";
+import { Badge, html, Moment, Trouble, useAction, usePolled, useThread } from "./parts.js";
+import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
+
+const LIST_EVERY = 10_000;
+const PAGE = 200;
+const NEAR = 80;
+
+export function Chat({ id, desk }) {
+  const creating = id === "new";
+  return html`<section class=${`chat ${id ? "open" : ""}`}>
+    <${Conversations} current=${id} />
+    <div class="talk">
+      ${creating && html`<${NewTalk} desk=${desk} />`}
+      ${id && !creating && html`<${Talk} id=${id} desk=${desk} key=${id} />`}
+      ${!id && html`<div class="view empty"><p>Choose a conversation, or <a href="#/chat/new">begin a new one</a>.</p></div>`}
+    </div>
+  </section>`;
+}
+
+function Conversations({ current }) {
+  const { value, problem, refresh } = usePolled(conversationsWithQuestions, LIST_EVERY, [current]);
+  return html`<nav class="conversations" aria-label="Conversations">
+    <header><h1>Conversations</h1> <a class="button primary" href="#/chat/new">New</a></header>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value?.length === 0 && html`<p class="empty">None yet.</p>`}
+    <ul>${(value ?? []).map((talk) => html`<li key=${talk.id}>
+      <a href=${`#/chat/${talk.id}`} aria-current=${talk.id === current ? "page" : undefined}>
+        <span class="clip">${nameOf(talk)}</span>
+        <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.updated_at ?? talk.created_at} />`}</span>
+      </a></li>`)}</ul>
+  </nav>`;
+}
+
+async function conversationsWithQuestions() {
+  const [talks, approvals] = await Promise.all([list("conversations"), list("approvals")]);
+  const asking = new Set(approvals.filter(isWaiting).map(({ conversation }) => conversation));
+  return talks.map((talk) => ({ ...talk, asks: asking.has(talk.id) }));
+}
+
+function isWaiting(approval) {
+  return approval.state === undefined || approval.state === "pending" || approval.state === "waiting";
+}
+
+function nameOf(talk) {
+  return talk.name ?? talk.title ?? (talk.channel ? `${talk.channel} ${talk.room ?? ""}`.trim() : talk.id);
+}
+
+function NewTalk({ desk }) {
+  const [name, setName] = useState(() => `console-${word(6)}`);
+  const [agent, setAgent] = useState("");
+  const { value: agents, problem } = usePolled(() => list("accounts/me/agents"), 0);
+  const chosen = agent || (agents?.find((one) => one.name === "default") ?? agents?.[0])?.name;
+  const letters = desk.outbox.of(name);
+  return html`<div class="stream"><div class="view">
+      <p class="back"><a href="#/chat">← Conversations</a></p>
+      <h1>New conversation</h1>
+      <${Trouble} problem=${problem} />
+      <div class="stack">
+        <label>Name <input value=${name} maxLength="100" onInput=${(event) => setName(event.target.value)} /></label>
+        ${agents?.length > 1 && html`<label>Agent <select value=${chosen} onChange=${(event) => setAgent(event.target.value)}>
+          ${agents.map((one) => html`<option value=${one.name} key=${one.id}>${one.name}</option>`)}
+        </select></label>`}
+        <p class="quiet">The shell agent runs what follows an exclamation mark: <code>!echo hi</code> runs now, <code>!&sleep 5; echo done</code> in the background.</p>
+      </div>
+      <${Letters} letters=${letters} outbox=${desk.outbox} />
+    </div></div>
+    <${Composer} onSend=${(text) => desk.outbox.add({ conversation: name.trim() || `console-${word(6)}`, text, agent: chosen, isNew: true })} />`;
+}
+
+function Talk({ id, desk }) {
+  const thread = desk.thread(id);
+  useThread(thread);
+  useEffect(() => desk.follow(thread), [thread]);
+  const items = thread.timeline.list();
+  const open = thread.timeline.open();
+  return html`<${Holes} thread=${thread} desk=${desk} />
+    <${Stream} items=${items} open=${open} thread=${thread} letters=${desk.outbox.of(id)} desk=${desk} />
+    <${Announcer} items=${items} live=${thread.place.caughtUp} />
+    <${Working} open=${open} />
+    <${Composer} onSend=${(text) => desk.outbox.add({ conversation: id, text })} />`;
+}
+
+/** The stream counts its events: a number that never came is said aloud, not papered over. */
+function Holes({ thread, desk }) {
+  const { holes } = thread.place;
+  if (holes.length === 0) return null;
+  const ranges = holes.map(({ from, to }) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
+  return html`<div class="trouble hole" role="alert">
+    <p>Events ${ranges} of this conversation did not arrive: something may be missing here.</p>
+    <button type="button" onClick=${() => desk.reread(thread)}>Read it again from the start</button>
+  </div>`;
+}
+
+function Stream({ items, open, thread, letters, desk }) {
+  const box = useRef(null);
+  const [sticks, setSticks] = useState(true);
+  const [limit, setLimit] = useState(PAGE);
+  const shown = items.slice(-limit);
+  useEffect(() => {
+    if (sticks) box.current.scrollTop = box.current.scrollHeight;
+  }, [items.at(-1), items.length, letters.length, open.length, sticks]);
+  const scrolled = () => {
+    const { scrollHeight, scrollTop, clientHeight } = box.current;
+    setSticks(scrollHeight - scrollTop - clientHeight < NEAR);
+  };
+  return html`<div class="stream" ref=${box} onScroll=${scrolled} role="log" aria-live="off" aria-label="Conversation" tabIndex="0">
+      <p class="back"><a href="#/chat">← Conversations</a></p>
+      <${Trouble} problem=${thread.problem} />
+      ${thread.notice && html`<p class="note">${thread.notice}</p>`}
+      ${shown.length < items.length && html`<button type="button" class="fold" onClick=${() => setLimit(limit + PAGE)}>Show earlier (${items.length - shown.length} more)</button>`}
+      ${items.length === 0 && thread.place.caughtUp && letters.length === 0 && html`<p class="empty">Nothing was said here yet.</p>`}
+      ${shown.map((item) => html`<${Item} item=${item} key=${item.key} />`)}
+      <${Letters} letters=${letters} outbox=${desk.outbox} />
+    </div>
+    ${!sticks && html`<button type="button" class="down" onClick=${() => setSticks(true)}>Newest ↓</button>`}`;
+}
+
+function Letters({ letters, outbox }) {
+  return letters.map((letter) => html`<article class="message mine letter" key=${letter.id} data-kind="letter" data-state=${letter.state}>
+    <header><span class="who">You</span> <span class="quiet">${LETTER_WORDS[letter.state]}</span></header>
+    <div class="text"><p>${letter.text.slice(0, 2000)}</p></div>
+    ${letter.state === "refused" && html`<div class="trouble" role="alert"><p>${letter.problem}</p>
+      <p class="row"><button type="button" onClick=${() => outbox.retry(letter.id)}>Send again</button>
+      <button type="button" onClick=${() => outbox.discard(letter.id)}>Discard</button></p></div>`}
+  </article>`);
+}
+
+const LETTER_WORDS = { sending: "sending…", accepted: "accepted", refused: "not accepted" };
+
+/** Reads new answers out to screen readers: once each, and not what is only replayed. */
+function Announcer({ items, live }) {
+  const told = useRef(null);
+  const [words, setWords] = useState("");
+  const last = items.findLast(isWorthTelling);
+  useEffect(() => {
+    if (live && told.current !== null && last && last.key !== told.current) setWords(tell(last));
+    if (live) told.current = last?.key ?? "";
+  }, [live, last?.key]);
+  return html`<p class="unseen" role="status" aria-live="polite" data-announcer>${words}</p>`;
+}
+
+function isWorthTelling(item) {
+  return (item.kind === "message" && item.role !== "user") || item.kind === "approval" || item.kind === "note";
+}
+
+function tell(item) {
+  if (item.kind === "approval") return `Approval needed: ${item.command}`.slice(0, 300);
+  return item.text.slice(0, 300);
+}
+
+function Working({ open }) {
+  const turn = open[0];
+  const [cancel, { busy, problem }] = useAction(() => call("POST", `turns/${turn.turn}/cancel`));
+  if (!turn) return html`<div class="working" />`;
+  const rest = open.length > 1 ? ` · ${open.length - 1} more waiting` : "";
+  return html`<div class="working">
+    <span><span class="pulse" aria-hidden="true" /> ${WORKING_WORDS[turn.state]}${rest}</span>
+    <button type="button" disabled=${busy} onClick=${cancel}>Cancel</button>
+    <${Trouble} problem=${problem} />
+  </div>`;
+}
+
+const WORKING_WORDS = { queued: "Queued", running: "Working", waiting: "Waiting for an approval" };
+
+function Composer({ onSend }) {
+  const field = useRef(null);
+  const [text, setText] = useState("");
+  useEffect(() => field.current?.focus({ preventScroll: true }), []);
+  const send = () => {
+    if (text.trim() === "") return;
+    onSend(text);
+    setText("");
+  };
+  const pressed = (event) => {
+    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    event.preventDefault();
+    send();
+  };
+  const submitted = (event) => {
+    event.preventDefault();
+    send();
+  };
+  return html`<form class="composer" onSubmit=${submitted}>
+    <label class="unseen" for="say">Message</label>
+    <textarea id="say" ref=${field} rows=${Math.min(8, text.split("\n", 8).length)} value=${text} placeholder="Message"
+      aria-describedby="say-hint" onInput=${(event) => setText(event.target.value)} onKeyDown=${pressed} />
+    <button class="primary" disabled=${text.trim() === ""}>Send</button>
+    <p id="say-hint" class="unseen">Enter sends, Shift and Enter begins a new line.</p>
+  </form>`;
+}

@@ -1,0 +1,79 @@
+// Deliveries: what was owed to chats and webhooks, every attempt, and a way to try again.
+
+import { call, list } from "./api.js";
+import { Badge, html, Moment, span, Trouble, useAction, usePolled } from "./parts.js";
+
+const EVERY = 5000;
+const AGAIN = new Set(["dead", "ambiguous", "suppressed", "retrying"]);
+
+export function Deliveries({ id }) {
+  return id ? html`<${Delivery} id=${id} key=${id} />` : html`<${AllDeliveries} />`;
+}
+
+function AllDeliveries() {
+  const { value, problem, refresh } = usePolled(() => list("deliveries"), EVERY);
+  return html`<section class="view">
+    <h1>Deliveries</h1>
+    <p class="lead">What chats and webhooks are owed. A conversation in this page needs none: it reads the stream.</p>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value?.length === 0 && html`<p class="empty">Nothing was sent to a chat platform or a webhook yet.</p>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
+  </section>`;
+}
+
+function DeliveryRow({ delivery }) {
+  return html`<li>
+    <a class="rowlink" href=${`#/deliveries/${delivery.id}`}>
+      <${Badge} state=${delivery.state} />
+      <span class="clip">${delivery.type ?? delivery.event} → ${routeName(delivery)}</span>
+      <span class="quiet"><${Moment} time=${delivery.created_at} /></span>
+    </a>
+  </li>`;
+}
+
+function routeName(delivery) {
+  const { route } = delivery;
+  if (typeof route === "string") return route;
+  return route?.url ?? route?.channel ?? route?.kind ?? delivery.destination ?? "unknown";
+}
+
+function Delivery({ id }) {
+  const { value: delivery, problem, refresh } = usePolled(() => call("GET", `deliveries/${id}`), EVERY, [id]);
+  const [retry, trying] = useAction(async () => {
+    await call("POST", `deliveries/${id}/retry`);
+    await refresh();
+  });
+  return html`<section class="view">
+    <p><a href="#/deliveries">← All deliveries</a></p>
+    <h1>Delivery</h1>
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${delivery && html`<${DeliveryFacts} delivery=${delivery} />
+      ${AGAIN.has(delivery.state) && html`<p class="row"><button type="button" disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
+      <${Trouble} problem=${trying.problem} />
+      <${Attempts} attempts=${Array.isArray(delivery.attempts) ? delivery.attempts : []} />`}
+  </section>`;
+}
+
+function DeliveryFacts({ delivery }) {
+  return html`<dl class="facts">
+    <dt>State</dt><dd><${Badge} state=${delivery.state} /></dd>
+    <dt>Event</dt><dd>${delivery.type ?? ""} <code>${delivery.event ?? ""}</code></dd>
+    <dt>To</dt><dd>${routeName(delivery)}</dd>
+    ${delivery.next_at && html`<dt>Next try</dt><dd><${Moment} time=${delivery.next_at} /></dd>`}
+    <dt>Id</dt><dd><code>${delivery.id}</code></dd>
+  </dl>`;
+}
+
+function Attempts({ attempts }) {
+  if (attempts.length === 0) return html`<p class="empty">No attempt yet.</p>`;
+  return html`<h2>Attempts</h2>
+    <div class="scroll" tabIndex="0" role="region" aria-label="Attempts"><table>
+      <thead><tr><th scope="col">Time</th><th scope="col">Outcome</th><th scope="col">Status</th><th scope="col">Took</th></tr></thead>
+      <tbody>${attempts.map((attempt) => html`<tr>
+        <td><${Moment} time=${attempt.time ?? attempt.started_at} /></td>
+        <td>${attempt.outcome} ${attempt.detail ?? attempt.error ?? ""}</td>
+        <td>${attempt.status ?? ""}</td>
+        <td>${span(attempt.duration_ms ?? attempt.duration)}</td>
+      </tr>`)}</tbody>
+    </table></div>`;
+}

@@ -1,0 +1,152 @@
+// The small pieces that every view is made of.
+
+import htm from "./vendor/htm.mjs";
+import { h } from "./vendor/preact.mjs";
+import { useCallback, useEffect, useRef, useState } from "./vendor/hooks.mjs";
+
+export const html = htm.bind(h);
+
+const WORDS = {
+  ok: ["completed", "delivered", "approved", "ready", "succeeded", "done", "active", "alive"],
+  busy: ["running", "sending", "pending", "queued", "retrying", "waiting"],
+  bad: ["failed", "dead", "lost", "denied", "unready", "ambiguous", "disabled"],
+};
+
+/** The tone in which a state is shown; the word itself is always there too. */
+export function toneOf(state) {
+  return Object.keys(WORDS).find((tone) => WORDS[tone].includes(state)) ?? "quiet";
+}
+
+export function Badge({ state }) {
+  return html`<span class=${`badge ${toneOf(state)}`}>${state}</span>`;
+}
+
+/** A moment in the reader's own time zone; the exact one in the title. */
+export function Moment({ time }) {
+  if (!time) return null;
+  const moment = new Date(time);
+  const sameDay = moment.toDateString() === new Date().toDateString();
+  const shown = sameDay ? moment.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }) : moment.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
+  return html`<time dateTime=${time} title=${time}>${shown}</time>`;
+}
+
+export function span(milliseconds) {
+  if (typeof milliseconds !== "number") return "";
+  if (milliseconds < 1000) return `${Math.round(milliseconds)} ms`;
+  const seconds = milliseconds / 1000;
+  if (seconds < 60) return `${seconds.toFixed(seconds < 10 ? 1 : 0)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+}
+
+export function bytes(count) {
+  if (count < 1024) return `${count} B`;
+  return count < 1024 ** 2 ? `${(count / 1024).toFixed(1)} KiB` : `${(count / 1024 ** 2).toFixed(1)} MiB`;
+}
+
+/** Output as it came, in a box that scrolls and can be reached by keyboard. */
+export function Output({ text, label, follow = false }) {
+  const box = useRef(null);
+  useEffect(() => {
+    if (follow && box.current) box.current.scrollTop = box.current.scrollHeight;
+  }, [text, follow]);
+  return html`<pre class="output" tabIndex="0" aria-label=${label} ref=${box}>${text}</pre>`;
+}
+
+export function Trouble({ problem, retry }) {
+  if (!problem) return null;
+  const fields = (problem.errors ?? []).map(({ pointer, detail }) => html`<li><code>${pointer}</code> ${detail}</li>`);
+  return html`<div class="trouble" role="alert">
+    <p>${problem.message ?? String(problem)}</p>
+    ${fields.length > 0 && html`<ul>${fields}</ul>`}
+    ${retry && html`<button type="button" onClick=${retry}>Try again</button>`}
+  </div>`;
+}
+
+/** A secret that the gateway tells once. */
+export function Secret({ secret, label, onDone }) {
+  const [copied, setCopied] = useState(false);
+  const copy = async () => {
+    await navigator.clipboard.writeText(secret);
+    setCopied(true);
+  };
+  return html`<div class="secret" role="status">
+    <p>${label} It is shown only now: keep it.</p>
+    <code>${secret}</code>
+    <p class="row">
+      <button type="button" onClick=${() => copy().catch(() => setCopied(false))}>${copied ? "Copied" : "Copy"}</button>
+      <button type="button" onClick=${onDone}>I have kept it</button>
+    </p>
+  </div>`;
+}
+
+/** Links to files that came with a message or a result; only http(s) addresses become links. */
+export function Files({ files }) {
+  if (!files || files.length === 0) return null;
+  return html`<ul class="files">${files.map((file) => html`<li key=${file.sha256 ?? file.name}>${fileLink(file)}</li>`)}</ul>`;
+}
+
+function fileLink(file) {
+  const label = `${file.name ?? "file"}${typeof file.size === "number" ? ` (${bytes(file.size)})` : ""}`;
+  if (!file.url || !URL.canParse(file.url, document.baseURI)) return label;
+  const url = new URL(file.url, document.baseURI);
+  if (url.protocol !== "http:" && url.protocol !== "https:") return label;
+  return html`<a href=${url.href} rel="noopener noreferrer" target="_blank">${label}</a>`;
+}
+
+/** Draw again after the thread changed, at most once a frame. */
+export function useThread(thread) {
+  const [, draw] = useState(0);
+  useEffect(() => {
+    let waiting = null;
+    const soon = () => {
+      waiting ??= requestAnimationFrame(() => {
+        waiting = null;
+        draw(thread.version);
+      });
+    };
+    const end = thread.listen(soon);
+    soon();
+    return () => {
+      end();
+      cancelAnimationFrame(waiting);
+    };
+  }, [thread]);
+}
+
+/** The answer of `ask`, asked again every `every` milliseconds while the page is seen (0: once). */
+export function usePolled(ask, every, keys = []) {
+  const [answer, setAnswer] = useState({ value: null, problem: null });
+  const round = useRef(0);
+  const refresh = useCallback(async () => {
+    const mine = ++round.current;
+    const next = await ask().then((value) => ({ value, problem: null }), (problem) => ({ problem }));
+    if (mine === round.current) setAnswer((known) => ({ ...known, ...next }));
+  }, keys);
+  useEffect(() => {
+    setAnswer({ value: null, problem: null });
+    refresh();
+    const timer = every > 0 ? setInterval(() => document.hidden || refresh(), every) : null;
+    return () => {
+      round.current += 1;
+      clearInterval(timer);
+    };
+  }, [refresh, every]);
+  return { ...answer, refresh };
+}
+
+/** Run an action with its progress and its problem: [run, {busy, problem}]. */
+export function useAction(act) {
+  const [state, setState] = useState({ busy: false, problem: null });
+  const run = async (...given) => {
+    setState({ busy: true, problem: null });
+    try {
+      const answer = await act(...given);
+      setState({ busy: false, problem: null });
+      return answer;
+    } catch (problem) {
+      setState({ busy: false, problem });
+      return undefined;
+    }
+  };
+  return [run, state];
+}

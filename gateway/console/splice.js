@@ -1,0 +1,56 @@
+// Where a reader stands in a conversation's stream. Pure: every function returns a new place.
+//
+// `seq` is the cursor: it strictly grows, so whatever is not above it was seen already. `n` counts the
+// lasting events without holes, so that the page can see for itself whether anything is missing.
+
+/** A reader that has seen nothing. `holes` lists the ranges of `n` that never came. */
+export function nowhere() {
+  return { epoch: null, seq: null, n: null, caughtUp: false, holes: [] };
+}
+
+/** The place after an event, and whether the event is new to this reader. */
+export function admit(place, event) {
+  if (place.seq !== null && event.seq <= place.seq) return { place, fresh: false };
+  const moved = { ...place, seq: event.seq };
+  if (typeof event.n !== "number") return { place: moved, fresh: true };
+  if (place.n !== null && event.n <= place.n) return { place: moved, fresh: false };
+  moved.n = event.n;
+  if (place.n !== null && event.n > place.n + 1) {
+    moved.holes = [...place.holes, { from: place.n + 1, to: event.n - 1 }];
+  }
+  return { place: moved, fresh: true };
+}
+
+/** The server says which epoch its cursors belong to. */
+export function subscribed(place, frame) {
+  return { ...place, epoch: frame.epoch ?? place.epoch, caughtUp: false };
+}
+
+/** The reader is at the live edge. */
+export function caughtUp(place, frame) {
+  const known = typeof frame.seq === "number" ? Math.max(frame.seq, place.seq ?? 0) : place.seq;
+  return { ...place, seq: known, caughtUp: true };
+}
+
+/** History was trimmed: the missing events are announced, so the next `n` may be any. */
+export function skipped(place, frame) {
+  const to = typeof frame.to === "number" ? Math.max(frame.to, place.seq ?? 0) : place.seq;
+  return { ...place, seq: to, n: null };
+}
+
+/** The cursor was of another life of the stream: start over at its beginning. */
+export function reset(place, frame) {
+  return { ...nowhere(), epoch: frame.epoch ?? null, holes: place.holes };
+}
+
+/** The connection is gone: what was seen stays seen. */
+export function cut(place) {
+  return { ...place, caughtUp: false };
+}
+
+/** The frame that continues from this place. */
+export function continuation(place, conversation) {
+  const frame = { type: "subscribe", conversation, after: place.seq ?? 0, batch: true };
+  if (place.epoch !== null && place.seq !== null) frame.epoch = place.epoch;
+  return frame;
+}

@@ -1,0 +1,139 @@
+// One conversation as this tab knows it: its place in the stream, its timeline, and what is being sent.
+
+import { admit, caughtUp, continuation, cut, nowhere, reset, skipped, subscribed } from "./splice.js";
+import { Timeline } from "./timeline.js";
+
+/** Follows one conversation. `fetchSnapshot(conversation)` fills what the stream no longer has. */
+export class Thread {
+  constructor(conversation, fetchSnapshot) {
+    this.conversation = conversation;
+    this.fetchSnapshot = fetchSnapshot;
+    this.place = nowhere();
+    this.timeline = new Timeline();
+    this.notice = "";
+    this.problem = "";
+    this.listeners = new Set();
+    this.version = 0;
+    this.filling = null;
+    this.held = [];
+  }
+
+  /** Call `listener` after every change; answers the function that ends that. */
+  listen(listener) {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+
+  /** The frame that continues where this thread stands. */
+  continuation() {
+    return continuation(this.place, this.conversation);
+  }
+
+  /** Take a frame of the socket in: an event, a batch, or a word about the stream. */
+  take(frame) {
+    if (this.filling !== null) this.held.push(frame);
+    else this.read(frame);
+    this.changed();
+  }
+
+  read(frame) {
+    if (frame.type === "events") frame.items.forEach((event) => this.readOne(event));
+    else this.readOne(frame);
+  }
+
+  readOne(frame) {
+    const control = CONTROLS[frame.type];
+    if (control) control(this, frame);
+    else if (typeof frame.seq === "number") this.admit(frame);
+  }
+
+  admit(event) {
+    const first = this.place.n === null && this.place.seq === null;
+    const { place, fresh } = admit(this.place, event);
+    this.place = place;
+    if (!fresh) return;
+    this.timeline.apply(event);
+    if (first && event.n > 1) this.fill("Tool calls from long ago are not kept; the messages are.");
+  }
+
+  /** The gateway will not let this conversation be followed. */
+  refuse(frame) {
+    this.problem = frame.detail || frame.code;
+    this.changed();
+  }
+
+  /** Start over as if nothing had been read. */
+  forget() {
+    this.place = nowhere();
+    this.timeline = new Timeline();
+    this.notice = "";
+    this.changed();
+  }
+
+  /** The connection is gone. */
+  cut() {
+    this.place = cut(this.place);
+    this.changed();
+  }
+
+  /** Fetch the snapshot; frames that come meanwhile wait for it, so that the order stays right. */
+  fill(notice) {
+    if (this.filling !== null) return;
+    this.notice = notice;
+    this.filling = this.fetchSnapshot(this.conversation)
+      .then((snapshot) => {
+        this.restore(snapshot);
+        this.problem = "";
+      })
+      .catch((error) => {
+        this.problem = `Older messages could not be fetched. ${error.message}`;
+      })
+      .finally(() => {
+        this.filling = null;
+        this.release();
+      });
+  }
+
+  /** A snapshot's messages stand before the first event that this thread has not seen in order. */
+  restore(snapshot) {
+    const seen = this.timeline.items;
+    this.timeline.items = new Map();
+    const oldest = [...seen.values()].find((item) => item.time)?.time ?? null;
+    const known = new Set(seen.keys());
+    const fits = (message) => !known.has(`m:${message.id}`);
+    const isOld = (message) => oldest !== null && Date.parse(message.created_at ?? message.time) < Date.parse(oldest);
+    const messages = (snapshot.messages ?? []).filter(fits);
+    this.timeline.restore({ messages: messages.filter(isOld) });
+    for (const [key, item] of seen) this.timeline.items.set(key, item);
+    this.timeline.restore({ ...snapshot, messages: messages.filter((message) => !isOld(message)) });
+  }
+
+  release() {
+    const held = this.held;
+    this.held = [];
+    held.forEach((frame) => (this.filling === null ? this.read(frame) : this.held.push(frame)));
+    this.changed();
+  }
+
+  changed() {
+    this.version += 1;
+    this.listeners.forEach((listener) => listener());
+  }
+}
+
+const CONTROLS = {
+  subscribed: (thread, frame) => {
+    thread.place = subscribed(thread.place, frame);
+  },
+  caught_up: (thread, frame) => {
+    thread.place = caughtUp(thread.place, frame);
+  },
+  gap: (thread, frame) => {
+    thread.place = skipped(thread.place, frame);
+    thread.fill("Part of the history is not kept any more; messages were fetched, old tool calls are gone.");
+  },
+  reset: (thread, frame) => {
+    thread.place = reset(thread.place, frame);
+    thread.fill("The stream began anew; messages were fetched again.");
+  },
+};

@@ -1,0 +1,237 @@
+// What a conversation looks like: events and snapshots in, items to draw out. No DOM, no network.
+//
+// An item is replaced, never changed, so that what is drawn can be compared by identity.
+
+const ENDED = { "turn.completed": "completed", "turn.failed": "failed", "turn.cancelled": "cancelled" };
+const OPEN_TURNS = new Set(["queued", "running", "waiting"]);
+
+/** The ordered items of one conversation: message, draft, tool, approval, job and note. */
+export class Timeline {
+  constructor() {
+    this.items = new Map(); // in the order in which they are shown
+    this.turns = new Map(); // turn → {state, attempt}
+    this.calls = new Map(); // turn → keys of tool calls that have not ended
+  }
+
+  /** The items to draw, first to last. */
+  list() {
+    return [...this.items.values()];
+  }
+
+  /** Turns that are not over, oldest first: [{turn, state}]. */
+  open() {
+    const entries = [...this.turns].filter(([, { state }]) => OPEN_TURNS.has(state));
+    return entries.map(([turn, { state }]) => ({ turn, state }));
+  }
+
+  /** Take an event in. */
+  apply(event) {
+    const [family] = event.type.split(".");
+    READERS[event.type]?.(this, event, event.data ?? {});
+    if (family === "turn") this.followTurn(event, event.data ?? {});
+  }
+
+  /** Take a snapshot in: messages that no event told of, the states of jobs and approvals. */
+  restore(snapshot) {
+    for (const message of snapshot.messages ?? []) this.restoreMessage(message);
+    for (const job of snapshot.jobs ?? []) this.restoreJob(job);
+    for (const approval of snapshot.approvals ?? []) this.restoreApproval(approval);
+  }
+
+  restoreMessage(message) {
+    const key = `m:${message.id}`;
+    if (this.items.has(key)) return;
+    this.put(key, { ...messageItem(message, message), time: message.created_at ?? message.time, restored: true });
+  }
+
+  restoreJob(job) {
+    const id = job.resultId ?? job.id;
+    const known = this.items.get(`j:${id}`);
+    this.put(`j:${id}`, { kind: "job", ...known, ...jobFields(id, job), state: job.state ?? known?.state });
+  }
+
+  restoreApproval(approval) {
+    const id = approval.approval ?? approval.id;
+    const known = this.items.get(`a:${id}`);
+    this.put(`a:${id}`, { kind: "approval", ...known, ...approvalFields(id, approval), state: approval.state ?? "pending" });
+  }
+
+  put(key, item) {
+    this.items.set(key, { ...item, key });
+  }
+
+  /** Put an item that an event tells of at the end, where it belongs, even if a snapshot brought it. */
+  place(key, item) {
+    if (this.items.get(key)?.restored) this.items.delete(key);
+    this.put(key, item);
+  }
+
+  drop(fits) {
+    for (const [key, item] of this.items) if (fits(item)) this.items.delete(key);
+  }
+
+  attempt(turn) {
+    return this.turns.get(turn)?.attempt ?? 0;
+  }
+
+  followTurn(event, data) {
+    const known = this.turns.get(event.turn) ?? { state: "queued", attempt: 0 };
+    const attempt = Math.max(data.attempt ?? 0, known.attempt);
+    if (event.type === "turn.restarted") this.supersede(event.turn, attempt);
+    this.turns.set(event.turn, { state: turnState(event.type, known.state), attempt });
+    if (event.type in ENDED) this.close(event, data);
+  }
+
+  /** What an earlier attempt began and did not finish is not true any more. */
+  supersede(turn, attempt) {
+    this.drop((item) => item.turn === turn && (item.attempt ?? 0) < attempt && SUPERSEDED[item.kind]?.(item));
+    this.calls.delete(turn);
+  }
+
+  close(event, data) {
+    this.drop((item) => item.kind === "draft" && item.turn === event.turn);
+    for (const key of this.calls.get(event.turn) ?? []) {
+      this.put(key, { ...this.items.get(key), state: "unknown" });
+    }
+    this.calls.delete(event.turn);
+    const state = ENDED[event.type];
+    if (state === "completed") return;
+    const text = state === "cancelled" ? "Cancelled." : `This turn failed. ${data.error ?? data.detail ?? ""}`.trim();
+    this.put(`x:${event.id}`, { kind: "note", tone: state, text, time: event.time, turn: event.turn });
+  }
+}
+
+const SUPERSEDED = {
+  draft: () => true,
+  message: (item) => item.role === "assistant",
+  tool: (item) => item.state === "running",
+};
+
+function turnState(type, known) {
+  if (type in ENDED) return ENDED[type];
+  if (type === "turn.queued") return known;
+  return "running";
+}
+
+const READERS = {
+  "message.received": (timeline, event, data) => {
+    timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, { role: "user", ...data }), time: event.time });
+  },
+  "message.delta": (timeline, event, data) => takeDelta(timeline, event, data),
+  "message.completed": (timeline, event, data) => {
+    timeline.drop((item) => item.kind === "draft" && item.turn === event.turn);
+    const attempt = data.attempt ?? timeline.attempt(event.turn);
+    timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, data), attempt, time: event.time });
+  },
+  "tool.called": (timeline, event, data) => {
+    const key = `t:${event.turn}:${data.call ?? event.id}`;
+    if (timeline.items.get(key)?.state === "done") return;
+    timeline.put(key, {
+      kind: "tool", state: "running", name: data.name, args: data.args ?? {}, call: data.call, turn: event.turn,
+      attempt: data.attempt ?? timeline.attempt(event.turn), time: event.time,
+    });
+    timeline.calls.set(event.turn, [...(timeline.calls.get(event.turn) ?? []), key]);
+  },
+  "tool.completed": (timeline, event, data) => endCall(timeline, event, data),
+  "approval.requested": (timeline, event, data) => {
+    const fields = approvalFields(data.approval, data);
+    timeline.put(`a:${data.approval}`, { kind: "approval", ...fields, state: "pending", turn: event.turn, time: event.time });
+    const turn = timeline.turns.get(event.turn);
+    if (turn) timeline.turns.set(event.turn, { ...turn, state: "waiting" });
+  },
+  "approval.resolved": (timeline, event, data) => {
+    const known = timeline.items.get(`a:${data.approval}`) ?? { kind: "approval", ...approvalFields(data.approval, data) };
+    timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: data.by ?? data.decided_by, comment: data.comment });
+  },
+  "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
+  "job.completed": (timeline, event, data) => followJob(timeline, event, data, "completed"),
+  "job.failed": (timeline, event, data) => followJob(timeline, event, data, "failed"),
+  "job.stopped": (timeline, event, data) => followJob(timeline, event, data, "stopped"),
+  "job.lost": (timeline, event, data) => followJob(timeline, event, data, "lost"),
+  "delivery.dead": (timeline, event, data) => {
+    const text = `A reply could not be delivered and was given up (${data.delivery ?? "unknown delivery"}).`;
+    timeline.put(`x:${event.id}`, { kind: "note", tone: "failed", text, time: event.time });
+  },
+};
+
+function messageItem(event, fields) {
+  return {
+    kind: "message",
+    role: fields.role ?? "assistant",
+    text: fields.text ?? "",
+    author: authorOf(fields.author),
+    files: fields.files ?? fields.attachments ?? [],
+    turn: event.turn ?? fields.turn,
+  };
+}
+
+function authorOf(author) {
+  return typeof author === "string" ? author : (author?.name ?? "");
+}
+
+function approvalFields(id, fields) {
+  return {
+    approval: id,
+    tool: fields.tool,
+    args: fields.args,
+    command: fields.command ?? "",
+    by: fields.by ?? fields.decided_by,
+    comment: fields.comment,
+  };
+}
+
+function decisionOf(data) {
+  const decision = data.decision ?? data.state ?? "resolved";
+  return { approve: "approved", deny: "denied" }[decision] ?? decision;
+}
+
+function jobFields(id, fields) {
+  const known = { id, command: fields.command, exitCode: fields.exit_code, output: fields.output, reason: fields.reason };
+  return {
+    ...Object.fromEntries(Object.entries(known).filter(([, value]) => value !== undefined && value !== null)),
+    truncated: fields.truncated ?? false,
+    files: fields.files ?? [],
+  };
+}
+
+function followJob(timeline, event, data, state) {
+  const known = timeline.items.get(`j:${data.resultId}`) ?? { kind: "job", time: event.time };
+  timeline.put(`j:${data.resultId}`, { ...known, ...jobFields(data.resultId, data), state });
+}
+
+function takeDelta(timeline, event, data) {
+  const attempt = data.attempt ?? timeline.attempt(event.turn);
+  if (attempt < timeline.attempt(event.turn)) return;
+  const key = `d:${event.turn}:${attempt}:${data.message}`;
+  if (timeline.items.has(`m:${data.message}`)) return;
+  timeline.drop((item) => item.kind === "draft" && item.turn === event.turn && item.attempt < attempt);
+  const parts = new Map(timeline.items.get(key)?.parts ?? []);
+  parts.set(data.part, data.text);
+  timeline.put(key, { kind: "draft", role: "assistant", parts, text: assemble(parts), attempt, turn: event.turn, time: event.time });
+}
+
+/** The text of a draft from its parts; a part that is not there shows as an ellipsis. */
+export function assemble(parts) {
+  const numbers = [...parts.keys()].sort((one, other) => one - other);
+  let text = "";
+  numbers.forEach((number, index) => {
+    const expected = index === 0 ? Math.min(number, 1) : numbers[index - 1] + 1;
+    text += (number > expected ? " … " : "") + parts.get(number);
+  });
+  return text;
+}
+
+function endCall(timeline, event, data) {
+  const waiting = timeline.calls.get(event.turn) ?? [];
+  const key = waiting.find((candidate) => matches(timeline.items.get(candidate), data)) ?? `t:${event.turn}:${data.call ?? event.id}`;
+  const known = timeline.items.get(key) ?? { kind: "tool", name: data.name, args: {}, turn: event.turn, time: event.time };
+  timeline.put(key, {
+    ...known, state: "done", exitCode: data.exit_code, duration: data.duration_ms, timedOut: data.timed_out === true,
+    output: data.output ?? "", truncated: data.truncated === true, files: data.files ?? [],
+  });
+  timeline.calls.set(event.turn, waiting.filter((candidate) => candidate !== key));
+}
+
+function matches(item, data) {
+  return data.call === undefined ? item.name === data.name : item.call === data.call;
+}

@@ -1,0 +1,78 @@
+// Webhook endpoints: list, add, test, rotate, remove. A secret is shown once, when the gateway tells it.
+
+import { call, list } from "./api.js";
+import { useState } from "./vendor/hooks.mjs";
+import { Badge, html, Moment, Secret, Trouble, useAction, usePolled } from "./parts.js";
+
+const RECORDS = "accounts/me/webhooks";
+const EVERY = 10_000;
+
+export function Webhooks() {
+  const { value, problem, refresh } = usePolled(() => list(RECORDS), EVERY);
+  const [secret, setSecret] = useState(null);
+  return html`<section class="view">
+    <h1>Webhooks</h1>
+    <p class="lead">Addresses that are told of events, signed and repeated until they answer.</p>
+    ${secret && html`<${Secret} ...${secret} onDone=${() => setSecret(null)} />`}
+    <${Trouble} problem=${problem} retry=${refresh} />
+    ${value?.length === 0 && html`<p class="empty">No webhook yet.</p>`}
+    ${value?.length > 0 && html`<ul class="rows boxed">${value.map((hook) => html`<${Endpoint} hook=${hook} key=${hook.id} refresh=${refresh} tell=${setSecret} />`)}</ul>`}
+    <${Add} refresh=${refresh} tell=${setSecret} />
+  </section>`;
+}
+
+function Endpoint({ hook, refresh, tell }) {
+  const [sure, setSure] = useState(false);
+  const [said, setSaid] = useState("");
+  const [test, testing] = useAction(async () => {
+    await call("POST", `webhooks/${hook.id}/test`);
+    setSaid("A test event is on its way; see Deliveries.");
+  });
+  const [rotate, rotating] = useAction(async () => {
+    const { secret } = await call("POST", `webhooks/${hook.id}/rotate`);
+    tell({ secret, label: `The new signing secret of ${hook.url}. The old one stays valid for a while.` });
+    await refresh();
+  });
+  const [remove, removing] = useAction(async () => {
+    await call("DELETE", `${RECORDS}/${hook.id}`);
+    await refresh();
+  });
+  return html`<li class="endpoint">
+    <p><code class="wrap">${hook.url}</code> ${hook.state && html`<${Badge} state=${hook.state} />`}</p>
+    <p class="quiet">${(hook.events ?? []).join(", ") || "all events"} · since <${Moment} time=${hook.created_at} /></p>
+    <p class="row">
+      <button type="button" disabled=${testing.busy} onClick=${test}>Test</button>
+      <button type="button" disabled=${rotating.busy} onClick=${rotate}>Rotate the secret</button>
+      ${sure
+        ? html`<button type="button" class="danger" disabled=${removing.busy} onClick=${remove}>Really remove</button>
+          <button type="button" onClick=${() => setSure(false)}>Keep</button>`
+        : html`<button type="button" onClick=${() => setSure(true)}>Remove</button>`}
+    </p>
+    <p role="status" class="quiet">${said}</p>
+    <${Trouble} problem=${testing.problem ?? rotating.problem ?? removing.problem} />
+  </li>`;
+}
+
+function Add({ refresh, tell }) {
+  const [url, setUrl] = useState("");
+  const [events, setEvents] = useState("agent.finished");
+  const [add, { busy, problem }] = useAction(async () => {
+    const wanted = events.split(/[\s,]+/).filter(Boolean);
+    const made = await call("POST", RECORDS, { body: { url: url.trim(), events: wanted } });
+    tell({ secret: made.secret, label: `The signing secret of ${made.url ?? url}.` });
+    setUrl("");
+    await refresh();
+  });
+  const submit = (event) => {
+    event.preventDefault();
+    add();
+  };
+  return html`<form class="stack" onSubmit=${submit}>
+    <h2>Add a webhook</h2>
+    <label>Address <input type="url" required value=${url} placeholder="https://example.org/hook" onInput=${(event) => setUrl(event.target.value)} /></label>
+    <label>Events <input required value=${events} onInput=${(event) => setEvents(event.target.value)} aria-describedby="events-hint" /></label>
+    <p id="events-hint" class="quiet">Separated by spaces, such as agent.finished job.completed job.failed.</p>
+    <p class="row"><button class="primary" disabled=${busy}>Add</button></p>
+    <${Trouble} problem=${problem} />
+  </form>`;
+}

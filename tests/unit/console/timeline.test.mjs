@@ -1,0 +1,116 @@
+// What a conversation looks like after its events.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { assemble, Timeline } from "../../../gateway/console/timeline.js";
+
+let counter = 0;
+const event = (type, data = {}, turn = "trn_1") => ({ id: `evt_${(counter += 1)}`, type, time: "2026-01-01T00:00:00Z", conversation: "cnv_1", turn, data });
+
+function after(...events) {
+  const timeline = new Timeline();
+  events.forEach((one) => timeline.apply(one));
+  return timeline;
+}
+
+const kinds = (timeline) => timeline.list().map(({ kind }) => kind);
+
+test("a turn with a tool call reads from top to bottom", () => {
+  const timeline = after(
+    event("message.received", { message: "msg_1", role: "user", text: "!echo hi" }),
+    event("turn.queued", { trigger: "message" }),
+    event("turn.started", { attempt: 1 }),
+    event("tool.called", { name: "bash", args: { command: "echo hi" }, call: "c1", attempt: 1 }),
+    event("tool.completed", { name: "bash", call: "c1", exit_code: 0, duration_ms: 12, timed_out: false, output: "hi\n" }),
+    event("message.completed", { message: "msg_2", role: "assistant", text: "hi" }),
+    event("turn.completed", { attempt: 1 }),
+  );
+  assert.deepEqual(kinds(timeline), ["message", "tool", "message"]);
+  const tool = timeline.list()[1];
+  assert.deepEqual([tool.state, tool.exitCode, tool.output, tool.timedOut], ["done", 0, "hi\n", false]);
+  assert.deepEqual(timeline.open(), []);
+});
+
+test("deltas are put together by part and replaced by the whole message", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 2, text: "lo", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 1, text: "hel", attempt: 1 }),
+  );
+  assert.deepEqual(timeline.list().map(({ kind, text }) => [kind, text]), [["draft", "hello"]]);
+  timeline.apply(event("message.completed", { message: "msg_2", role: "assistant", text: "hello" }));
+  assert.deepEqual(kinds(timeline), ["message"]);
+  timeline.apply(event("message.delta", { message: "msg_2", part: 3, text: "late", attempt: 1 }));
+  assert.deepEqual(kinds(timeline), ["message"]);
+});
+
+test("a part that is missing shows", () => {
+  assert.equal(assemble(new Map([[1, "a"], [3, "c"]])), "a … c");
+  assert.equal(assemble(new Map([[0, "a"], [1, "b"]])), "ab");
+  assert.equal(assemble(new Map([[4, "d"]])), " … d");
+});
+
+test("what an earlier attempt left unfinished is dropped, what it carried out stays", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("tool.called", { name: "bash", args: { command: "one" }, call: "c1", attempt: 1 }),
+    event("tool.completed", { name: "bash", call: "c1", exit_code: 0, output: "1" }),
+    event("tool.called", { name: "bash", args: { command: "two" }, call: "c2", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 1, text: "half", attempt: 1 }),
+    event("turn.restarted", { attempt: 2 }),
+  );
+  assert.deepEqual(timeline.list().map(({ call }) => call), ["c1"]);
+  timeline.apply(event("message.delta", { message: "msg_2", part: 2, text: "old", attempt: 1 }));
+  assert.deepEqual(kinds(timeline), ["tool"]);
+  timeline.apply(event("message.delta", { message: "msg_3", part: 1, text: "new", attempt: 2 }));
+  assert.equal(timeline.list()[1].text, "new");
+});
+
+test("an approval waits, and then tells who decided", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("approval.requested", { approval: "apr_1", tool: "bash", args: {}, command: "rm -r x" }),
+  );
+  assert.deepEqual(timeline.open(), [{ turn: "trn_1", state: "waiting" }]);
+  timeline.apply(event("approval.resolved", { approval: "apr_1", decision: "deny", by: "ann", command: "rm -r x" }));
+  const [approval] = timeline.list();
+  assert.deepEqual([approval.state, approval.by, approval.command], ["denied", "ann", "rm -r x"]);
+});
+
+test("a job stays one card from start to end", () => {
+  const timeline = after(
+    event("job.started", { resultId: "job_1", command: "sleep 1", exit_code: null, output: "", files: [] }),
+    event("job.completed", { resultId: "job_1", exit_code: 0, output: "done", truncated: false, files: [] }),
+  );
+  const [job] = timeline.list();
+  assert.equal(timeline.list().length, 1);
+  assert.deepEqual([job.state, job.command, job.exitCode, job.output], ["completed", "sleep 1", 0, "done"]);
+});
+
+test("a failed turn says so and leaves nothing open", () => {
+  const timeline = after(
+    event("turn.started", { attempt: 1 }),
+    event("tool.called", { name: "bash", args: {}, call: "c1" }),
+    event("message.delta", { message: "msg_2", part: 1, text: "half" }),
+    event("turn.failed", { error: "the model is gone" }),
+  );
+  assert.deepEqual(timeline.list().map(({ kind, state }) => [kind, state ?? ""]), [["tool", "unknown"], ["note", ""]]);
+  assert.match(timeline.list()[1].text, /the model is gone/);
+});
+
+test("a snapshot adds what no event told and repeats nothing", () => {
+  const timeline = after(event("message.received", { message: "msg_1", role: "user", text: "hi" }));
+  timeline.restore({
+    messages: [{ id: "msg_1", role: "user", text: "hi" }, { id: "msg_2", role: "assistant", text: "ho" }],
+    jobs: [{ resultId: "job_1", state: "running", command: "sleep 9" }],
+    approvals: [{ id: "apr_1", state: "pending", tool: "bash", command: "ls" }],
+  });
+  assert.deepEqual(timeline.list().map(({ key }) => key), ["m:msg_1", "m:msg_2", "j:job_1", "a:apr_1"]);
+  timeline.apply(event("message.completed", { message: "msg_2", role: "assistant", text: "ho" }));
+  assert.equal(timeline.list().filter(({ kind }) => kind === "message").length, 2);
+});
+
+test("a kind that is not known is let be", () => {
+  assert.deepEqual(after(event("something.new", { x: 1 })).list(), []);
+});

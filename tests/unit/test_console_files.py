@@ -1,0 +1,97 @@
+"""The console's files: all there, all listed, nothing inline and nothing foreign."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from gateway import console
+
+FOLDER = Path(console.__file__).parent
+SCRIPTS = sorted(FOLDER.glob("*.js"))
+PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", "vendor/LICENSE.preact", "vendor/LICENSE.htm"}
+
+
+def test_every_listed_file_is_there():
+    """Each public file loads with a body, a media type and a quoted ETag of its own."""
+    etags = set()
+    for name in console.FILES:
+        body, media_type, etag = console.load(name)
+        assert body
+        assert "/" in media_type
+        assert re.fullmatch(r'"[0-9a-f]{32}"', etag)
+        etags.add(etag)
+    assert len(etags) == len(console.FILES)
+
+
+def test_every_file_in_the_folder_is_listed_or_meant_to_be_private():
+    """A file that is added and not listed would be missing from the page."""
+    found = {
+        path.relative_to(FOLDER).as_posix()
+        for path in FOLDER.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert found == set(console.FILES) | PRIVATE
+
+
+@pytest.mark.parametrize(
+    "name", ["", "__init__.py", "../secrets.py", "/etc/passwd", "vendor", "package.json"]
+)
+def test_nothing_else_is_served(name: str):
+    """Any other name is no file, whatever it would point to."""
+    with pytest.raises(KeyError):
+        console.load(name)
+
+
+def test_every_import_names_a_public_file():
+    """The browser can fetch whatever a module asks for, with no map and no build."""
+    for name in console.FILES:
+        if not name.endswith(("js", "mjs")):
+            continue
+        text = console.load(name).body.decode()
+        for wanted in re.findall(r'(?:from|import)\s*"([^"]+)"', text):
+            target = (FOLDER / name).parent / wanted
+            assert wanted.startswith("./"), f"{name} imports {wanted}"
+            assert target.resolve().relative_to(FOLDER.resolve()).as_posix() in console.FILES
+
+
+def test_the_page_has_nothing_inline():
+    """The index names its script and style by file, so that the policy can forbid everything inline."""
+    page = console.load(console.INDEX).body.decode()
+    assert re.search(r"<script(?![^>]*\bsrc=)", page) is None
+    assert "<style" not in page
+    assert re.search(r"\s(?:style|on\w+)=", page) is None
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_makes_markup_or_code_from_text(script: Path):
+    """What strangers write is only ever put in as text."""
+    text = script.read_text()
+    for forbidden in (
+        "innerHTML",
+        "outerHTML",
+        "insertAdjacentHTML",
+        "document.write",
+        "eval(",
+        "new Function",
+    ):
+        assert forbidden not in text
+
+
+def test_the_policy_allows_only_this_host():
+    """No source but the gateway itself, no inline code, no eval."""
+    assert "'unsafe" not in console.CSP
+    assert "http" not in console.CSP
+    assert "default-src 'none'" in console.CSP
+    assert console.HEADERS["Content-Security-Policy"] == console.CSP
+
+
+def test_vendored_files_are_what_the_note_says():
+    """Every vendored module has the sum that stands beside its name."""
+    note = (FOLDER / "vendor" / "VENDORED.md").read_text()
+    for path in (FOLDER / "vendor").glob("*.mjs"):
+        assert f"`{path.name}`" in note
+        assert hashlib.sha256(path.read_bytes()).hexdigest() in note
