@@ -1,0 +1,122 @@
+"""Builds pydantic-ai models from what is configured, with failover between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from httpx2 import AsyncClient
+from pydantic_ai.exceptions import (
+    ModelAPIError,
+    ModelConnectionError,
+    ModelHTTPError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelUnavailableError,
+)
+from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
+from pydantic_ai.settings import ModelSettings
+
+from gateway.agents.model.vendors import ModelName, Vendors, require
+from gateway.agents.port import Persona
+
+PASSING = (
+    ModelConnectionError,
+    ModelQuotaExceededError,
+    ModelRateLimitError,
+    ModelRequestTimeout,
+    ModelServerError,
+    ModelUnavailableError,
+)
+"""What another model, or the same one later, may well not answer with."""
+
+FIRST_SERVER_ERROR = 500
+
+
+def is_passing(error: Exception) -> bool:
+    """Say whether a failed model call is worth another try: no connection, time-out, 429 or 5xx."""
+    if isinstance(error, PASSING):
+        return True
+    if isinstance(error, ModelHTTPError):
+        return error.status_code >= FIRST_SERVER_ERROR
+    return type(error) is ModelAPIError
+
+
+def build_chain(persona: Persona, vendors: Vendors, http: AsyncClient) -> Model:
+    """Return the persona's models as one that tries them in order; raises UnusableModel.
+
+    The next model is tried only while the current one has not begun to answer: once its first event
+    arrived, a failure ends the attempt, since what was said already cannot be unsaid.
+    """
+    last = len(persona.models) - 1
+    chain = [
+        build_model(name, persona, vendors, http, retries=vendors.retries if place == last else 0)
+        for place, name in enumerate(persona.models)
+    ]
+    return chain[0] if last == 0 else FallbackModel(chain[0], *chain[1:], fallback_on=is_passing)
+
+
+def build_model(name: str, persona: Persona, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
+    """Return one configured model; raises UnusableModel."""
+    base_url = persona.base_url if name in _compatible(persona.models) else None
+    parsed = require(name, vendors, base_url)
+    settings = ModelSettings(max_retries=retries)
+    timeout = persona.limits.step_timeout
+    if timeout > 0:
+        settings["request_timeout"] = timeout
+    return _BUILDERS[parsed.vendor](parsed, vendors, base_url, http, settings)
+
+
+def _compatible(models: Sequence[str]) -> Sequence[str]:
+    """Return the models that `base_url` is meant for: OpenAI's, or Ollama's when there are none."""
+    openai = [model for model in models if model.startswith("openai:")]
+    return openai or [model for model in models if model.startswith("ollama:")]
+
+
+def _openai(
+    model: ModelName, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
+) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    key = vendors.openai_key or "none"
+    provider = OpenAIProvider(base_url=base_url or vendors.openai_base_url, api_key=key, http_client=http)
+    return OpenAIChatModel(model.name, provider=provider, settings=settings)
+
+
+def _ollama(
+    model: ModelName, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
+) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+    from pydantic_ai.providers.ollama import OllamaProvider
+
+    address = base_url or vendors.ollama_base_url
+    provider = OllamaProvider(base_url=address, api_key="none", http_client=http)
+    return OpenAIChatModel(model.name, provider=provider, settings=settings)
+
+
+def _anthropic(
+    model: ModelName, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
+) -> Model:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    address, key = vendors.anthropic_base_url, vendors.anthropic_key
+    provider = AnthropicProvider(api_key=key, base_url=address, http_client=http)
+    return AnthropicModel(model.name, provider=provider, settings=settings)
+
+
+def _google(
+    model: ModelName, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
+) -> Model:
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    address, key = vendors.google_base_url, vendors.google_key
+    provider = GoogleProvider(api_key=key, base_url=address, http_client=http)
+    return GoogleModel(model.name, provider=provider, settings=settings)
+
+
+_BUILDERS = {"openai": _openai, "ollama": _ollama, "anthropic": _anthropic, "google": _google}

@@ -1,0 +1,227 @@
+"""One attempt at one turn: asks the model, says what it says, carries out its calls, within its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from pydantic_ai import (
+    Agent,
+    AgentRetries,
+    AgentRun,
+    CallToolsNode,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRequestNode,
+)
+from pydantic_ai.exceptions import ModelContextWindowExceededError
+from pydantic_ai.messages import (
+    ModelRequest,
+    PartDeltaEvent,
+    PartStartEvent,
+    TextPart,
+    TextPartDelta,
+    UserPromptPart,
+)
+from pydantic_ai.models import Model
+
+from gateway.agents.model import calls, compaction, failures, prompts
+from gateway.agents.model.progress import Progress, dump, dump_history, load, load_history, text_of
+from gateway.agents.port import Asked, Delta, Finished, Said, Saved, Step, Tools, Usage, Work
+
+Output = str | DeferredToolRequests
+Run = AgentRun[None, Output]
+Emit = Callable[[Step], Awaitable[None]]
+
+RETRIES = AgentRetries(tools=5, output=2)
+
+
+class Performance:
+    """One attempt. `emit` hands a step over and returns when the consumer is ready for the next one."""
+
+    def __init__(self, *, work: Work, tools: Tools, model: Model, emit: Emit) -> None:
+        self._work = work
+        self._limits = work.persona.limits
+        self._model = model
+        self._emit = emit
+        self._progress = begin(work)
+        self._said = ""
+        self._answered_by = ""
+        self._fresh = False
+        self._squeeze = False
+        shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
+        self._agent: Agent[None, Output] = Agent(
+            output_type=[str, DeferredToolRequests],
+            instructions=work.persona.instructions or None,
+            tools=calls.offer(tools, most_chars=shown),
+            retries=RETRIES,
+        )
+        self._fixed_tokens = compaction.tokens_of(work.persona.instructions) + sum(
+            compaction.tokens_of(f"{tool.name}{tool.description}{dict(tool.schema)}")
+            for tool in tools.offered()
+        )
+
+    async def play(self) -> None:
+        """Perform to the end; raises AgentError."""
+        try:
+            await self._play()
+        except Exception as error:
+            raise failures.explain(error, self._limits, self._progress.usage) from error
+
+    async def _play(self) -> None:
+        if (answer := self._progress.answer()) is not None:
+            await self._emit(Said(text=answer))
+            await self._finish(answer)
+            return
+        results, undecided = self._decisions()
+        if undecided is not None:
+            await self._ask(undecided)
+            return
+        output = None
+        while output is None:
+            output = await self._run(results)
+            results = None
+            if output is None:
+                await self._compact()
+        if isinstance(output, DeferredToolRequests):
+            await self._ask(output)
+        else:
+            await self._finish(output)
+
+    def _decisions(self) -> tuple[DeferredToolResults | None, DeferredToolRequests | None]:
+        """Return what people decided about the calls this turn paused for, or the calls if they have not."""
+        requests = self._progress.conversation.deferred_tool_requests
+        if requests is None:
+            return None, None
+        results = calls.decided(requests, self._work.decisions)
+        if results is None:
+            return None, requests
+        for part in requests.approvals:
+            self._progress.note(calls.verdict(part, self._work.decisions[part.tool_call_id]))
+        self._progress.conversation.deferred_tool_requests = None
+        return results, None
+
+    async def _run(self, results: DeferredToolResults | None) -> Output | None:
+        """Let pydantic-ai run until it is done, or return None when the model cannot hold more."""
+        try:
+            async with self._agent.iter(
+                message_history=self._progress.messages,
+                deferred_tool_results=results,
+                model=self._model,
+                usage=self._progress.usage,
+                usage_limits=failures.usage_limits(self._limits),
+                infer_name=False,
+            ) as run:
+                return await self._follow(run)
+        except ModelContextWindowExceededError:
+            if self._squeeze or not self._limits.context_tokens:
+                raise
+            self._squeeze = True
+            return None
+
+    async def _follow(self, run: Run) -> Output | None:
+        async for node in run:
+            if Agent.is_model_request_node(node):
+                if await self._is_full(run, node):
+                    return None
+                await self._stream(run, node)
+            elif Agent.is_call_tools_node(node):
+                await self._take(run, node)
+        if run.result is None:
+            raise RuntimeError("the run ended without a result")
+        self._progress.messages = run.result.all_messages()
+        return run.result.output
+
+    async def _is_full(self, run: Run, node: ModelRequestNode[None, Output]) -> bool:
+        """Save what was reached before a model call, and say whether the model cannot hold it."""
+        reached = [*run.all_messages(), node.request]
+        if self._fresh:
+            self._progress.messages = reached
+            await self._emit(Saved(state=dump(self._progress)))
+        self._progress.messages = reached
+        limit = self._limits.context_tokens
+        return bool(limit) and self._fixed_tokens + compaction.estimate(reached) > limit * compaction.START_AT
+
+    async def _stream(self, run: Run, node: ModelRequestNode[None, Output]) -> None:
+        async with node.stream(run.ctx) as stream:
+            async for event in stream:
+                if (
+                    isinstance(event, PartStartEvent)
+                    and isinstance(event.part, TextPart)
+                    and event.part.content
+                ):
+                    await self._emit(Delta(text=event.part.content))
+                elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
+                    await self._emit(Delta(text=event.delta.content_delta))
+        self._fresh = True
+        self._squeeze = False
+
+    async def _take(self, run: Run, node: CallToolsNode[None, Output]) -> None:
+        """Say and save a response before its calls are carried out."""
+        response = node.model_response
+        if self._fresh:
+            self._answered_by = response.model_name or ""
+            calls.make_unique(response.tool_calls, run.all_messages()[:-1])
+            if text := text_of(response):
+                self._said = text
+                await self._emit(Said(text=text))
+            calls.guard(self._progress, response.tool_calls, most=self._limits.repeated_calls)
+            if response.tool_calls:
+                self._progress.messages = run.all_messages()
+                await self._emit(Saved(state=dump(self._progress)))
+        async with node.stream(run.ctx) as events:
+            async for _ in events:
+                pass
+        self._fresh = True
+
+    async def _compact(self) -> None:
+        """Replace the older part of the conversation by what the model itself writes about it."""
+        messages, context = self._progress.messages, self._limits.context_tokens
+        place = compaction.cut(messages, int(context * compaction.TAIL))
+        prompt = compaction.standing_prompt(messages, place)
+        summary = await self._summarise(compaction.transcript(messages[:place]))
+        self._progress.messages = compaction.remember(
+            summary, self._progress.notes, prompt, messages[place:], context
+        )
+        await self._emit(Said(text=compaction.NOTICE))
+        await self._emit(Saved(state=dump(self._progress)))
+
+    async def _summarise(self, transcript: str) -> str:
+        context = self._limits.context_tokens
+        summary = ""
+        for piece in compaction.pieces(transcript, int(context * compaction.CHUNK)):
+            writer: Agent[None, str] = Agent(output_type=str)
+            written = await writer.run(
+                compaction.question(piece, summary, context),
+                model=self._model,
+                usage=self._progress.usage,
+                usage_limits=failures.usage_limits(self._limits),
+                infer_name=False,
+            )
+            summary = written.output
+        return summary
+
+    async def _ask(self, requests: DeferredToolRequests) -> None:
+        self._progress.conversation.deferred_tool_requests = requests
+        await self._emit(Asked(calls=calls.asked_calls(requests), state=dump(self._progress)))
+
+    async def _finish(self, output: str) -> None:
+        used = self._progress.usage
+        usage = Usage(
+            model=self._answered_by,
+            requests=used.requests,
+            input_tokens=used.input_tokens,
+            output_tokens=used.output_tokens,
+        )
+        await self._emit(Finished(output=output, history=dump_history(self._progress), usage=usage))
+
+
+def begin(work: Work) -> Progress:
+    """Return where an attempt starts: at this turn's own progress, else at the conversation's history."""
+    saved = load(work.saved)
+    if saved is not None:
+        return saved
+    progress = load_history(work.history)
+    progress.messages.append(ModelRequest(parts=[UserPromptPart(content=prompts.prompt_of(work))]))
+    if work.trigger == "job":
+        progress.note(prompts.job_note(work))
+    return progress

@@ -1,0 +1,121 @@
+"""What the model agent remembers between attempts and turns, and its bytes.
+
+Bytes are the line `dovecote-model/1`, then JSON. The messages inside are pydantic-ai's own format, which it
+keeps readable across its versions; the first line is ours, and tells another agent's bytes from damage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_ai import Conversation, RunUsage
+from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, repair_messages
+
+from gateway.agents.port import AgentError
+
+FAMILY = b"dovecote-model/"
+VERSION = b"1"
+KEPT_NOTES = 60
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Where a turn stands: the conversation as pydantic-ai keeps it, and what our own loop needs.
+
+    `conversation.usage` counts this turn alone. `notes` are facts that outlive compaction word for word:
+    what people decided and what jobs came to. `repeats` counts how often the call `last_call` came in a row.
+    """
+
+    conversation: Conversation = field(default_factory=Conversation)
+    notes: list[str] = field(default_factory=list)
+    last_call: str = ""
+    repeats: int = 0
+
+    @property
+    def messages(self) -> list[ModelMessage]:
+        """Return the messages so far."""
+        return self.conversation.messages
+
+    @messages.setter
+    def messages(self, messages: Sequence[ModelMessage]) -> None:
+        self.conversation.messages = list(messages)
+
+    @property
+    def usage(self) -> RunUsage:
+        """Return what this turn has used."""
+        return self.conversation.usage
+
+    def answer(self) -> str | None:
+        """Return the final text if the model has given it already, as after a crash just before the end."""
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, ModelResponse) and not last.tool_calls:
+            return text_of(last)
+        return None
+
+    def note(self, fact: str) -> None:
+        """Keep a fact beyond compaction; the oldest make room."""
+        self.notes = [*self.notes, fact][-KEPT_NOTES:]
+
+
+_ADAPTER = TypeAdapter(Progress)
+
+
+def text_of(response: ModelResponse) -> str:
+    """Return what a response says to people, without thinking and calls."""
+    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+
+
+def dump(progress: Progress) -> bytes:
+    """Return a turn's progress as bytes."""
+    slim = dataclasses.replace(progress.conversation, messages=[_slim(item) for item in progress.messages])
+    return FAMILY + VERSION + b"\n" + _ADAPTER.dump_json(dataclasses.replace(progress, conversation=slim))
+
+
+def dump_history(progress: Progress) -> bytes:
+    """Return what the conversation's next turn needs: the messages and notes, no counts."""
+    conversation = dataclasses.replace(progress.conversation, usage=RunUsage(), deferred_tool_requests=None)
+    return dump(Progress(conversation=conversation, notes=progress.notes))
+
+
+def load(stored: bytes | None) -> Progress | None:
+    """Return stored progress, or None where there is none of this agent's; raises AgentError when unreadable.
+
+    Bytes of another agent (a conversation may change hands) count as none.
+    """
+    if stored is None or not stored.startswith(FAMILY):
+        return None
+    version, _, body = stored.removeprefix(FAMILY).partition(b"\n")
+    if version != VERSION:
+        shown = version[:20].decode(errors="replace")
+        raise AgentError(
+            f"This conversation's history was written in version {shown} of its format and this gateway "
+            f"reads version {VERSION.decode()}: update the gateway, or start a new conversation."
+        )
+    try:
+        return _ADAPTER.validate_json(body)
+    except ValidationError as error:
+        raise AgentError(
+            "This conversation's stored history cannot be read: start a new conversation."
+        ) from error
+
+
+def load_history(stored: bytes | None) -> Progress:
+    """Return the conversation to start a turn on; a paused or broken-off turn's state serves as well.
+
+    Calls that such a turn left without a result are closed, so that a model accepts the messages.
+    """
+    found = load(stored)
+    if found is None:
+        return Progress()
+    conversation = Conversation(messages=repair_messages(found.messages))
+    return Progress(conversation=conversation, notes=found.notes)
+
+
+def _slim(message: ModelMessage) -> ModelMessage:
+    """Return a message without the instructions: every run states them anew."""
+    if isinstance(message, ModelRequest) and message.instructions is not None:
+        return dataclasses.replace(message, instructions=None)
+    return message

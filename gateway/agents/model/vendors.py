@@ -1,0 +1,104 @@
+"""Which models may be configured, and what their vendors' services need. Imports no SDK."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from typing import Literal, get_args
+
+Vendor = Literal["openai", "anthropic", "google", "ollama"]
+
+FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME" or "builtin:shell"'
+KEY_VARIABLES: dict[str, str] = {
+    "openai": "OPENAI_API_KEY",
+    "anthropic": "ANTHROPIC_API_KEY",
+    "google": "GOOGLE_API_KEY",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vendors:
+    """Keys and endpoints of the vendors' services, as the operator configured them.
+
+    A key is sent only to its vendor's endpoint or to one of `trusted_base_urls`: an agent record that names
+    another address is refused, since otherwise it would collect the operator's key. `retries` is how often
+    the vendor's SDK tries again before the next model of a failover list gets its turn; the last model of a
+    list (or the only one) is tried that often, the others once.
+    """
+
+    openai_key: str | None = field(default=None, repr=False)
+    openai_base_url: str = "https://api.openai.com/v1"
+    anthropic_key: str | None = field(default=None, repr=False)
+    anthropic_base_url: str = "https://api.anthropic.com"
+    google_key: str | None = field(default=None, repr=False)
+    google_base_url: str = "https://generativelanguage.googleapis.com"
+    ollama_base_url: str = "http://127.0.0.1:11434/v1"
+    trusted_base_urls: tuple[str, ...] = ()
+    retries: int = 2
+
+    def key_of(self, vendor: str) -> str | None:
+        """Return the configured key of a vendor; Ollama needs none."""
+        keys = {"openai": self.openai_key, "anthropic": self.anthropic_key, "google": self.google_key}
+        return keys.get(vendor)
+
+    def trusts(self, base_url: str) -> bool:
+        """Say whether the operator named this address, so that keys may be sent to it."""
+        named = (self.openai_base_url, self.ollama_base_url, *self.trusted_base_urls)
+        return base_url.rstrip("/") in {url.rstrip("/") for url in named}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelName:
+    """A configured model taken apart: `openai:gpt-x` is vendor `openai`, name `gpt-x`."""
+
+    vendor: Vendor
+    name: str
+
+
+class UnusableModel(Exception):
+    """A model cannot be used as configured; the message names the field, its value and the remedy."""
+
+
+def parse(model: str) -> ModelName:
+    """Take a configured model apart; raises UnusableModel."""
+    vendor, _, name = model.partition(":")
+    for known in get_args(Vendor):
+        if vendor == known and name.strip():
+            return ModelName(vendor=known, name=name.strip())
+    raise UnusableModel(f'agent.model is "{model}": use {FORMS}')
+
+
+def check(model: str, vendors: Vendors, base_url: str | None = None) -> str | None:
+    """Return what is wrong with a configured model, or None; makes no network call and loads no SDK."""
+    try:
+        require(model, vendors, base_url)
+    except UnusableModel as error:
+        return str(error)
+    return None
+
+
+def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
+    """Return the parsed model if all it needs is configured; raises UnusableModel."""
+    parsed = parse(model)
+    if find_spec("pydantic_ai") is None:
+        raise UnusableModel(
+            f'agent.model is "{model}": install the model agent with `pip install dovecote[model]`'
+        )
+    if base_url is not None and not base_url.startswith(("http://", "https://")):
+        raise UnusableModel(f'agent.base_url is "{base_url}": give an http:// or https:// URL')
+    if base_url is not None and not vendors.trusts(base_url):
+        raise UnusableModel(
+            f'agent.base_url is "{base_url}": the operator has not allowed this address; '
+            "name it as [agent] base_url in dovecote.toml, or leave it out"
+        )
+    _require_key(model, parsed.vendor, vendors, base_url)
+    return parsed
+
+
+def _require_key(model: str, vendor: Vendor, vendors: Vendors, base_url: str | None) -> None:
+    """Refuse a vendor without its key; servers named by `base_url` often need none."""
+    keyless = vendor == "ollama" or (vendor == "openai" and base_url is not None)
+    if not keyless and not (vendors.key_of(vendor) or "").strip():
+        raise UnusableModel(
+            f'agent.model is "{model}": {KEY_VARIABLES[vendor]} is not set; set it, or choose another model'
+        )

@@ -1,0 +1,247 @@
+"""A loopback server that speaks the chat-completions part of OpenAI's HTTP API, streaming included.
+
+Written from OpenAI's published API reference ("Create chat completion", "Streaming", "Error codes"). A
+script decides what each request gets: a list of `Turn`s played in order, or a function of the request body.
+It counts requests and the clients that went away before their answer was complete.
+
+Also a process of its own, for benches and proofs: `python tests/support/openai_server.py --port 9901`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Literal, Self
+
+from aiohttp import web
+
+Fault = Literal["429", "500", "401", "overflow", "hang", "stall", "cut", "garbage"]
+"""`hang` never answers, `stall` stops after the text, `cut` drops the connection after it."""
+
+ERRORS: Mapping[str, tuple[int, str, str]] = {
+    "429": (429, "rate_limit_exceeded", "Rate limit reached for requests"),
+    "500": (500, "server_error", "The server had an error while processing your request"),
+    "401": (401, "invalid_api_key", "Incorrect API key provided"),
+    "overflow": (400, "context_length_exceeded", "This model's maximum context length is 16384 tokens"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """A call the scripted model makes; `raw` replaces the JSON of `args`, for broken arguments."""
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict)
+    id: str | None = None
+    raw: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """What one request gets: text in `pieces`, then calls, or a fault. `delay` seconds pass before it."""
+
+    text: str = ""
+    calls: Sequence[ToolCall] = ()
+    fault: Fault | None = None
+    pieces: int = 4
+    delay: float = 0.0
+    usage: tuple[int, int] = (10, 5)
+
+
+Script = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
+
+
+class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
+    """The running server; `bodies` holds every request, `disconnects` counts clients that left early."""
+
+    def __init__(self, script: Script, *, port: int = 0) -> None:
+        self._script = script
+        self._port = port
+        self._calls = 0
+        self._runner: web.AppRunner | None = None
+        self.bodies: list[dict[str, Any]] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.disconnects = 0
+        self.asked = asyncio.Event()
+        self.streaming = asyncio.Event()
+        self.left = asyncio.Event()
+
+    @property
+    def requests(self) -> int:
+        """Return how many completions were asked for."""
+        return len(self.bodies)
+
+    @property
+    def base_url(self) -> str:
+        """Return the address to configure as `base_url`."""
+        return f"http://127.0.0.1:{self._port}/v1"
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=64 * 1024 * 1024)
+        app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/v1/models", self._models)
+        self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1, access_log=None)
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", self._port).start()
+        self._port = self._runner.addresses[0][1]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    async def _models(self, _request: web.Request) -> web.Response:
+        return web.json_response({"object": "list", "data": [{"id": "loopback", "object": "model"}]})
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        body = await request.json()
+        self.bodies.append(body)
+        self.headers.append(dict(request.headers))
+        self.asked.set()
+        turn = self._next(body)
+        try:
+            return await self._answer(request, body, turn)
+        except (asyncio.CancelledError, ConnectionError):
+            self.disconnects += 1
+            self.left.set()
+            raise
+
+    def _next(self, body: dict[str, Any]) -> Turn:
+        if callable(self._script):
+            return self._script(body)
+        if self.requests > len(self._script):
+            raise web.HTTPBadRequest(text=json.dumps({"error": {"message": "the script is over"}}))
+        return self._script[self.requests - 1]
+
+    async def _answer(self, request: web.Request, body: dict[str, Any], turn: Turn) -> web.StreamResponse:
+        if turn.delay:
+            await asyncio.sleep(turn.delay)
+        if turn.fault == "hang":
+            await asyncio.Event().wait()
+        if turn.fault is not None and turn.fault in ERRORS:
+            return _refuse(turn.fault)
+        if not body.get("stream"):
+            return web.json_response(self._whole(body, turn))
+        return await self._stream(request, body, turn)
+
+    async def _stream(self, request: web.Request, body: dict[str, Any], turn: Turn) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        if turn.fault == "garbage":
+            await response.write(b"data: {this is not json\n\n")
+            return response
+        async for chunk in self._chunks(body, turn):
+            await response.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
+            self.streaming.set()
+        await response.write(b"data: [DONE]\n\n")
+        return response
+
+    async def _chunks(self, body: dict[str, Any], turn: Turn) -> AsyncIterator[dict[str, Any]]:
+        def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+            choice = {"index": 0, "delta": delta, "finish_reason": finish}
+            return self._envelope(body, "chat.completion.chunk") | {"choices": [choice]}
+
+        yield chunk({"role": "assistant", "content": ""})
+        for piece in _split(turn.text, turn.pieces):
+            yield chunk({"content": piece})
+        if turn.fault == "stall":
+            await asyncio.Event().wait()
+        if turn.fault == "cut":
+            raise ConnectionResetError("cut by the script")
+        for index, call in enumerate(self._numbered(turn)):
+            name_only = {"name": call["function"]["name"], "arguments": ""}
+            yield chunk({"tool_calls": [call | {"index": index, "function": name_only}]})
+            for piece in _split(call["function"]["arguments"], 2):
+                yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
+        yield chunk({}, "tool_calls" if turn.calls else "stop")
+        if body.get("stream_options", {}).get("include_usage"):
+            yield self._envelope(body, "chat.completion.chunk") | {"choices": [], "usage": _usage(turn)}
+
+    def _whole(self, body: dict[str, Any], turn: Turn) -> dict[str, Any]:
+        message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
+        if turn.calls:
+            message["tool_calls"] = list(self._numbered(turn))
+        choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if turn.calls else "stop"}
+        return self._envelope(body, "chat.completion") | {"choices": [choice], "usage": _usage(turn)}
+
+    def _envelope(self, body: dict[str, Any], kind: str) -> dict[str, Any]:
+        return {
+            "id": f"chatcmpl-{self.requests}",
+            "object": kind,
+            "created": 1,
+            "model": body.get("model", ""),
+        }
+
+    def _numbered(self, turn: Turn) -> Iterator[dict[str, Any]]:
+        for call in turn.calls:
+            self._calls += 1
+            arguments = call.raw if call.raw is not None else json.dumps(dict(call.args))
+            identity = call.id if call.id is not None else f"call_{self._calls}"
+            yield {
+                "id": identity,
+                "type": "function",
+                "function": {"name": call.name, "arguments": arguments},
+            }
+
+
+def _refuse(fault: str) -> web.Response:
+    status, code, message = ERRORS[fault]
+    error = {"message": message, "type": code, "param": None, "code": code}
+    return web.json_response({"error": error}, status=status)
+
+
+def _usage(turn: Turn) -> dict[str, int]:
+    asked, answered = turn.usage
+    return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
+
+
+def _split(text: str, pieces: int) -> Iterator[str]:
+    size = max(1, -(-len(text) // max(1, pieces)))
+    for start in range(0, len(text), size):
+        yield text[start : start + size]
+
+
+def last_text(body: dict[str, Any]) -> str:
+    """Return the text of a request's last message, whatever its role."""
+    content = body["messages"][-1].get("content") or ""
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def echo(body: dict[str, Any]) -> Turn:
+    """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back."""
+    text = last_text(body)
+    if body["messages"][-1]["role"] == "tool":
+        return Turn(text=f"result: {text}", pieces=1)
+    if text.startswith("run: "):
+        return Turn(calls=[ToolCall(name="bash", args={"command": text.removeprefix("run: ")})])
+    return Turn(text=f"echo: {text}", pieces=1)
+
+
+async def _serve(port: int, delay: float) -> None:
+    def script(body: dict[str, Any]) -> Turn:
+        turn = echo(body)
+        return Turn(text=turn.text, calls=turn.calls, pieces=turn.pieces, delay=delay)
+
+    async with OpenAIServer(script, port=port) as server:
+        print(f"ready {server.base_url}", flush=True)  # noqa: T201 - a process says where it listens
+        await asyncio.Event().wait()
+
+
+def main() -> None:
+    """Serve the echo script until killed; prints `ready URL` once it listens."""
+    parser = argparse.ArgumentParser(description="A loopback OpenAI-compatible model that echoes.")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds before each answer")
+    arguments = parser.parse_args()
+    asyncio.run(_serve(arguments.port, arguments.delay))
+
+
+if __name__ == "__main__":
+    main()
