@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import structlog
 
 from delivery import store
-from delivery.database import Database
+from delivery.database import Database, Unavailable
 from delivery.errors import Conflict, DeliveryError
 from delivery.event import Event
 from delivery.port import Stream
@@ -164,5 +164,5 @@ class Relay:
         try:
             async with self._database.begin() as connection:
                 await store.mark_relayed(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
-        except Exception as error:  # a mark is a hint; the stream's tail is the truth
+        except Unavailable as error:  # a mark is a hint; the stream's tail is the truth
             log.warning("relay.mark_failed", error=str(error))

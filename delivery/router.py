@@ -1,4 +1,4 @@
-"""Plans deliveries: an event × its routes → rows, in the caller's transaction."""
+"""Plans deliveries: an event and its routes → rows, in the caller's transaction."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from delivery import obligations, store, telling
 from delivery.database import Connection
 from delivery.event import Event, Kind
 from delivery.obligations import Planned
+from delivery.part import Part, encode_part
 from delivery.port import Queue
 from delivery.route import Route, RouteKind
-from delivery.part import Part, encode_part
 
 ABOUT_DELIVERIES = frozenset({Kind.DELIVERY_SUCCEEDED, Kind.DELIVERY_FAILED, Kind.DELIVERY_DEAD})
 """Events that are never sent to webhooks, or each delivery would cause another."""

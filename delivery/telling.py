@@ -23,7 +23,10 @@ def _message(event: Event) -> Part | None:
 def _approval(event: Event) -> Part:
     approval = str(event.data["approval"])
     return Part(
-        text=f"May I run this?\n\n```\n{event.data['command']}\n```\n\n`/approve {approval}` or `/deny {approval}`",
+        text=(
+            f"May I run this?\n\n```\n{event.data['command']}\n```\n\n"
+            f"`/approve {approval}` or `/deny {approval}`"
+        ),
         buttons=(
             Button(label="Approve", data=f"approve:{approval}"),
             Button(label="Deny", data=f"deny:{approval}"),

@@ -104,9 +104,7 @@ class Intake:
         turn = await turns.find(entry.connection, submission.account, found[1])
         if turn is None:
             return None
-        return Submitted(
-            turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True
-        )
+        return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
     async def _conversation(self, entry: Entry, submission: Submission) -> Conversation:
         if submission.conversation is not None:
@@ -117,9 +115,7 @@ class Intake:
             if submission.conversation.startswith("cnv_"):
                 raise Missing(f"there is no conversation {submission.conversation!r}")
         agent = await self._agent(entry, submission.account, submission.agent)
-        return await self.open(
-            entry, account=submission.account, agent=agent, name=submission.conversation
-        )
+        return await self.open(entry, account=submission.account, agent=agent, name=submission.conversation)
 
     async def _check_agent(self, entry: Entry, conversation: Conversation, submission: Submission) -> None:
         if submission.agent is None:

@@ -57,9 +57,7 @@ async def find(connection: Connection, account: str, approval: str) -> Approval 
 
 async def of_turn(connection: Connection, turn: str) -> list[Approval]:
     """Return a turn's approvals in the order they were asked for."""
-    return await _all(
-        connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id)
-    )
+    return await _all(connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id))
 
 
 async def listed(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -235,3 +235,21 @@ async def remembered(
 async def forget_inbox(connection: Connection, *, before: datetime) -> int:
     """Drop keys older than the window of platform retries."""
     return (await connection.execute(delete(inbox).where(inbox.c.created_at < before))).rowcount
+
+
+async def holds(connection: Connection, conversation: str, fence: int) -> bool:
+    """Say whether the fence still stands, and keep it standing until this transaction ends."""
+    found = await connection.execute(
+        select(conversations.c.fence).where(conversations.c.id == conversation).with_for_update(read=True)
+    )
+    return found.scalar_one_or_none() == fence
+
+
+async def said_in(connection: Connection, turn: str) -> int:
+    """Return how many messages a turn's earlier attempts have said."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(messages)
+        .where(messages.c.turn == turn, messages.c.role == "assistant")
+    )
+    return int(counted.scalar_one())

@@ -66,7 +66,9 @@ async def by_id(connection: Connection, job: str) -> Job | None:
     return found[0] if found else None
 
 
-async def find(connection: Connection, account: str, job: str, *, conversation: str | None = None) -> Job | None:
+async def find(
+    connection: Connection, account: str, job: str, *, conversation: str | None = None
+) -> Job | None:
     """Return an account's job; with `conversation`, only if it belongs to that conversation."""
     query = select(*_COLUMNS).where(jobs.c.id == job, jobs.c.account == account)
     if conversation is not None:

@@ -1,0 +1,186 @@
+"""A performance: one attempt at one turn, its steps turned into events and state, all under the fence."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+from delivery.errors import LeaseLost
+from delivery.event import Event, Kind
+from delivery.ledger import Entry, Ledger
+from delivery.port import Lease
+from gateway import approvals
+from gateway.agents.port import Agent, Asked, Delta, Finished, Said, Saved, Step, Tools, Work
+from gateway.deltas import Deltas
+from gateway.store import approvals as approval_store
+from gateway.store import conversations, turns
+from gateway.store.conversations import Spoken
+from gateway.store.turns import Turn
+from gateway.turn import TurnState
+
+
+def message_id(turn: str, place: int) -> str:
+    """Return the id of a turn's message number `place`: the same in every attempt."""
+    return "msg_" + hashlib.sha256(f"{turn} {place}".encode()).hexdigest()[:26]
+
+
+class Performance:
+    """Writes what an agent says and does. Every write fails once another holder has the conversation."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        *,
+        fence: int,
+        lease: Lease,
+        ledger: Ledger,
+        deltas: Deltas,
+        said_before: int,
+    ) -> None:
+        self.turn = turn
+        self._fence = fence
+        self._lease = lease
+        self._ledger = ledger
+        self._deltas = deltas
+        self._place = said_before
+        self._unwritten: list[str] = []
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the conversation is certainly still ours."""
+        self._lease.check()
+
+    @asynccontextmanager
+    async def write(self, step: str) -> AsyncIterator[Entry]:
+        """Open a ledger entry under the fence, with what was said before it."""
+        self._lease.check()
+        async with self._ledger.entry(step) as entry:
+            if not await conversations.holds(entry.connection, self.turn.conversation, self._fence):
+                raise LeaseLost(f"conversation {self.turn.conversation} has another holder")
+            await self._write_said(entry)
+            yield entry
+
+    async def play(self, agent: Agent, work: Work, tools: Tools) -> None:
+        """Let the agent perform, to its end."""
+        async for step in agent.perform(work, tools):
+            await self._take(step)
+
+    async def _take(self, step: Step) -> None:
+        match step:
+            case Delta(text=text):
+                self._lease.check()
+                await self._deltas.add(message_id(self.turn.id, self._place + len(self._unwritten)), text)
+            case Said(text=text):
+                await self._deltas.close()
+                self._unwritten.append(text)
+            case Saved(state=state):
+                async with self.write("turn.save") as entry:
+                    await turns.save(entry.connection, self.turn, fence=self._fence, state=state)
+            case Asked():
+                await self._pause(step)
+            case Finished():
+                await self._finish(step)
+
+    async def _write_said(self, entry: Entry) -> None:
+        unwritten, self._unwritten = self._unwritten, []
+        for text in unwritten:
+            await self._write_message(entry, message_id(self.turn.id, self._place), text)
+            self._place += 1
+
+    async def _write_message(self, entry: Entry, message: str, text: str) -> None:
+        spoken = Spoken(
+            id=message,
+            role="assistant",
+            author=self.turn.agent,
+            text=text,
+            turn=self.turn.id,
+            attachments=[],
+            created_at=datetime.now(UTC),
+        )
+        await conversations.add_message(entry.connection, self.turn.conversation, spoken)
+        entry.tell(
+            Event.now(
+                Kind.MESSAGE_COMPLETED,
+                self.turn.conversation,
+                {
+                    "message": message,
+                    "role": "assistant",
+                    "text": text,
+                    "attempt": self.turn.attempt,
+                    "files": [],
+                },
+                turn=self.turn.id,
+            )
+        )
+
+    async def _pause(self, asked: Asked) -> None:
+        async with self.write("turn.pause") as entry:
+            await turns.pause(entry.connection, self.turn, fence=self._fence, state=asked.state)
+            await approvals.ask(entry, self.turn, asked.calls)
+
+    async def _finish(self, finished: Finished) -> None:
+        async with self.write("turn.settle") as entry:
+            settled = await self.settle(
+                entry,
+                TurnState.COMPLETED,
+                output=finished.output,
+                usage=asdict(finished.usage),
+            )
+            if settled and finished.history is not None:
+                await conversations.keep_history(entry.connection, self.turn.conversation, finished.history)
+
+    async def settle(
+        self,
+        entry: Entry,
+        state: TurnState,
+        *,
+        output: str | None = None,
+        error: str | None = None,
+        usage: dict[str, object] | None = None,
+    ) -> bool:
+        """Bring the turn to its end in this entry, once, and tell everybody."""
+        return await end_turn(
+            entry, self.turn, fence=self._fence, state=state, output=output, error=error, usage=usage
+        )
+
+
+ENDS: dict[TurnState, Kind] = {
+    TurnState.COMPLETED: Kind.TURN_COMPLETED,
+    TurnState.FAILED: Kind.TURN_FAILED,
+    TurnState.CANCELLED: Kind.TURN_CANCELLED,
+}
+
+
+async def end_turn(
+    entry: Entry,
+    turn: Turn,
+    *,
+    fence: int,
+    state: TurnState,
+    output: str | None = None,
+    error: str | None = None,
+    usage: dict[str, object] | None = None,
+) -> bool:
+    """Settle a turn under the fence: final state, its events, what it still asked for; once."""
+    settled = await turns.settle(
+        entry.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
+    )
+    if not settled:
+        return False
+    await approval_store.expire_of(entry.connection, turn.id)
+    result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
+    if error:
+        result["error"] = error
+    entry.tell(Event.now(ENDS[state], turn.conversation, result, turn=turn.id))
+    if turn.notify:
+        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, _finished(turn, result), turn=turn.id))
+    return True
+
+
+def _finished(turn: Turn, result: dict[str, object]) -> dict[str, object]:
+    finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
+    if turn.job is not None:
+        finished["resultId"] = turn.job
+    return finished | {key: value for key, value in result.items() if key != "attempt"} | {"files": []}

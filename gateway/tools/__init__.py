@@ -1,0 +1,1 @@
+"""Tools: what an agent may do in a turn."""

@@ -1,0 +1,62 @@
+"""The async_status tool: how a background job is doing, its logs, and stopping it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.store.jobs import Job
+from gateway.tools.tool import BadArguments, Desk, Tool, text
+
+ACTIONS = ("", "logs", "stop")
+
+
+def _spec(_desk: Desk) -> ToolSpec:
+    return ToolSpec(
+        name="async_status",
+        description=(
+            "Look at a background job of this conversation by its resultId: its state and output so far; "
+            "action 'stop' ends it. You are told of a job's end without asking."
+        ),
+        schema={
+            "type": "object",
+            "properties": {
+                "resultId": {"type": "string"},
+                "action": {"type": "string", "enum": ["logs", "stop"]},
+            },
+            "required": ["resultId"],
+            "additionalProperties": False,
+        },
+    )
+
+
+async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
+    action = text(args, "action", needed=False)
+    if action not in ACTIONS:
+        raise BadArguments(f"action must be logs or stop, not {action!r}")
+    job = await desk.jobs.find(desk.turn, text(args, "resultId"))
+    if job is None:
+        return ToolResult(ok=False, content=f"there is no job {args['resultId']!r} in this conversation")
+    if action == "stop":
+        await desk.jobs.stop(job)
+    job, output, truncated = await desk.jobs.look(job)
+    shape = shape_of(job, output, truncated=truncated, limit=desk.bench.config.output_limit)
+    return ToolResult(ok=True, content=json.dumps(shape, ensure_ascii=False), detail=shape)
+
+
+def shape_of(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict[str, Any]:
+    """Return a job in its public shape, with the last `limit` bytes of its output."""
+    shape: dict[str, Any] = {
+        "resultId": job.id,
+        "state": str(job.state),
+        "command": job.command,
+        "exit_code": job.exit_code,
+        "output": output[-limit:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}"),
+        "truncated": truncated or len(output) > limit,
+    }
+    return shape | ({"reason": job.reason} if job.reason else {})
+
+
+async_status = Tool(spec=_spec, asks=lambda _config: False, act=_act, repeatable=True)

@@ -1,0 +1,98 @@
+"""The bash tool: a command in the sandbox, now or as a background job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.jobs import TooManyJobs
+from gateway.tools.tool import Desk, Tool, flag, text
+from sandbox.advice import outside, refusal
+from sandbox.model import Command, Result
+
+COMMAND_LIMIT = 64 * 1024
+"""Bytes of one command."""
+
+
+def _spec(desk: Desk) -> ToolSpec:
+    config = desk.bench.config
+    network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"
+    return ToolSpec(
+        name="bash",
+        description=(
+            "Run a bash command in your sandbox; it starts in the workspace. "
+            f"Runtimes: {', '.join(config.runtimes)}; {network}; time-out {config.timeout} s. "
+            "With background=true it runs on as a job: you get its resultId at once and its result later."
+        ),
+        schema={
+            "type": "object",
+            "properties": {
+                "command": {"type": "string", "description": "the bash script to run"},
+                "background": {"type": "boolean", "description": "run on as a background job"},
+            },
+            "required": ["command"],
+            "additionalProperties": False,
+        },
+    )
+
+
+async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
+    command = text(args, "command")
+    refused = _refused(desk, command)
+    if refused:
+        return ToolResult(ok=False, content=refused)
+    if flag(args, "background"):
+        return await _in_background(desk, command, key)
+    sandbox = await desk.workbench.sandbox(desk.bench)
+    config = desk.bench.config
+    result = await sandbox.run(
+        Command(script=command, timeout=float(config.timeout), output_limit=config.output_limit)
+    )
+    shape = shape_of(result)
+    return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
+
+
+def _refused(desk: Desk, command: str) -> str | None:
+    if len(command.encode("utf-8", "surrogatepass")) > COMMAND_LIMIT:
+        return f"the command is longer than {COMMAND_LIMIT} bytes; write a script file and run that"
+    advice = refusal(command, desk.bench.config.runtimes)
+    if advice is None and desk.bench.workspace is not None:
+        advice = outside(command)
+    return advice
+
+
+async def _in_background(desk: Desk, command: str, key: str) -> ToolResult:
+    try:
+        job = await desk.jobs.start(desk.turn, desk.bench, command, job_id=key)
+    except TooManyJobs as error:
+        return ToolResult(ok=False, content=str(error))
+    shape = {"resultId": job.id, "state": str(job.state)}
+    return ToolResult(ok=True, content=json.dumps(shape), detail=shape)
+
+
+def shape_of(result: Result) -> dict[str, Any]:
+    """Return a result in its public shape; text that is not UTF-8 is shown with replacement characters."""
+    return {
+        "ok": result.ok,
+        "runtime": result.runtime,
+        "exit_code": result.exit_code,
+        "timed_out": result.timed_out,
+        "duration_ms": result.duration_ms,
+        "stdout": _decoded(result.stdout, cut=result.stdout_truncated),
+        "stderr": _decoded(result.stderr, cut=result.stderr_truncated),
+    }
+
+
+def _decoded(raw: bytes, *, cut: bool) -> str:
+    shown = raw.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return f"{shown}\n[output truncated]" if cut else shown
+
+
+bash = Tool(
+    spec=_spec,
+    asks=lambda config: config.permission_mode in {"ask", "edit"},
+    act=_act,
+    repeatable=False,
+)

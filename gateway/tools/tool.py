@@ -1,0 +1,59 @@
+"""What a tool is: a specification, when it asks, and what it does at a desk."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.jobs import Jobs
+from gateway.store.turns import Turn
+from gateway.workbench import Bench, Workbench
+from sandbox.config import SandboxConfig
+
+
+class BadArguments(ValueError):
+    """The arguments of a tool call are not what its schema asks for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a tool works with: the turn it serves and the bench its commands run on."""
+
+    turn: Turn
+    bench: Bench
+    workbench: Workbench
+    jobs: Jobs
+
+
+Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]
+"""Carry out a call: desk, arguments, and a key that is the same when the same call is made again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tool:
+    """A tool. `repeatable`: carrying it out again after a crash harms nobody."""
+
+    spec: Callable[[Desk], ToolSpec]
+    asks: Callable[[SandboxConfig], bool]
+    act: Act
+    repeatable: bool
+
+
+def text(args: Mapping[str, Any], name: str, *, needed: bool = True) -> str:
+    """Return a text argument; raises BadArguments."""
+    value = args.get(name)
+    if isinstance(value, str) and (value or not needed):
+        return value
+    if value is None and not needed:
+        return ""
+    raise BadArguments(f"{name} must be a text, not {value!r}")
+
+
+def flag(args: Mapping[str, Any], name: str) -> bool:
+    """Return a true-or-false argument, false when absent; raises BadArguments."""
+    value = args.get(name, False)
+    if isinstance(value, bool):
+        return value
+    raise BadArguments(f"{name} must be true or false, not {value!r}")
