@@ -41,10 +41,14 @@ class WebhookReceiver:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        with suppress(ConnectionError, asyncio.IncompleteReadError, TimeoutError):
-            while not writer.is_closing():
-                await self._exchange(reader, writer)
-        writer.close()
+        try:
+            with suppress(ConnectionError, asyncio.IncompleteReadError, ssl.SSLError):
+                while not writer.is_closing():
+                    await self._exchange(reader, writer)
+        finally:
+            writer.transport.abort()
+            with suppress(ConnectionError, ssl.SSLError):
+                await writer.wait_closed()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
