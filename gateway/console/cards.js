@@ -71,7 +71,7 @@ function toolState(item) {
   if (item.state === "running") return "running";
   if (item.state === "unknown") return "ended with the turn";
   if (item.timedOut) return "timed out";
-  return (item.exitCode ?? 0) === 0 ? "done" : "failed";
+  return item.ok ? "done" : "failed";
 }
 
 function ToolEnd({ item }) {
@@ -81,7 +81,7 @@ function ToolEnd({ item }) {
   if (item.timedOut) facts.push("timed out");
   if (item.truncated) facts.push("output cut");
   if (!item.output) facts.push("no output");
-  return html`<footer>${facts.join(" · ")}</footer>`;
+  return html`<footer>${facts.join(" · ")} ${item.job && html`<a href=${`#/jobs/${item.job}`}>Open the job</a>`}</footer>`;
 }
 
 function Elapsed({ since }) {

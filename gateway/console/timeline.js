@@ -82,10 +82,12 @@ export class Timeline {
     if (event.type in ENDED) this.close(event, data);
   }
 
-  /** What an earlier attempt began and did not finish is not true any more. */
+  /**
+   * What an earlier attempt was saying is not true any more. What it said to the end and what it did stay:
+   * the next attempt goes on behind them, and ends the calls that were under way.
+   */
   supersede(turn, attempt) {
-    this.drop((item) => item.turn === turn && (item.attempt ?? 0) < attempt && SUPERSEDED[item.kind]?.(item));
-    this.calls.delete(turn);
+    this.drop((item) => item.kind === "draft" && item.turn === turn && item.attempt < attempt);
   }
 
   close(event, data) {
@@ -94,18 +96,20 @@ export class Timeline {
       this.put(key, { ...this.items.get(key), state: "unknown" });
     }
     this.calls.delete(event.turn);
+    this.expire(event.turn);
     const state = ENDED[event.type];
     if (state === "completed") return;
     const text = state === "cancelled" ? "Cancelled." : `This turn failed. ${data.error ?? data.detail ?? ""}`.trim();
     this.put(`x:${event.id}`, { kind: "note", tone: state, text, time: event.time, turn: event.turn });
   }
-}
 
-const SUPERSEDED = {
-  draft: () => true,
-  message: (item) => item.role === "assistant",
-  tool: (item) => item.state === "running",
-};
+  /** A turn that is over asks for nothing any more. */
+  expire(turn) {
+    for (const [key, item] of this.items) {
+      if (item.kind === "approval" && item.turn === turn && item.state === "pending") this.put(key, { ...item, state: "expired" });
+    }
+  }
+}
 
 function turnState(type, known) {
   if (type in ENDED) return ENDED[type];
@@ -215,7 +219,7 @@ export function assemble(parts) {
   const numbers = [...parts.keys()].sort((one, other) => one - other);
   let text = "";
   numbers.forEach((number, index) => {
-    const expected = index === 0 ? Math.min(number, 1) : numbers[index - 1] + 1;
+    const expected = index === 0 ? 0 : numbers[index - 1] + 1;
     text += (number > expected ? " … " : "") + parts.get(number);
   });
   return text;
@@ -226,8 +230,9 @@ function endCall(timeline, event, data) {
   const key = waiting.find((candidate) => matches(timeline.items.get(candidate), data)) ?? `t:${event.turn}:${data.call ?? event.id}`;
   const known = timeline.items.get(key) ?? { kind: "tool", name: data.name, args: {}, turn: event.turn, time: event.time };
   timeline.put(key, {
-    ...known, state: "done", exitCode: data.exit_code, duration: data.duration_ms, timedOut: data.timed_out === true,
+    ...known, state: "done", ok: data.ok ?? (data.exit_code ?? 0) === 0, exitCode: data.exit_code, duration: data.duration_ms, timedOut: data.timed_out === true,
     output: data.output ?? "", truncated: data.truncated === true, files: data.files ?? [],
+    job: data.resultId,
   });
   timeline.calls.set(event.turn, waiting.filter((candidate) => candidate !== key));
 }

@@ -35,8 +35,8 @@ test("a turn with a tool call reads from top to bottom", () => {
 test("deltas are put together by part and replaced by the whole message", () => {
   const timeline = after(
     event("turn.started", { attempt: 1 }),
-    event("message.delta", { message: "msg_2", part: 2, text: "lo", attempt: 1 }),
-    event("message.delta", { message: "msg_2", part: 1, text: "hel", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 1, text: "lo", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 0, text: "hel", attempt: 1 }),
   );
   assert.deepEqual(timeline.list().map(({ kind, text }) => [kind, text]), [["draft", "hello"]]);
   timeline.apply(event("message.completed", { message: "msg_2", role: "assistant", text: "hello" }));
@@ -46,25 +46,35 @@ test("deltas are put together by part and replaced by the whole message", () => 
 });
 
 test("a part that is missing shows", () => {
-  assert.equal(assemble(new Map([[1, "a"], [3, "c"]])), "a … c");
+  assert.equal(assemble(new Map([[0, "a"], [2, "c"]])), "a … c");
   assert.equal(assemble(new Map([[0, "a"], [1, "b"]])), "ab");
   assert.equal(assemble(new Map([[4, "d"]])), " … d");
 });
 
-test("what an earlier attempt left unfinished is dropped, what it carried out stays", () => {
+test("what an earlier attempt was saying is dropped, what it did and said to the end stays", () => {
   const timeline = after(
     event("turn.started", { attempt: 1 }),
-    event("tool.called", { name: "bash", args: { command: "one" }, call: "c1", attempt: 1 }),
-    event("tool.completed", { name: "bash", call: "c1", exit_code: 0, output: "1" }),
+    event("message.completed", { message: "msg_1", role: "assistant", text: "first", attempt: 1 }),
     event("tool.called", { name: "bash", args: { command: "two" }, call: "c2", attempt: 1 }),
-    event("message.delta", { message: "msg_2", part: 1, text: "half", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 0, text: "half", attempt: 1 }),
     event("turn.restarted", { attempt: 2 }),
   );
-  assert.deepEqual(timeline.list().map(({ call }) => call), ["c1"]);
-  timeline.apply(event("message.delta", { message: "msg_2", part: 2, text: "old", attempt: 1 }));
-  assert.deepEqual(kinds(timeline), ["tool"]);
-  timeline.apply(event("message.delta", { message: "msg_3", part: 1, text: "new", attempt: 2 }));
-  assert.equal(timeline.list()[1].text, "new");
+  assert.deepEqual(kinds(timeline), ["message", "tool"]);
+  timeline.apply(event("message.delta", { message: "msg_2", part: 1, text: "old", attempt: 1 }));
+  assert.deepEqual(kinds(timeline), ["message", "tool"]);
+  timeline.apply(event("tool.completed", { name: "bash", call: "c2", ok: false, exit_code: null, output: "interrupted", attempt: 2 }));
+  timeline.apply(event("message.delta", { message: "msg_2", part: 0, text: "new", attempt: 2 }));
+  assert.deepEqual(kinds(timeline), ["message", "tool", "draft"]);
+  const [, tool, draft] = timeline.list();
+  assert.deepEqual([tool.args.command, tool.ok, tool.output, draft.text], ["two", false, "interrupted", "new"]);
+});
+
+test("an approval of a turn that is over expires", () => {
+  const timeline = after(
+    event("approval.requested", { approval: "apr_1", tool: "bash", args: {}, command: "ls" }),
+    event("turn.cancelled", { attempt: 1 }),
+  );
+  assert.equal(timeline.list()[0].state, "expired");
 });
 
 test("an approval waits, and then tells who decided", () => {
