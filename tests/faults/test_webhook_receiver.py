@@ -1,0 +1,331 @@
+"""Webhooks against receivers that misbehave: what is sent, when it is sent again, and how it ends."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from ipaddress import ip_address
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from standardwebhooks.webhooks import Webhook
+from webhook_receiver import (
+    Behaviour,
+    WebhookReceiver,
+    answers,
+    breaks_off,
+    drips,
+    is_silent,
+    pours,
+    resets,
+    webhook_receiver,
+)
+
+from delivery.attempt import FINAL, DeliveryState, Judgement, claim, judge
+from delivery.egress import BODY_LIMIT, Egress, Rules
+from delivery.port import Delivery, Outcome, Verdict
+from delivery.schedule import WEBHOOK
+from delivery.signing import new_secret
+from delivery.sinks.webhook import Receiver, WebhookSink
+
+SECRET, OLD_SECRET = new_secret(), new_secret()
+BODY = b'{"v":1,"id":"evt_1","type":"agent.finished","data":{"output":"done"}}'
+DELIVERY = Delivery(
+    id="dlv_1",
+    account="acc_1",
+    event_id="evt_1",
+    event_type="agent.finished",
+    event_time=datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC),
+    conversation="cnv_1",
+    kind="webhook",
+    target="whk_1",
+    part=0,
+    body=BODY,
+    attempt=1,
+)
+
+
+@asynccontextmanager
+async def sending(
+    *script: Behaviour, tls: ssl.SSLContext | None = None, secrets: tuple[str, ...] = (SECRET,)
+) -> AsyncIterator[tuple[WebhookSink, WebhookReceiver]]:
+    """Yield a webhook sink and the receiver it posts to."""
+    async with (
+        webhook_receiver(*script, tls=tls) as receiver,
+        Egress(Rules.parse("127.0.0.0/8"), total_seconds=0.5) as egress,
+    ):
+        known = Receiver(url=receiver.url, secrets=secrets)
+
+        async def lookup(_endpoint: str) -> Receiver:
+            return known
+
+        yield WebhookSink(egress=egress, lookup=lookup), receiver
+
+
+async def live(sink: WebhookSink) -> tuple[list[Outcome], list[float], Judgement]:
+    """Live a delivery's whole life on a clock that jumps to each next attempt; return its delays too."""
+    state, now = DeliveryState.PENDING, datetime.now(UTC)
+    outcomes: list[Outcome] = []
+    delays: list[float] = []
+    while True:
+        state = claim(state)
+        outcome = await sink.send(DELIVERY)
+        outcomes.append(outcome)
+        judged = judge(state, outcome, attempt=len(outcomes), schedule=WEBHOOK, now=now)
+        state = judged.state
+        if state in FINAL:
+            return outcomes, delays, judged
+        assert judged.next_at is not None
+        delays.append((judged.next_at - now).total_seconds())
+        now = judged.next_at
+
+
+def assert_spread(delays: list[float], steps: tuple[float, ...]) -> None:
+    """Hold each delay to its step ± 20 %."""
+    assert len(delays) == len(steps)
+    for delay, step in zip(delays, steps, strict=True):
+        assert 0.8 * step <= delay <= 1.2 * step
+
+
+async def test_what_is_sent_is_signed_and_described() -> None:
+    """The reference library verifies it, the CloudEvents headers describe it, the body is as given."""
+    async with sending(secrets=(SECRET, OLD_SECRET)) as (sink, receiver):
+        assert (await sink.send(DELIVERY)).verdict is Verdict.DELIVERED
+    (request,) = receiver.requests
+    for secret in (SECRET, OLD_SECRET):
+        assert Webhook(secret).verify(request.body, request.headers)["id"] == "evt_1"
+    assert request.line == "POST /hook HTTP/1.1"
+    assert request.body == BODY
+    expected = {
+        "content-type": "application/json",
+        "webhook-id": "evt_1",
+        "ce-specversion": "1.0",
+        "ce-id": "evt_1",
+        "ce-type": "agent.finished",
+        "ce-source": "dovecote/conversations/cnv_1",
+        "ce-time": "2026-01-02T03:04:05.000Z",
+        "dovecote-delivery": "dlv_1",
+    }
+    assert {name: request.headers[name] for name in expected} == expected
+
+
+async def test_errors_use_up_the_schedule_and_end_dead() -> None:
+    """A receiver that always fails gets eight scheduled attempts with one id; then it is dead."""
+    async with sending(*[answers(500)] * 20) as (sink, receiver):
+        outcomes, delays, judged = await live(sink)
+    assert judged.state is DeliveryState.DEAD
+    assert_spread(delays, WEBHOOK.steps)
+    assert len(outcomes) == len(receiver.requests) == 8
+    assert {request.headers["webhook-id"] for request in receiver.requests} == {"evt_1"}
+    assert all(outcome.status == 500 for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    ("header", "least", "most"),
+    [
+        ("5", 4, 6),
+        ("90", 90, 90),
+        ("1e9", 3600, 3600),
+        ("date", 58, 60),
+        ("whenever", 4, 6),
+    ],
+)
+@pytest.mark.parametrize("status", [429, 503])
+async def test_retry_after_is_honoured_up_to_an_hour(
+    status: int, header: str, least: float, most: float
+) -> None:
+    """Seconds and dates lengthen the first delay, nobody gets more than an hour, garbage changes nothing."""
+    if header == "date":
+        header = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    async with sending(answers(status, Retry_After=header)) as (sink, _):
+        outcomes, delays, judged = await live(sink)
+    assert judged.state is DeliveryState.DELIVERED
+    assert len(outcomes) == 2
+    assert least <= delays[0] <= most
+
+
+async def test_a_retry_after_of_another_status_is_not_obeyed() -> None:
+    """Only 429 and 503 may ask for time."""
+    async with sending(answers(500, Retry_After="3000")) as (sink, _):
+        outcome = await sink.send(DELIVERY)
+    assert (outcome.retry_after, outcome.hold) == (None, False)
+
+
+@pytest.mark.parametrize(
+    "behaviour",
+    [
+        is_silent,
+        resets,
+        answers(404),
+        answers(401),
+        answers(502),
+        answers(304),
+        breaks_off(500),
+        drips(500),
+    ],
+    ids=["silence", "reset", "404", "401", "502", "304", "500 broken off", "500 dripping"],
+)
+async def test_what_is_not_a_success_is_tried_again(behaviour: Behaviour) -> None:
+    """Silence, a cut connection and every other status lead to a second attempt after five seconds."""
+    async with sending(behaviour) as (sink, receiver):
+        outcomes, delays, judged = await live(sink)
+    assert judged.state is DeliveryState.DELIVERED
+    assert outcomes[0].verdict is Verdict.RETRY
+    assert_spread(delays, WEBHOOK.steps[:1])
+    assert len(receiver.requests) == 2
+
+
+@pytest.mark.parametrize("behaviour", [breaks_off(200), drips(200), answers(204)])
+async def test_the_status_line_decides(behaviour: Behaviour) -> None:
+    """A success stays one, however its body comes or does not come."""
+    async with sending(behaviour) as (sink, _):
+        assert (await sink.send(DELIVERY)).verdict is Verdict.DELIVERED
+
+
+async def test_a_redirect_loop_is_never_entered() -> None:
+    """Each redirect is one failed attempt: eight requests to the same place, none elsewhere."""
+    async with webhook_receiver() as elsewhere:
+        loop = answers(302, Location=elsewhere.url)
+        async with sending(*[loop] * 20) as (sink, receiver):
+            outcomes, _, judged = await live(sink)
+    assert judged.state is DeliveryState.DEAD
+    assert len(receiver.requests) == 8
+    assert elsewhere.connections == 0
+    assert "redirects are not followed" in outcomes[0].detail
+
+
+async def test_gone_ends_it_and_disables_the_endpoint() -> None:
+    """One 410 is enough: suppressed, and the endpoint is to be disabled."""
+    async with sending(answers(410, body=b"moved on")) as (sink, receiver):
+        outcomes, _, judged = await live(sink)
+    assert (judged.state, judged.disable) == (DeliveryState.SUPPRESSED, True)
+    assert len(receiver.requests) == 1
+    assert outcomes[0].excerpt == "moved on"
+
+
+async def test_an_endless_body_is_not_read() -> None:
+    """Of a ten-megabyte answer some tens of kilobytes are read, and a kilobyte is kept."""
+    holder: list[WebhookReceiver] = []
+    async with sending(pours(holder, 200, 10_000_000)) as (sink, receiver):
+        holder.append(receiver)
+        outcome = await sink.send(DELIVERY)
+    assert outcome.verdict is Verdict.DELIVERED
+    assert len(outcome.excerpt) == 1024
+    assert receiver.written < 10_000_000
+
+
+async def test_no_more_than_the_limit_is_read_of_a_body() -> None:
+    """The door out hands back at most 64 KiB."""
+    holder: list[WebhookReceiver] = []
+    async with webhook_receiver(pours(holder, 200, 1_000_000)) as receiver, Egress() as egress:
+        holder.append(receiver)
+        answer = await egress.post(receiver.url, headers={}, body=b"", trusted=True)
+    assert len(answer.body) == BODY_LIMIT
+
+
+async def test_a_packed_body_is_not_unpacked() -> None:
+    """A compressed answer is kept as it came, so that it cannot swell."""
+    async with sending(answers(500, body=b"\x1f\x8bnot really", Content_Encoding="gzip")) as (sink, _):
+        assert "not really" in (await sink.send(DELIVERY)).excerpt
+
+
+async def test_cookies_of_one_answer_are_not_sent_again() -> None:
+    """A receiver cannot leave a cookie behind that another delivery would carry."""
+    async with sending(answers(200, Set_Cookie="a=b; Path=/")) as (sink, receiver):
+        await sink.send(DELIVERY)
+        await sink.send(DELIVERY)
+    assert "cookie" not in receiver.requests[1].headers
+
+
+async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
+    """A receiver whose certificate nobody vouches for gets no request; it is tried again later."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    async with sending(tls=_self_signed(context)) as (sink, receiver):
+        outcome = await sink.send(DELIVERY)
+    assert (outcome.verdict, outcome.detail) == (Verdict.RETRY, "the receiver's certificate is not valid")
+    assert not receiver.requests
+
+
+async def test_a_port_where_nobody_listens_is_trouble() -> None:
+    """A refused connection is tried again later."""
+    async with webhook_receiver() as receiver:
+        pass
+    async with Egress(Rules.parse("127.0.0.0/8")) as egress:
+
+        async def lookup(_endpoint: str) -> Receiver:
+            return Receiver(url=receiver.url, secrets=(SECRET,))
+
+        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
+    assert outcome.verdict is Verdict.RETRY
+    assert outcome.detail.startswith("no connection")
+
+
+async def test_a_refused_address_is_a_dead_letter_at_once() -> None:
+    """An endpoint at a private address is dead after one attempt, and the attempt log says why."""
+    async with Egress() as egress:
+
+        async def lookup(_endpoint: str) -> Receiver:
+            return Receiver(url="http://169.254.169.254/latest/", secrets=(SECRET,))
+
+        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
+    assert outcome.verdict is Verdict.GIVE_UP
+    assert outcome.detail.startswith("refused: the address is private")
+
+
+async def test_neither_secret_nor_url_gets_into_words() -> None:
+    """Outcomes and reprs say nothing of secrets, nor of a token in the URL."""
+    canary = "https://receiver.invalid/t0ken"
+    receiver = Receiver(url=canary, secrets=(SECRET,))
+    async with Egress(total_seconds=2) as egress:
+
+        async def lookup(_endpoint: str) -> Receiver:
+            return receiver
+
+        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
+    assert "t0ken" not in repr(outcome)
+    assert SECRET not in repr(receiver)
+
+
+def _self_signed(context: ssl.SSLContext) -> ssl.SSLContext:
+    """Load a certificate that vouches for itself alone."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return _load(context, certificate, key)
+
+
+def _load(
+    context: ssl.SSLContext, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey
+) -> ssl.SSLContext:
+    from tempfile import TemporaryDirectory
+
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "both.pem"
+        path.write_bytes(
+            certificate.public_bytes(serialization.Encoding.PEM)
+            + key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
+        context.load_cert_chain(path)
+    return context
