@@ -1,0 +1,146 @@
+"""The rate budget: what is said within a platform's limits, and what is kept back for final texts."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from channels.port import Limits
+from delivery.budget import Bucket, Budget, Use
+
+GROUP = Limits(text=4096, room_sends_per_second=1, room_sends_per_minute=20, account_sends_per_second=30)
+
+
+class Clock:
+    """A clock that moves when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time."""
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        """Move on."""
+        self.now += seconds
+
+
+def a_budget(clock: Clock, limits: Limits = GROUP) -> Budget:
+    """Return a budget on a clock of ours."""
+    return Budget(limits, clock=clock, sleep=clock.sleep)
+
+
+@given(
+    wishes=st.lists(st.tuples(st.sampled_from(Use), st.floats(0, 5)), max_size=200),
+    rate=st.floats(0.1, 50),
+    capacity=st.floats(2, 60),
+)
+def test_a_bucket_never_gives_more_than_it_has(
+    wishes: list[tuple[Use, float]], rate: float, capacity: float
+) -> None:
+    """In any stretch of time no more is taken than the capacity and what flowed in since."""
+    now, taken, start = 0.0, 0, 0.0
+    bucket = Bucket(rate=rate, capacity=capacity, reserve=1, now=start)
+    for use, pause in wishes:
+        now += pause
+        if bucket.wait(use, now) == 0:
+            bucket.take(now)
+            taken += 1
+        assert taken <= capacity + rate * (now - start) + 1e-6
+
+
+@given(uses=st.lists(st.sampled_from([Use.EDIT, Use.TYPING]), max_size=100))
+def test_drafts_never_take_the_final_text_s_token(uses: list[Use]) -> None:
+    """After any number of edits and typing signs, the final text may go at once."""
+    clock = Clock()
+    budget = a_budget(clock)
+    for use in uses:
+        budget.try_take(use, "room")
+    assert budget.wait(Use.FINAL, "room") == 0
+
+
+def test_edits_over_minutes_leave_the_final_text_its_place() -> None:
+    """Edits asked for ten times a second for five minutes stay within the room's limit and the reserve."""
+    clock = Clock()
+    budget = a_budget(clock)
+    edits = 0
+    for _ in range(3000):
+        clock.now += 0.1
+        edits += budget.try_take(Use.EDIT, "room")
+        assert budget.wait(Use.FINAL, "room") == 0
+    assert 80 < edits <= 20 * 6
+
+
+def test_drafts_in_all_rooms_leave_the_bot_its_reserve() -> None:
+    """A hundred rooms full of edits leave the bot tokens for the final texts of others."""
+    clock = Clock()
+    budget = a_budget(clock)
+    for room in range(100):
+        budget.try_take(Use.EDIT, f"room {room}")
+    assert sum(budget.try_take(Use.FINAL, f"other {room}") for room in range(20)) >= 5
+
+
+async def test_final_texts_of_a_room_wait_for_their_second() -> None:
+    """Ten texts to one room take about eight seconds, at one a second after a short burst."""
+    clock = Clock()
+    budget = a_budget(clock)
+    start = clock.now
+    for _ in range(10):
+        assert await budget.take(Use.FINAL, "room", at_most=60) == 0
+    assert 7.9 < clock.now - start < 10
+
+
+async def test_a_wait_that_is_too_long_is_said_and_not_waited_for() -> None:
+    """Beyond its patience the caller hears how long it would be, without waiting."""
+    clock = Clock()
+    budget = a_budget(clock)
+    budget.hold(60, room="room")
+    assert await budget.take(Use.FINAL, "room", at_most=5) == 60
+    assert clock.now == 1000.0
+    assert budget.try_take(Use.FINAL, "another room")
+
+
+def test_a_hold_ends_and_a_shorter_one_does_not_shorten_it() -> None:
+    """The longest wait that was asked for stands, then the room is open again."""
+    clock = Clock()
+    budget = a_budget(clock)
+    budget.hold(10, room="room")
+    budget.hold(2, room="room")
+    assert budget.wait(Use.FINAL, "room") == 10
+    clock.now += 10
+    assert budget.try_take(Use.FINAL, "room")
+
+
+def test_a_hold_of_the_bot_closes_every_room() -> None:
+    """Without a room the hold is for all of them."""
+    budget = a_budget(Clock())
+    budget.hold(3)
+    assert budget.wait(Use.FINAL, "any") == 3
+
+
+def test_memory_stays_bounded() -> None:
+    """Rooms that have been quiet are forgotten; busy and held ones are not."""
+    clock = Clock()
+    budget = a_budget(clock, Limits(text=1, account_sends_per_second=1e9))
+    budget.hold(10_000, room="held")
+    for room in range(20_000):
+        clock.now += 0.01
+        budget.try_take(Use.FINAL, str(room))
+    assert len(budget._rooms) < 3000
+    assert budget.wait(Use.FINAL, "held") > 0
+
+
+async def test_many_rooms_wait_side_by_side() -> None:
+    """Two hundred texts to ten rooms all go within the account's rate, none is forgotten."""
+    clock = Clock()
+    budget = a_budget(clock, Limits(text=1, room_sends_per_second=1, account_sends_per_second=5))
+
+    async def speak(room: str) -> None:
+        for _ in range(20):
+            assert await budget.take(Use.FINAL, room, at_most=1e6) == 0
+
+    await asyncio.gather(*(speak(str(room)) for room in range(10)))
+    assert clock.now - 1000 >= (200 - 5) / 5 - 1e-6
