@@ -10,6 +10,7 @@ from sqlalchemy import func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
+from channels.message import Address
 from delivery.attempt import DeliveryState, Judgement
 from delivery.database import Connection
 from delivery.event import Event, new_id
@@ -68,7 +69,7 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
                 "event_id": one.event.id,
                 "event_type": str(one.event.type),
                 "event_time": one.event.time,
-                "conversation": one.event.conversation,
+                "conversation": one.event.conversation or None,
                 "turn": one.event.turn,
                 "kind": str(one.kind),
                 "target": one.target,
@@ -302,3 +303,12 @@ async def counts(connection: Connection) -> dict[str, int]:
     """Return how many deliveries are in each state, for the metrics."""
     rows = await connection.execute(select(deliveries.c.state, func.count()).group_by(deliveries.c.state))
     return {row[0]: row[1] for row in rows}
+
+
+async def readdress(connection: Connection, *, old: Address, new: Address) -> None:
+    """Send what is still due for a room to where the room has moved."""
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.destination == old.destination, deliveries.c.state.in_(OPEN))
+        .values(target=new.dump(), destination=new.destination)
+    )

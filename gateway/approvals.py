@@ -105,36 +105,33 @@ class Approvals:
     ) -> Approval:
         """Decide; the same decision again is no error. Raises NoSuchApproval, AlreadyDecided."""
         async with self._ledger.entry("approval.decide") as entry:
-            approval = await store.find(entry.connection, account, approval_id)
-            if approval is None:
-                raise NoSuchApproval(f"there is no approval {approval_id!r}")
-            if approval.state == "pending":
-                await self._decide(entry, approval, approved=approved, by=by, comment=comment)
-            found = await store.find(entry.connection, account, approval_id)
-        decided = found or approval
-        if decided.state != ("approved" if approved else "denied"):
-            raise AlreadyDecided(decided)
-        return decided
+            return await decide_in(entry, account, approval_id, approved=approved, by=by, comment=comment)
 
-    async def _decide(
-        self, entry: Entry, approval: Approval, *, approved: bool, by: str, comment: str
-    ) -> None:
-        if not await store.decide(entry.connection, approval.id, approved=approved, by=by, comment=comment):
-            return
-        entry.tell(
-            Event.now(
-                Kind.APPROVAL_RESOLVED,
-                approval.conversation,
-                {
-                    "approval": approval.id,
-                    "decision": "approve" if approved else "deny",
-                    "by": by,
-                    "comment": comment,
-                    "command": approval.command,
-                },
-                turn=approval.turn,
-            )
-        )
-        if await store.pending_of(entry.connection, approval.turn) == 0:
-            await turns.requeue(entry.connection, approval.turn, was=TurnState.WAITING)
-            entry.wake(Queue.TURN, approval.conversation)
+
+async def decide_in(
+    entry: Entry, account: str, approval_id: str, *, approved: bool, by: str, comment: str = ""
+) -> Approval:
+    """Decide in the caller's transaction; raises NoSuchApproval, AlreadyDecided."""
+    approval = await store.find(entry.connection, account, approval_id)
+    if approval is None:
+        raise NoSuchApproval(f"there is no approval {approval_id!r}")
+    if await store.decide(entry.connection, approval.id, approved=approved, by=by, comment=comment):
+        await _tell_decided(entry, approval, approved=approved, by=by, comment=comment)
+    decided = await store.find(entry.connection, account, approval_id) or approval
+    if decided.state != ("approved" if approved else "denied"):
+        raise AlreadyDecided(decided)
+    return decided
+
+
+async def _tell_decided(entry: Entry, approval: Approval, *, approved: bool, by: str, comment: str) -> None:
+    resolution = {
+        "approval": approval.id,
+        "decision": "approve" if approved else "deny",
+        "by": by,
+        "comment": comment,
+        "command": approval.command,
+    }
+    entry.tell(Event.now(Kind.APPROVAL_RESOLVED, approval.conversation, resolution, turn=approval.turn))
+    if await store.pending_of(entry.connection, approval.turn) == 0:
+        await turns.requeue(entry.connection, approval.turn, was=TurnState.WAITING)
+        entry.wake(Queue.TURN, approval.conversation)

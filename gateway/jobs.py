@@ -192,7 +192,7 @@ class Jobs:
         entry.wake(Queue.TURN, job.conversation)
 
     async def look(self, job: Job) -> tuple[Job, bytes, bool]:
-        """Return the job as it is now, its output so far and whether that is cut; a job that ended is settled."""
+        """Return the job as it is now, its output so far, and whether that is cut; settles an ended job."""
         if job.state is not JobState.RUNNING:
             return job, job.output.encode(), job.truncated
         report = await (await self._workbench.sandbox_of(job)).report(job.id)

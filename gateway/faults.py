@@ -1,0 +1,71 @@
+"""Fault points: named places where a test can have the process killed, as kill -9 would."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = (
+    "intake.submit.before_commit",
+    "intake.submit.after_commit",
+    "reception.before_commit",
+    "reception.after_commit",
+    "relay.before_append",
+    "relay.after_append",
+    "turn.claim.before_commit",
+    "turn.claim.after_commit",
+    "step.begin.before_commit",
+    "step.begin.after_commit",
+    "step.end.before_commit",
+    "step.end.after_commit",
+    "turn.save.before_commit",
+    "turn.save.after_commit",
+    "turn.pause.before_commit",
+    "turn.pause.after_commit",
+    "turn.settle.before_commit",
+    "turn.settle.after_commit",
+    "turn.release.before_commit",
+    "turn.release.after_commit",
+    "approval.decide.before_commit",
+    "approval.decide.after_commit",
+    "job.start.before_commit",
+    "job.start.after_commit",
+    "job.before_spawn",
+    "job.after_spawn",
+    "job.settle.before_commit",
+    "job.settle.after_commit",
+    "delivery.claim.before_commit",
+    "delivery.claim.after_commit",
+    "delivery.before_send",
+    "delivery.after_send",
+    "delivery.settle.before_commit",
+    "delivery.settle.after_commit",
+    "delivery.recover.before_commit",
+    "delivery.recover.after_commit",
+    "turn.cancel.before_commit",
+    "turn.cancel.after_commit",
+)
+"""Every step between what a person says and the recorded delivery of what came of it."""
+
+
+class UnknownFault(ValueError):
+    """There is no fault point of this name."""
+
+
+class Faults:
+    """Kills this process with SIGKILL at the chosen point (`NAME`, or `NAME:3` for the third time)."""
+
+    def __init__(self, chosen: str | None) -> None:
+        name, _, count = (chosen or "").partition(":")
+        if name and name not in POINTS:
+            raise UnknownFault(f"no fault point {name!r}; there are: {', '.join(POINTS)}")
+        self._name = name
+        self._left = int(count or 1)
+
+    def checkpoint(self, name: str) -> None:
+        """Pass a fault point."""
+        if name != self._name:
+            return
+        self._left -= 1
+        if self._left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,50 @@
+"""The gate: who may talk to a bot, decided by immutable ids alone, the same for every kind of update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+from channels.message import Author, Message, Press, Room
+from delivery.database import Connection
+from gateway.store import pairings
+
+
+class Admission(StrEnum):
+    """What the gate says."""
+
+    ADMITTED = "admitted"
+    STRANGER = "stranger"
+    """May ask an operator to be paired."""
+    IGNORED = "ignored"
+
+
+def person_of(author: Author, room: Room, room_id: str) -> str:
+    """Name whom a pairing is for: rights from a direct chat are never carried into a group."""
+    return author.id if room is Room.DIRECT else f"{author.id}@{room_id}"
+
+
+async def authorize(
+    connection: Connection, update: Message | Press, *, channel: str, allow: Sequence[str]
+) -> Admission:
+    """Decide about one update of any kind: listed ids, `*`, or a pairing."""
+    author = update.author
+    if author.is_bot:
+        return Admission.IGNORED
+    if "*" in allow or author.id in allow:
+        return Admission.ADMITTED
+    if "pairing" not in allow:
+        return Admission.IGNORED
+    person = person_of(author, update.room, update.address.room)
+    if await pairings.is_paired(connection, channel, person):
+        return Admission.ADMITTED
+    return Admission.STRANGER
+
+
+def is_meant(message: Message, groups: str) -> bool:
+    """Say whether a message in a room is for us: `mention`, `always`, or `command` only."""
+    if message.room is Room.DIRECT or groups == "always":
+        return True
+    if groups == "command":
+        return message.text.startswith(("/", "!"))
+    return message.mentions_bot
