@@ -41,8 +41,8 @@ Callback = Callable[[Msg], Awaitable[None]]
 Watcher = Callable[[], None]
 
 
-class _Silent(Unreachable):
-    """The broker did not answer in time although the connection is up."""
+class _Down(Unreachable):
+    """There is no connection, and none came in time: trying again at once is no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,8 +107,8 @@ class Link:
         for left in range(tries - 1, -1, -1):
             try:
                 answer = _decoded(await self._exchange(subject, payload, headers, timeout))
-            except Unreachable:
-                if not left:
+            except Unreachable as error:
+                if not left or isinstance(error, _Down):
                     raise
                 await asyncio.sleep(_PAUSE)
                 continue
@@ -128,8 +128,8 @@ class Link:
         for left in range(_TRIES - 1, -1, -1):
             try:
                 return _decoded(await self._exchange(f"$JS.API.{api}", body, None, timeout))
-            except Unreachable:
-                if not left:
+            except Unreachable as error:
+                if not left or isinstance(error, _Down):
                     raise
                 await asyncio.sleep(_PAUSE)
         raise Unreachable(api)
@@ -139,8 +139,8 @@ class Link:
         for left in range(_TRIES - 1, -1, -1):
             try:
                 return await self._fetch_once(stream, json.dumps(request).encode(), timeout)
-            except Unreachable:
-                if not left:
+            except Unreachable as error:
+                if not left or isinstance(error, _Down):
                     raise
                 await asyncio.sleep(_PAUSE)
         raise Unreachable(stream)
@@ -232,7 +232,7 @@ class Link:
         if self._closed:
             raise Unreachable("the connection to NATS is closed")
         if not await self.wait_up(timeout):
-            raise Unreachable("not connected to NATS")
+            raise _Down("not connected to NATS")
         if self._client.pending_data_size >= _ROOM:
             raise Unreachable("the connection to NATS is congested")
         try:
@@ -250,7 +250,7 @@ class Link:
                 message = await queue.get()
         except TimeoutError:
             self._note_silence()
-            raise _Silent("NATS does not answer") from None
+            raise Unreachable("NATS does not answer") from None
         if message is None:
             raise Unreachable("the connection to NATS was lost")
         self._silences = 0

@@ -73,6 +73,8 @@ class JetStream(Stream):
 
     async def whisper(self, event: Event) -> None:
         """Append a delta after the lasting event it follows, so that readers see that they miss none."""
+        if not self._link.is_up:
+            return
         try:
             for _ in range(_WHISPER_TRIES):
                 if await self._whisper_after(event, await self._last_lasting(event.conversation)):
