@@ -136,6 +136,13 @@ class Settings(BaseSettings):
         """Take values from the caller alone: `load` has laid the sources over each other."""
         return (init_settings,)
 
+    @property
+    def database(self) -> str:
+        """The database in force: the configured one, or the SQLite file of the data directory."""
+        if self.database_url:
+            return self.database_url.get_secret_value()
+        return f"sqlite+aiosqlite:///{self.data_dir.absolute() / 'dovecote.db'}"
+
     def warnings(self) -> tuple[str, ...]:
         """Say what is allowed and unwise."""
         found: list[str] = []

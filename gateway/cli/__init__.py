@@ -1,0 +1,39 @@
+"""The command line. Heavy imports stand inside the commands, so that `--help` is quick."""
+
+from __future__ import annotations
+
+import typer
+
+from gateway.cli.chat import chat, tail
+from gateway.cli.commands import group, local, remote
+from gateway.cli.doctor import doctor
+from gateway.cli.hooks import webhooks
+from gateway.cli.records import channels, keys, sandboxes
+from gateway.cli.serve import serve
+from gateway.cli.setting import config, init, migrate, version
+from gateway.cli.trace import trace
+from gateway.cli.work import approvals, deliveries, jobs
+
+app: typer.Typer = group("An event-driven gateway for chat bots whose background results always come home.")
+
+local(app, "serve")(serve)
+remote(app, "chat")(chat)
+local(app, "doctor")(doctor)
+local(app, "init")(init)
+app.add_typer(migrate, name="migrate")
+app.add_typer(config, name="config")
+local(app, "version")(version)
+remote(app, "tail")(tail)
+remote(app, "trace")(trace)
+app.add_typer(jobs, name="jobs")
+app.add_typer(approvals, name="approvals")
+app.add_typer(deliveries, name="deliveries")
+app.add_typer(webhooks, name="webhooks")
+app.add_typer(channels, name="channels")
+app.add_typer(sandboxes, name="sandboxes")
+app.add_typer(keys, name="keys")
+
+
+def main() -> None:
+    """Run the command line."""
+    app(prog_name="dovecote")

@@ -1,0 +1,134 @@
+"""A gateway seen from the command line: its HTTP API and WebSocket."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+
+from gateway.cli.failure import Failure, Unreachable, WrongUsage
+
+TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
+UNAUTHORIZED = 401
+
+
+class Refused(Failure):
+    """The gateway answered with a problem."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """An open connection to a gateway; made by `open_gateway`."""
+
+    url: str
+    session: aiohttp.ClientSession = field(repr=False)
+
+    async def get(self, *path: str, **query: str | int) -> Any:
+        """GET a resource; path segments are quoted."""
+        return await self._ask("GET", path, params=query)
+
+    async def post(self, *path: str, body: Any = None) -> Any:
+        """POST once: the idempotency key makes a repeat by the network harmless."""
+        return await self._ask(
+            "POST",
+            path,
+            json=body if body is not None else {},
+            headers={"Idempotency-Key": secrets.token_hex(16)},
+        )
+
+    async def delete(self, *path: str) -> Any:
+        """DELETE a resource."""
+        return await self._ask("DELETE", path)
+
+    async def every(self, *path: str, **query: str | int) -> list[dict[str, Any]]:
+        """Return all items of a list, page by page."""
+        items: list[dict[str, Any]] = []
+        cursor: dict[str, str | int] = {}
+        while True:
+            page = await self.get(*path, limit=200, **query, **cursor)
+            items.extend(page.get("items", []))
+            if not page.get("next"):
+                return items
+            cursor = {"cursor": page["next"]}
+
+    async def _ask(self, method: str, path: tuple[str, ...], **options: Any) -> Any:
+        url = self.url + "".join(f"/{quote(part, safe='')}" for part in path)
+        with _reaching(self.url):
+            async with self.session.request(method, url, allow_redirects=False, **options) as answer:
+                if not answer.ok or answer.status >= 300:  # noqa: PLR2004 - a redirect is not followed with a key
+                    raise Refused(answer.status, await _problem(answer))
+                if "json" in answer.content_type:
+                    return await answer.json()
+                return await answer.text()
+
+    @asynccontextmanager
+    async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Open the WebSocket, authenticated by the header."""
+        with _reaching(self.url):
+            connecting = self.session.ws_connect(f"{self.url}/ws", heartbeat=20, max_msg_size=16 * 2**20)
+            socket = await connecting
+        async with socket:
+            yield socket
+
+
+class _reaching:  # noqa: N801 - reads as a phrase: with _reaching(url)
+    """Turn the many ways of not reaching a gateway into one line."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        if isinstance(error, aiohttp.WSServerHandshakeError):
+            raise Refused(error.status, _explain(error.status, error.message)) from error
+        if isinstance(error, aiohttp.InvalidURL):
+            raise WrongUsage(f"{self._url} is no URL") from error
+        if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
+            cause = getattr(error, "os_error", error)
+            reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__
+            raise Unreachable(
+                f"no gateway answers at {self._url} ({reason}): "
+                "start one with `dovecote serve`, or pass --url"
+            ) from error
+
+
+async def _problem(answer: aiohttp.ClientResponse) -> str:
+    """Make one line of a problem+json document."""
+    try:
+        problem = await answer.json(content_type=None)
+    except ValueError:
+        problem = None
+    if not isinstance(problem, dict):
+        return _explain(answer.status, answer.reason or "no reason given")
+    parts = [str(problem.get("title") or answer.reason)]
+    if problem.get("detail"):
+        parts.append(str(problem["detail"]))
+    parts += [
+        f"{one.get('pointer', '')} {one.get('detail', '')}".strip() for one in problem.get("errors") or []
+    ]
+    return _explain(answer.status, ": ".join(dict.fromkeys(parts)))
+
+
+def _explain(status: int, text: str) -> str:
+    if status == UNAUTHORIZED:
+        return f"{text}; pass --key or --data, or set DOVECOTE_KEY"
+    return text
+
+
+@asynccontextmanager
+async def open_gateway(url: str, key: str | None) -> AsyncIterator[Gateway]:
+    """Open a connection to the gateway at `url`; nothing is sent yet."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, trust_env=False) as session:
+        yield Gateway(url=url.rstrip("/"), session=session)

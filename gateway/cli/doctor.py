@@ -1,0 +1,61 @@
+"""`dovecote doctor`: is everything in place, and does a message really come back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.commands import Config, Data, Json, settings_of
+from gateway.cli.failure import Exit
+from gateway.cli.output import clean, print_json
+
+if TYPE_CHECKING:
+    from gateway.cli.checks import Check
+
+MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
+
+
+def doctor(
+    *,
+    simulate: Annotated[
+        str | None, typer.Option(help="Try this platform's adapter against its simulator, end to end.")
+    ] = None,
+    config: Config = None,
+    data: Data = None,
+    as_json: Json = False,
+) -> None:
+    """Look at the settings, the machine and the installation, and say what to do about what is wrong."""
+    if simulate:
+        from gateway.cli.simulation import simulate_platform
+
+        found = asyncio.run(simulate_platform(simulate))
+    else:
+        found = _look(config, data)
+    _print(found, as_json=as_json)
+    if any(check.state == "failed" for check in found):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _look(config: Path | None, data: Path | None) -> list[Check]:
+    from gateway.cli.checks import Check, State, check_all
+    from gateway.settings import Misconfigured
+
+    try:
+        settings = settings_of(config, data_dir=data)
+    except Misconfigured as error:
+        return [Check("settings", State.FAILED, str(problem)) for problem in error.problems]
+    return [Check("settings", State.OK, "no problems"), *check_all(settings)]
+
+
+def _print(found: Iterable[Check], *, as_json: bool) -> None:
+    if as_json:
+        print_json([asdict(check) for check in found])
+        return
+    for check in found:
+        remedy = f" → {check.remedy}" if check.remedy else ""
+        typer.echo(clean(f"{MARKS[check.state]} {check.subject}: {check.detail}{remedy}"))

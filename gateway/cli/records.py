@@ -1,0 +1,155 @@
+"""Commands on an account's records: sandboxes, channels, keys."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.commands import Config, Json, group, local, remote, settings_of
+from gateway.cli.failure import Exit, Failure, WrongUsage
+from gateway.cli.output import Columns, print_json, print_record, print_rows
+
+if TYPE_CHECKING:
+    from gateway.cli.client import Gateway
+
+keys = group("API keys of the account.")
+sandboxes = group("Sandboxes of the account.")
+channels = group("Connections to chat platforms.")
+
+Name = Annotated[str, typer.Argument(help="An id or a name.")]
+
+
+@remote(keys, "list")
+async def list_keys(gateway: Gateway, *, as_json: Json = False) -> None:
+    """List the keys; their text is never shown again."""
+    columns: Columns = {"id": "id", "name": "name", "scopes": "scopes", "created": "created_at"}
+    found = await gateway.every("accounts", "me", "keys")
+    print_rows(found, columns, as_json=as_json, empty="no keys")
+
+
+@remote(keys, "create")
+async def create_key(
+    gateway: Gateway,
+    name: Annotated[str, typer.Argument(help="What the key is for.")],
+    *,
+    scope: Annotated[list[str] | None, typer.Option(help="A scope it has; repeat for more.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a key and print it, this once."""
+    body = {"name": name} | ({"scopes": scope} if scope else {})
+    made = await gateway.post("accounts", "me", "keys", body=body)
+    if as_json:
+        print_json(made)
+    else:
+        typer.echo(made["key"])
+
+
+@remote(keys, "revoke")
+async def revoke_key(gateway: Gateway, name: Name) -> None:
+    """End a key: its sockets are cut at once."""
+    await gateway.delete("accounts", "me", "keys", name)
+    typer.echo(f"{name} revoked")
+
+
+@remote(sandboxes, "list")
+async def list_sandboxes(gateway: Gateway, *, as_json: Json = False) -> None:
+    """List the sandbox records."""
+    found = await gateway.every("accounts", "me", "sandboxes")
+    columns: Columns = {
+        "id": "id",
+        "name": "name",
+        "provider": lambda row: row.get("config", {}).get("provider"),
+        "network": lambda row: (row.get("config", {}).get("network") or {}).get("mode"),
+        "permission": lambda row: row.get("config", {}).get("permissionMode"),
+    }
+    print_rows(found, columns, as_json=as_json, empty="no sandboxes")
+
+
+@remote(sandboxes, "rm")
+async def remove_sandbox(gateway: Gateway, name: Name) -> None:
+    """Remove a sandbox record and what runs in it."""
+    await gateway.delete("accounts", "me", "sandboxes", name)
+    typer.echo(f"{name} removed")
+
+
+@remote(channels, "list")
+async def list_channels(gateway: Gateway, *, as_json: Json = False) -> None:
+    """List the channels, those of the settings file included."""
+    columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "state": "state"}
+    found = await gateway.every("accounts", "me", "channels")
+    print_rows(found, columns, as_json=as_json, empty="no channels")
+
+
+@remote(channels, "add")
+async def add_channel(
+    gateway: Gateway,
+    name: Annotated[str, typer.Argument(help="A name of your own.")],
+    setting: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, as in the settings file.")] = None,
+    *,
+    kind: Annotated[str | None, typer.Option(help="The platform (default: the name).")] = None,
+    agent: Annotated[str | None, typer.Option(help="The agent that answers there.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Connect a platform; the gateway starts receiving without a restart."""
+    body: dict[str, Any] = {"name": name, "kind": kind or name, "settings": pairs(setting or [])}
+    if agent:
+        body["agent"] = agent
+    print_record(await gateway.post("accounts", "me", "channels", body=body), as_json=as_json)
+
+
+def pairs(texts: list[str]) -> dict[str, Any]:
+    """Read KEY=VALUE arguments; a value that is JSON is taken as such."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise WrongUsage(f"{key!r} is no KEY=VALUE")
+        found[key.strip()] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    if text[:1] in {"[", "{"} or text in {"true", "false"}:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise WrongUsage(f"{text!r} starts like JSON and is none: {error}") from error
+    return text
+
+
+@local(channels, "test")
+def probe_channel(
+    name: Annotated[str, typer.Argument(help="A channel of the settings file.")],
+    *,
+    config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Ask the platform about a configured channel: is the token right, can it receive, may it send."""
+    import asyncio
+    from dataclasses import asdict
+
+    findings = asyncio.run(_probe(name, settings_of(config).channels))
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    for finding in () if as_json else findings:
+        remedy = f" → {finding.remedy}" if finding.remedy and not finding.ok else ""
+        typer.echo(f"{'✓' if finding.ok else '✗'} {finding.subject}: {finding.detail}{remedy}")
+    if not all(finding.ok for finding in findings):
+        raise typer.Exit(Exit.FAILED)
+
+
+async def _probe(name: str, tables: dict[str, dict[str, Any]]) -> Any:
+    from channels.errors import ChannelError
+    from channels.registry import plugin
+
+    if name not in tables:
+        known = ", ".join(tables) or "none"
+        raise WrongUsage(f"the settings have no channel {name!r}; there are: {known}")
+    table = dict(tables[name])
+    adapter = plugin(str(table.pop("kind", name)))
+    try:
+        return await adapter.probe(adapter.settings.model_validate(table))
+    except ChannelError as error:
+        raise Failure(f"{name}: {error}") from error

@@ -1,0 +1,111 @@
+"""What a terminal shows of a conversation's events; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from gateway.cli.output import clean, short
+
+Event = Mapping[str, Any]
+
+ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
+"""The events that end a turn."""
+
+
+class Transcript:
+    """Turns events into text to write; remembers what of the current message was already written."""
+
+    def __init__(self) -> None:
+        self._streamed = ""
+        self._shows: dict[str, Callable[[Mapping[str, Any]], str]] = {
+            "message.delta": self._delta,
+            "message.completed": self._completed,
+            "message.received": self._received,
+            "turn.restarted": self._restarted,
+            "turn.failed": self._failed,
+            "turn.cancelled": lambda _about: self._line("■ cancelled"),
+            "tool.called": lambda about: self._line(f"⚙ {tool(about)}"),
+            "tool.completed": self._tool_completed,
+            "approval.requested": lambda about: self._line(
+                f"? {about.get('approval')} asks to run: {tool(about)}"
+            ),
+            "approval.resolved": self._resolved,
+            "delivery.dead": lambda about: self._line(f"✗ delivery {about.get('delivery')} is dead"),
+        }
+
+    def show(self, event: Event) -> str:
+        """Return the text to write for an event, often none."""
+        kind, about = str(event.get("type", "")), event.get("data") or {}
+        if kind.startswith("job."):
+            return self._line(job(kind, about))
+        shows = self._shows.get(kind)
+        return shows(about) if shows else ""
+
+    def _line(self, text: str) -> str:
+        """Return a line of its own, below whatever is being streamed."""
+        start = "\n" if self._streamed and not self._streamed.endswith("\n") else ""
+        return f"{start}{clean(text)}\n"
+
+    def _delta(self, about: Mapping[str, Any]) -> str:
+        text = str(about.get("text", ""))
+        self._streamed += text
+        return clean(text)
+
+    def _completed(self, about: Mapping[str, Any]) -> str:
+        text, streamed = str(about.get("text", "")), self._streamed
+        files = "".join(f"{file.get('name')} {file.get('url', '')}\n" for file in about.get("files") or [])
+        if about.get("role") == "user":
+            return ""
+        self._streamed = ""
+        if streamed and text.startswith(streamed):
+            return clean(text[len(streamed) :]) + "\n" + clean(files)
+        start = "\n" if streamed else ""
+        return f"{start}{clean(text)}\n{clean(files)}"
+
+    def _received(self, about: Mapping[str, Any]) -> str:
+        return self._line(f"» {about.get('text', '')}")
+
+    def _restarted(self, _about: Mapping[str, Any]) -> str:
+        line = self._line("↻ started again; what was said of this turn so far no longer counts")
+        self._streamed = ""
+        return line
+
+    def _failed(self, about: Mapping[str, Any]) -> str:
+        return self._line(f"✗ failed: {about.get('error') or 'no reason given'}")
+
+    def _resolved(self, about: Mapping[str, Any]) -> str:
+        return self._line(f"  {about.get('approval')}: {about.get('decision') or about.get('state')}")
+
+    def _tool_completed(self, about: Mapping[str, Any]) -> str:
+        parts = [f"exit {about['exit_code']}"] if about.get("exit_code") is not None else ["done"]
+        if about.get("timed_out"):
+            parts.append("timed out")
+        if about.get("duration_ms") is not None:
+            parts.append(f"{about['duration_ms']} ms")
+        return self._line(f"  {about.get('name', '')} {', '.join(parts)}")
+
+
+def tool(about: Mapping[str, Any]) -> str:
+    """Name a tool call with the command or arguments it has."""
+    args = about.get("args") or {}
+    command = about.get("command") or args.get("command") or (args or "")
+    return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
+
+
+def job(kind: str, about: Mapping[str, Any]) -> str:
+    """Say in a line how a job is doing."""
+    exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""
+    output = f": {short(about['output'], 200)}" if about.get("output") else ""
+    return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}{output}"
+
+
+def summary(event: Event) -> str:
+    """Return the line that `tail` prints for an event."""
+    about = event.get("data") or {}
+    kind = str(event.get("type", ""))
+    number = "" if event.get("n") is None else f"#{event['n']}"
+    text = about.get("text") or about.get("output") or about.get("error") or about.get("command")
+    text = text or (tool(about) if kind.startswith("tool.") else about.get("resultId") or "")
+    place = f"{event.get('seq', ''):>8} {number:>6} {event.get('time', '')}"
+    return clean(f"{place} {kind:<20} {short(text, 120)}".rstrip())
