@@ -1,0 +1,86 @@
+"""The janitor: repeats wake-ups from SQL, so that losing any signal loses nothing, and forgets what is old."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from delivery import obligations, store
+from delivery.database import Database, Unavailable
+from delivery.outbox import Relay
+from delivery.port import Queue
+from delivery.route import RouteKind
+from delivery.router import QUEUES
+from gateway.store import conversations, turns
+
+log = structlog.get_logger(__name__)
+
+EVERY = 2.0
+"""Seconds between looks; also the age from which something due is signalled again."""
+
+FORGET_EVERY = 3600.0
+INBOX_KEPT = timedelta(days=30)
+
+
+class Janitor:
+    """Looks through SQL for what should be under way and wakes whoever looks after it."""
+
+    def __init__(
+        self,
+        database: Database,
+        relay: Relay,
+        wake: Callable[[Queue, str], None],
+        *,
+        events_kept: timedelta = timedelta(days=7),
+        every: float = EVERY,
+    ) -> None:
+        self._database = database
+        self._relay = relay
+        self._wake = wake
+        self._events_kept = events_kept
+        self._every = every
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Signal everything unfinished at once, then what is overdue, until stopped."""
+        await self._try(timedelta(0))
+        forget_at = asyncio.get_running_loop().time() + FORGET_EVERY
+        while not stop.is_set():
+            try:
+                async with asyncio.timeout(self._every):
+                    await stop.wait()
+            except TimeoutError:
+                await self._try(timedelta(seconds=self._every))
+            if asyncio.get_running_loop().time() > forget_at:
+                forget_at += FORGET_EVERY
+                await self._forget()
+
+    async def _try(self, age: timedelta) -> None:
+        try:
+            await self.look(age)
+        except Unavailable as error:
+            log.warning("janitor.waits", error=str(error))
+        except Exception:  # the janitor's outermost loop: it must look again
+            log.exception("janitor.failed")
+
+    async def look(self, age: timedelta) -> None:
+        """Signal all that has been due for longer than `age`."""
+        now = datetime.now(UTC)
+        async with self._database.read() as connection:
+            backlogs = await store.backlogs(connection)
+            busy = await turns.conversations_with_work(connection)
+            due = await obligations.due_destinations(connection, now=now, before=now - age)
+        for backlog in backlogs:
+            self._relay.nudge(backlog.conversation)
+        for conversation in busy:
+            self._wake(Queue.TURN, conversation)
+        for kind, destination in due:
+            self._wake(QUEUES[RouteKind(kind)], destination)
+
+    async def _forget(self) -> None:
+        now = datetime.now(UTC)
+        async with self._database.begin() as connection:
+            await conversations.forget_inbox(connection, before=now - INBOX_KEPT)
+            await store.forget_events(connection, before=now - self._events_kept)

@@ -1,0 +1,252 @@
+"""The switchboard: every configured channel at work, each in a supervised task, changed without a restart."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from pydantic import BaseModel
+
+from channels import registry
+from channels.errors import ChannelError
+from channels.message import Press
+from channels.port import Answer, ChannelPlugin, Connection, Incoming, Limits
+from delivery.budget import Budget
+from delivery.database import Database, Unavailable
+from delivery.errors import Busy, DeliveryError
+from delivery.port import Leases
+from delivery.sinks.chat import Bot
+from gateway.reception import Desk, Reception
+from gateway.records.book import Book
+from gateway.store import records
+from gateway.store.records import Record
+
+log = structlog.get_logger(__name__)
+
+UNKNOWN = Limits(text=2000)
+"""What a channel of an unknown kind is planned for."""
+
+BACK_OFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
+OPERATOR_WAIT = 60.0
+STANDBY_LOOK = 1.0
+
+
+@dataclass(slots=True)
+class Line:
+    """One channel at work in this process."""
+
+    record: Record
+    plugin: ChannelPlugin
+    desk: Desk
+    settings: BaseModel
+    budget: Budget
+    connection: Connection | None = None
+    receiving: bool = False
+    standby: bool = False
+    trouble: str = ""
+    stop: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+class Switchboard:
+    """Opens channels, keeps them open, and finds them for replies. `receives`: this process polls too."""
+
+    def __init__(
+        self,
+        *,
+        database: Database,
+        book: Book,
+        reception: Callable[[], Reception],
+        leases: Leases,
+        receives: bool,
+        public_url: str | None,
+    ) -> None:
+        self._database = database
+        self._book = book
+        self._reception = reception
+        self._leases = leases
+        self._receives = receives
+        self._public_url = public_url
+        self._lines: dict[str, Line] = {}
+        self._changed = asyncio.Event()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the lines as the records say, until stopped."""
+        try:
+            while not stop.is_set():
+                self._changed.clear()
+                try:
+                    await self.sync()
+                except Unavailable as error:
+                    log.warning("switchboard.waits", error=str(error))
+                await _either(stop, self._changed, timeout=30.0)
+        finally:
+            await asyncio.gather(*(self._close(line) for line in list(self._lines.values())))
+
+    async def changed(self, _account: str, _record: str) -> None:
+        """A channel record was made, changed or removed: look at once."""
+        self._changed.set()
+
+    async def sync(self) -> None:
+        """Open, reopen and close lines so that they are what the records say."""
+        async with self._database.read() as connection:
+            wanted = {record.id: record for record in await records.every(connection, "channel")}
+        for line in list(self._lines.values()):
+            new = wanted.get(line.record.id)
+            if new is None or new.updated_at != line.record.updated_at:
+                await self._close(line)
+        for record in wanted.values():
+            if record.id not in self._lines:
+                self._open(record)
+
+    def _open(self, record: Record) -> None:
+        config = self._book.channel_config(record)
+        try:
+            plugin = registry.plugin(config.kind)
+        except (registry.UnknownKind, registry.BrokenPlugin) as error:
+            log.error("channel.not_installed", channel=record.name, error=str(error))
+            return
+        settings = plugin.settings.model_validate(self._placed(plugin, record, dict(config.settings)))
+        line = Line(
+            record=record,
+            plugin=plugin,
+            desk=Desk(
+                record=record,
+                agent=config.agent,
+                allow=getattr(settings, "allow", ("pairing",)),
+                groups=getattr(settings, "groups", "mention"),
+            ),
+            settings=settings,
+            budget=Budget(plugin.limits),
+        )
+        self._lines[record.id] = line
+        line.task = asyncio.create_task(self._supervise(line))
+
+    def _placed(self, plugin: ChannelPlugin, record: Record, settings: dict[str, Any]) -> dict[str, Any]:
+        """Tell a webhook channel where the platform reaches it."""
+        wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")
+        if wants and self._public_url and settings.get("mode") == "webhook":
+            settings["webhook_url"] = f"{self._public_url.rstrip('/')}/channels/{record.id}/inbound"
+        return settings
+
+    async def _close(self, line: Line) -> None:
+        self._lines.pop(line.record.id, None)
+        line.stop.set()
+        if line.task is not None:
+            line.task.cancel()
+            with suppress(asyncio.CancelledError):
+                await line.task
+
+    async def _supervise(self, line: Line) -> None:
+        tries = 0
+        while not line.stop.is_set():
+            try:
+                async with line.plugin.open(line.record.id, line.settings) as connection:
+                    line.connection, line.trouble, tries = connection, "", 0
+                    await self._receive(line, connection)
+            except ChannelError as error:
+                line.trouble = str(error)
+                wait = OPERATOR_WAIT if error.remedy == "operator" else _wait(tries)
+                log.warning("channel.down", channel=line.record.name, error=str(error), retry_in=wait)
+            except Exception as error:  # the outermost loop of a channel: the others must go on
+                line.trouble = str(error)
+                wait = _wait(tries)
+                log.exception("channel.failed", channel=line.record.name)
+            else:
+                wait = 0.0
+            line.connection, line.receiving = None, False
+            tries += 1
+            await _either(line.stop, timeout=wait)
+
+    async def _receive(self, line: Line, connection: Connection) -> None:
+        """Hold the bot's connection lease and receive; without it, stand by and only send."""
+        if not self._receives:
+            await line.stop.wait()
+        while not line.stop.is_set():
+            name = f"a:{line.plugin.name}:{line.plugin.account(line.settings)}"
+            try:
+                async with self._leases.hold(name) as lease:
+                    line.standby = False
+                    await self._receive_leased(line, connection, lease.wait_lost())
+            except (Busy, DeliveryError) as error:
+                line.standby = isinstance(error, Busy)
+                await _either(line.stop, timeout=STANDBY_LOOK)
+
+    async def _receive_leased(self, line: Line, connection: Connection, lost: Any) -> None:
+        def receiving(yes: bool) -> None:  # noqa: FBT001 - the port's signature
+            line.receiving = yes
+
+        accept = self._reception().accept(line.desk)
+        running = asyncio.create_task(connection.inbox.run(accept, receiving=receiving))
+        losing, stopping = asyncio.ensure_future(lost), asyncio.ensure_future(line.stop.wait())
+        try:
+            await asyncio.wait({running, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            line.receiving = False
+            for task in (running, losing, stopping):
+                task.cancel()
+            await asyncio.gather(running, losing, stopping, return_exceptions=True)
+
+    def find(self, channel: str) -> Bot | None:
+        """Return a connected bot, for the chat sink."""
+        line = self._lines.get(channel)
+        if line is None or line.connection is None:
+            return None
+        return Bot(channel=line.connection.channel, features=line.plugin.features, budget=line.budget)
+
+    def limits(self, channel: str) -> Limits:
+        """Return a channel's limits, for planning."""
+        line = self._lines.get(channel)
+        return line.plugin.limits if line else UNKNOWN
+
+    def typing_seconds(self, channel: str) -> float:
+        """Return how long a typing sign lasts there."""
+        return self.limits(channel).typing_seconds
+
+    async def receive(self, channel: str, request: Incoming) -> Answer | None:
+        """Give a posted request to a channel's inbox; None when there is no such channel."""
+        line = self._lines.get(channel)
+        if line is None:
+            return None
+        if line.connection is None:
+            return Answer(status=503)
+        return await line.connection.inbox.receive(request, self._reception().accept(line.desk))
+
+    async def answer(self, press: Press, text: str) -> None:
+        """Tell who pressed a button what came of it; best effort, the decision stands anyhow."""
+        line = self._lines.get(press.address.channel)
+        if line is None or line.connection is None:
+            return
+        try:
+            await line.connection.channel.answer(press, text)
+        except ChannelError as error:
+            log.warning("channel.answer_failed", channel=line.record.name, error=str(error))
+
+    def troubles(self) -> dict[str, str]:
+        """Return what is wrong with channels, by name."""
+        return {line.record.name: line.trouble for line in self._lines.values() if line.trouble}
+
+    def waiting(self) -> list[str]:
+        """Return the channels that should receive here and do not yet (those in trouble excepted)."""
+        return [
+            line.record.name
+            for line in self._lines.values()
+            if self._receives and not (line.receiving or line.standby or line.trouble)
+        ]
+
+
+def _wait(tries: int) -> float:
+    return BACK_OFF[min(tries, len(BACK_OFF) - 1)]
+
+
+async def _either(*events: asyncio.Event, timeout: float) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
+    await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for task in waiting:
+        task.cancel()
