@@ -135,7 +135,7 @@ class _Listener:
             if message is None:
                 self._open = 0
             elif message.reply:
-                self._open -= message.subject == self._pull_inbox
+                self._open -= 1  # a message keeps its subject: only statuses name the pull
                 self._failures = 0
                 return _Pulled(self._link, message, self._freed, self._undone)
             else:
