@@ -129,6 +129,14 @@ class Gatekeeper:
             tell(key_id)
         return ended
 
+    def cut(self, account: str) -> None:
+        """Forget an account that was deleted, and tell of every key of its that was at work here."""
+        gone = {principal.key for _until, principal in self._known.values() if principal.account == account}
+        self.forget(lambda principal: principal.account == account)
+        for key in gone:
+            for tell in self.on_revoked:
+                tell(key)
+
     def forget(self, which: Callable[[Principal], bool]) -> None:
         """Drop remembered answers, after keys were changed or an account was deleted."""
         self._known = {

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_
 
 from gateway.agents.port import Limits, Persona
 from gateway.options import LimitSettings, ModelName, WebUrl
-from gateway.records.names import EventPattern, Reference, Whsec
+from gateway.records.names import EventPattern, HookUrl, Reference, Whsec
 from gateway.store.records import Record
 
 
@@ -30,7 +30,7 @@ class WorkspaceUse(_Part):
 class Hook(_Part):
     """Where the agent's own events go besides the account's webhooks."""
 
-    url: WebUrl
+    url: HookUrl
     secret: Annotated[SecretStr, Whsec] | None = None
     events: tuple[EventPattern, ...] = Field(default=("agent.finished",), min_length=1, max_length=50)
 

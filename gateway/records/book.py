@@ -124,14 +124,18 @@ class Book:
 
     async def remove(self, connection: Connection, record: Record) -> None:
         """Delete a record that nothing refers to; raises InUse, Managed."""
-        if record.managed and record.kind == "channel":
-            raise Managed
+        self.require_own(record)
         users = await self._users(connection, record)
         if users:
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
             await webhooks.follow_hook(connection, self.vault, record.account, record.id, None)
         await store.remove(connection, record.account, record.id)
+
+    def require_own(self, record: Record) -> None:
+        """Raise Managed for what stands in the operator's file and would come back at the next start."""
+        if record.managed:
+            raise Managed
 
     def opened(self, record: Record) -> dict[str, Any]:
         """Return the config with its secrets in clear: for the gateway's own use only."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, StrictStr
 
@@ -30,6 +31,19 @@ def _event_pattern(text: str) -> str:
     return text
 
 
+def _hook_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError("must be an absolute http or https URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError("must be an absolute http or https URL")
+    if parts.username is not None or parts.fragment or not text.isascii() or any(c <= " " for c in text):
+        raise ValueError("must be plain ASCII without credentials, fragment or spaces")
+    return text
+
+
 def _whsec(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if text == MASK:
@@ -50,6 +64,9 @@ Reference = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 
 EventPattern = Annotated[StrictStr, AfterValidator(_event_pattern)]
 """An event's type, a family such as `job.*`, or `*`."""
+
+HookUrl = Annotated[StrictStr, Field(min_length=1, max_length=2000), AfterValidator(_hook_url)]
+"""Where a webhook is posted to; which networks may be called is decided when it is."""
 
 Whsec = AfterValidator(_whsec)
 """A webhook secret: base64 of 16 to 128 bytes, with or without `whsec_` before it."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from delivery.database import Connection
 from gateway.store.tables import accounts, keys
@@ -63,12 +63,6 @@ async def find_account(
     wanted = accounts.c.id == account_id if account_id is not None else accounts.c.name == name
     row = (await connection.execute(select(accounts).where(wanted))).one_or_none()
     return _account(row) if row else None
-
-
-async def remove_account(connection: Connection, account_id: str) -> bool:
-    """Delete an account with everything that refers to it; False when there is none."""
-    done = await connection.execute(delete(accounts).where(accounts.c.id == account_id))
-    return done.rowcount > 0
 
 
 async def add_key(connection: Connection, key: Key, digest: bytes) -> None:

@@ -1,0 +1,153 @@
+"""The OpenAPI 3.1 document, made from the URL table itself."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from functools import cache
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
+
+from gateway.web.auth import Admin, JobToken, Key, Platform, Public, Socket
+from gateway.web.problems import MEDIA_TYPE, ProblemShape
+from gateway.web.typed import Call, Nothing, Route
+
+_REF = "#/components/schemas/{model}"
+_MODE = {True: "serialization", False: "validation"}
+_SECURITY: dict[type, list[dict[str, list[str]]]] = {
+    Key: [{"key": []}],
+    Admin: [{"admin": []}],
+    JobToken: [{"job": []}],
+    Socket: [{"key": []}],
+    Public: [],
+    Platform: [],
+}
+_SCHEMES = {
+    "key": {"type": "http", "scheme": "bearer", "description": "an account's API key (dvk_…)"},
+    "admin": {"type": "http", "scheme": "bearer", "description": "the operator's key"},
+    "job": {"type": "http", "scheme": "bearer", "description": "the token of one background job"},
+}
+
+
+def document(routes: Sequence[Route]) -> dict[str, Any]:
+    """Return the OpenAPI document of these routes."""
+    told = [route for route in routes if not route.hidden]
+    used: list[tuple[type[BaseModel], Any]] = [(ProblemShape, "serialization")]
+    for route in told:
+        used += [(model, _MODE[False]) for model in (route.takes, route.query) if model is not None]
+        used += [(model, _MODE[True]) for model in (route.gives,) if model is not None]
+    references, definitions = models_json_schema(used, ref_template=_REF)
+    paths: dict[str, dict[str, Any]] = {}
+    for route in told:
+        operation = _operation(route, references, definitions.get("$defs", {}))
+        paths.setdefault(_plain(route.path), {})[route.method.lower()] = operation
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Dovecote",
+            "version": version("dovecote"),
+            "description": "An event-driven gateway for chat bots whose background results come home.",
+        },
+        "paths": paths,
+        "components": {"schemas": definitions.get("$defs", {}), "securitySchemes": _SCHEMES},
+    }
+
+
+def _plain(path: str) -> str:
+    return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
+
+
+def _name(route: Route) -> str:
+    return f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', _plain(route.path).lower()).strip('_')}"
+
+
+def _operation(route: Route, references: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    operation: dict[str, Any] = {
+        "operationId": _name(route),
+        "summary": route.summary,
+        "tags": [route.tag or "gateway"],
+        "security": _SECURITY[type(route.access)],
+        "parameters": [*_path_parameters(route), *_query_parameters(route, references, definitions)],
+        "responses": _responses(route, references),
+    }
+    if isinstance(route.access, Key):
+        operation["description"] = f"Needs a key with the scope `{route.access.scope}`."
+    if route.method == "POST" and isinstance(route.access, Key | Admin) and not route.raw:
+        operation["parameters"].append(_IDEMPOTENCY)
+    if route.takes is not None:
+        operation["requestBody"] = {
+            "required": not route.optional_body,
+            "content": {"application/json": {"schema": references[route.takes, "validation"]}},
+        }
+    elif route.raw and route.method in ("PUT", "POST"):
+        operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {}}}}
+    return operation
+
+
+_IDEMPOTENCY = {
+    "name": "Idempotency-Key",
+    "in": "header",
+    "required": False,
+    "description": "the same key twice is one request",
+    "schema": {"type": "string", "pattern": "^[!-~]{1,200}$", "maxLength": 200},
+}
+
+
+def _path_parameters(route: Route) -> list[dict[str, Any]]:
+    names = re.findall(r"\{(\w+)\}", _plain(route.path))
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in names
+    ]
+
+
+def _query_parameters(route: Route, references: Any, definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    if route.query is Nothing:
+        return []
+    name = references[route.query, "validation"]["$ref"].rpartition("/")[2]
+    shape = definitions[name]
+    required = set(shape.get("required", ()))
+    return [
+        {"name": field, "in": "query", "required": field in required, "schema": schema}
+        for field, schema in shape.get("properties", {}).items()
+    ]
+
+
+def _responses(route: Route, references: Any) -> dict[str, Any]:
+    problem = {
+        "description": "a problem (RFC 9457)",
+        "content": {MEDIA_TYPE: {"schema": references[ProblemShape, "serialization"]}},
+    }
+    ok: dict[str, Any] = {"description": route.summary}
+    if route.media is not None:
+        ok["content"] = {route.media: {"schema": {}}}
+    elif route.gives is not None:
+        ok["content"] = {"application/json": {"schema": references[route.gives, "serialization"]}}
+    also = {str(status): {**problem, "description": text} for status, text in route.also.items()}
+    usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
+    return {str(route.status): ok, **usual, **also, "default": problem}
+
+
+def _errors(route: Route) -> list[int]:
+    found = [400, 404, 408, 413, 415, 422, 429, 503]
+    if not isinstance(route.access, Public):
+        found += [401, 403]
+    return sorted(found)
+
+
+@cache
+def _text() -> bytes:
+    from gateway.web.routes import ROUTES
+
+    return json.dumps(document(ROUTES), separators=(",", ":")).encode()
+
+
+async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
+    """Answer with the document."""
+    return web.Response(body=_text(), content_type="application/json")

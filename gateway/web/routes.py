@@ -1,0 +1,114 @@
+"""The whole URL table: every path, who may ask, what it takes and gives."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gateway.store.records import Kind
+from gateway.web import accounts, channels, health, openapi, page, records, webhooks
+from gateway.web.auth import Access, Admin, Key, Platform, Public
+from gateway.web.pages import Items, Page
+from gateway.web.typed import Handler, Route
+
+ME = "/accounts/me"
+READ = Key("read")
+CHAT = Key("chat")
+JOBS = Key("jobs")
+OWN = Key("admin")
+OPEN = Public()
+
+
+def _route(method: str, path: str, access: Access, handler: Handler, /, summary: str, **more: Any) -> Route:
+    parts = [part for part in path.split("/") if part and not part.startswith("{")]
+    tag = parts[2] if path.startswith(f"{ME}/") else parts[0] if parts else "console"
+    return Route(
+        method=method, path=path, access=access, handler=handler, summary=summary, **{"tag": tag} | more
+    )
+
+
+_get = partial(_route, "GET")
+_post = partial(_route, "POST")
+_patch = partial(_route, "PATCH")
+_delete = partial(_route, "DELETE", status=204)
+_made = partial(_post, status=201, also={409: "the name is in use"})
+_changed = partial(_patch, also={409: "the name is in use, or the record is managed"})
+_removed = partial(_delete, also={409: "something refers to it, or it is managed"})
+
+
+def _kind(kind: Kind, plural: str, gives: type[records.RecordShown]) -> tuple[Route, ...]:
+    """Return the five routes of one kind of record."""
+    every, one = f"{ME}/{plural}", f"{ME}/{plural}/{{id}}"
+    listed = Items[records.RecordShown]
+    take, change = records.NewRecord, records.RecordChange
+    return (
+        _made(every, OWN, records.create(kind), f"make one of the {plural}", takes=take, gives=gives),
+        _get(every, READ, records.listing(kind), f"list the {plural}", query=Page, gives=listed),
+        _get(one, READ, records.show(kind), f"show one of the {plural}", gives=records.RecordShown),
+        _changed(one, OWN, records.change(kind), f"change one of the {plural}", takes=change, gives=gives),
+        _removed(one, OWN, records.remove(kind), f"delete one of the {plural}"),
+    )
+
+
+def _accounts() -> tuple[Route, ...]:
+    a, keys, key = accounts, f"{ME}/keys", f"{ME}/keys/{{id}}"
+    return (
+        _made("/accounts", Admin(), a.create_account, "make one", takes=a.NewAccount, gives=a.AccountMade),
+        _get(ME, READ, a.show_account, "show the account that asks", gives=a.AccountShown),
+        _delete(ME, OWN, a.remove_account, "delete the account that asks, with everything it has"),
+        _made(keys, OWN, a.create_key, "make a key; told once", takes=a.NewKey, gives=a.KeyMade),
+        _get(keys, OWN, a.list_keys, "list the keys", query=Page, gives=Items[a.KeyShown]),
+        _get(key, OWN, a.show_key, "show a key", gives=a.KeyShown),
+        _patch(key, OWN, a.change_key, "rename or narrow a key", takes=a.KeyChange, gives=a.KeyShown),
+        _delete(key, OWN, a.revoke_key, "revoke a key"),
+    )
+
+
+def _channels() -> tuple[Route, ...]:
+    r, every, one = records, f"{ME}/channels", f"{ME}/channels/{{id}}"
+    shown, listed = r.ChannelShown, Items[records.ChannelShown]
+    posted = "where the platform posts; its adapter verifies"
+    return (
+        _made(every, OWN, r.create_channel, "open a channel", takes=r.NewChannel, gives=shown),
+        _get(every, READ, r.listing("channel"), "list the channels", query=Page, gives=listed),
+        _get(one, READ, r.show("channel"), "show a channel", gives=shown),
+        _changed(one, OWN, r.change_channel, "change a channel", takes=r.ChannelChange, gives=shown),
+        _removed(one, OWN, r.remove("channel"), "close a channel"),
+        _post("/channels/{id}/inbound", Platform(), channels.receive, posted, raw=True, hidden=True),
+    )
+
+
+def _webhooks() -> tuple[Route, ...]:
+    w, every, one = webhooks, f"{ME}/webhooks", f"{ME}/webhooks/{{id}}"
+    shown, told, listed = w.WebhookShown, w.WebhookMade, Items[webhooks.WebhookShown]
+    return (
+        _made(every, OWN, w.create_webhook, "make one; secret told once", takes=w.NewWebhook, gives=told),
+        _get(every, READ, w.list_webhooks, "list the webhooks", query=Page, gives=listed),
+        _get(one, READ, w.show_webhook, "show a webhook", gives=shown),
+        _changed(one, OWN, w.change_webhook, "change a webhook", takes=w.WebhookChange, gives=shown),
+        _delete(one, OWN, w.remove_webhook, "delete a webhook"),
+        _post("/webhooks/{id}/rotate", OWN, w.rotate_webhook, "give it a new secret", gives=told),
+    )
+
+
+def _open() -> tuple[Route, ...]:
+    console = "/{file:[a-z]*(?:\\.[a-z]+)?|vendor/[a-z]+\\.mjs}"
+    unready = {503: "not ready"}
+    return (
+        _get("/healthz", OPEN, health.alive, "is the process alive", gives=health.Alive),
+        _get("/readyz", OPEN, health.ready, "does it receive", gives=health.Ready, also=unready),
+        _get("/metrics", OPEN, health.metrics, "counters for Prometheus", media="text/plain"),
+        _get("/openapi.json", OPEN, openapi.serve, "this document", media="application/json"),
+        _get(console, OPEN, page.serve, "the console", media="text/html", hidden=True, tag="console"),
+    )
+
+
+ROUTES: tuple[Route, ...] = (
+    *_accounts(),
+    *_kind("agent", "agents", records.AgentShown),
+    *_kind("workspace", "workspaces", records.RecordShown),
+    *_kind("sandbox", "sandboxes", records.RecordShown),
+    *_channels(),
+    *_webhooks(),
+    *_open(),
+)

@@ -1,0 +1,54 @@
+"""The web application: routes behind one door, problems for everything that goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aiohttp import web
+
+from gateway.web.auth import Door, Public
+from gateway.web.problems import answer_problems
+from gateway.web.routes import ROUTES
+from gateway.web.surface import Surface
+from gateway.web.typed import SURFACE, Route, endpoint
+
+DOOR = web.AppKey("door", Door)
+
+
+def build(surface: Surface) -> web.Application:
+    """Return the gateway's whole public face."""
+    return assemble(surface, ROUTES)
+
+
+def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
+    """Return an application of these routes."""
+    door = Door.of(surface)
+    application = web.Application(
+        middlewares=[answer_problems, door.middleware()],
+        client_max_size=surface.bounds.body_bytes,
+        handler_args={
+            "keepalive_timeout": surface.bounds.header_deadline,
+            "lingering_time": 2.0,
+            "auto_decompress": False,
+        },
+    )
+    application.on_response_prepare.append(_say_little)
+    application[SURFACE] = surface
+    application[DOOR] = door
+    for route in routes:
+        _mount(application, door, route)
+    return application
+
+
+async def _say_little(_request: web.Request, response: web.StreamResponse) -> None:
+    """Name no versions of what we are made of."""
+    response.headers["Server"] = "dovecote"
+    response.headers.setdefault("X-Content-Type-Options", "nosniff")
+
+
+def _mount(application: web.Application, door: Door, route: Route) -> None:
+    handler = endpoint(route)
+    made = application.router.add_route(route.method, route.path, handler)
+    door.markers[made] = route.access
+    if route.method == "GET" and isinstance(route.access, Public):
+        door.markers[application.router.add_route("HEAD", route.path, handler)] = route.access

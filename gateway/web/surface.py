@@ -1,0 +1,75 @@
+"""Everything the web layer stands on; the composition root fills it in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+from typing import Any, Protocol
+
+from channels.port import Answer, Incoming
+from delivery.database import Database
+from gateway.accounts import Gatekeeper
+from gateway.records.book import Book
+from gateway.secrets import Secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """Limits of the public face; times in seconds."""
+
+    auth_failures: int = 30
+    auth_window: float = 60.0
+    anonymous_connections: int = 64
+    connections_per_key: int = 1000
+    header_deadline: float = 10.0
+    body_deadline: float = 10.0
+    body_bytes: int = 1024 * 1024
+    file_bytes: int = 64 * 1024 * 1024
+    idempotency_wait: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What `/readyz` says: ready by role, and what is degraded without failing it."""
+
+    ready: bool
+    checks: Mapping[str, str] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)
+
+
+class Inboxes(Protocol):
+    """The channels that are open in this process (or can be opened to receive a post)."""
+
+    async def receive(self, channel: str, request: Incoming) -> Answer | None:
+        """Give a posted request to a channel's inbox; None when there is no such channel."""
+
+
+async def _nobody(_account: str, _record: str) -> None:
+    """Tell nobody."""
+
+
+async def _always() -> Health:
+    return Health(ready=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surface:
+    """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …)."""
+
+    database: Database
+    book: Book
+    gatekeeper: Gatekeeper
+    core: Any = None
+    admin_key: Secret | None = None
+    public_url: str | None = None
+    origins: frozenset[str] = frozenset()
+    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
+    bounds: Bounds = Bounds()
+    inboxes: Inboxes | None = None
+    workspaces: Path | None = None
+    channels_changed: Callable[[str, str], Awaitable[None]] = _nobody
+    account_removed: Callable[[str, str], Awaitable[None]] = _nobody
+    health: Callable[[], Awaitable[Health]] = _always
+    metrics: Callable[[], bytes] = bytes

@@ -1,0 +1,156 @@
+"""Webhook endpoints over HTTP."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from sqlalchemy.exc import IntegrityError
+
+from delivery import endpoints as store
+from delivery.endpoints import Endpoint
+from gateway.records import webhooks
+from gateway.records.errors import Taken
+from gateway.records.names import EventPattern, HookUrl, Name, Whsec
+from gateway.store import conversations
+from gateway.web.pages import Items, Page, cut
+from gateway.web.problems import invalid
+from gateway.web.typed import Call, Nothing, Shown, Strict
+from sandbox.config import Problem as Fault
+
+Events = Annotated[tuple[EventPattern, ...], Field(min_length=1, max_length=50)]
+Given = Annotated[SecretStr, Whsec]
+
+
+class NewWebhook(Strict):
+    """An endpoint to tell of events, of all conversations or of one."""
+
+    url: HookUrl
+    events: Events = ("agent.finished",)
+    name: Name | None = None
+    conversation: str | None = Field(default=None, min_length=1, max_length=300)
+    secret: Given | None = None
+
+
+class WebhookChange(Strict):
+    """What to change; `enabled: true` opens an endpoint again that was given up."""
+
+    url: HookUrl | None = None
+    events: Events | None = None
+    name: Name | None = None
+    enabled: bool | None = None
+
+
+class WebhookShown(Shown):
+    """An endpoint, without its secret."""
+
+    id: str
+    name: str | None
+    url: str
+    events: list[str]
+    conversation: str | None
+    enabled: bool
+    disabled_why: str | None
+    created_at: datetime
+
+
+class WebhookMade(WebhookShown):
+    """A new endpoint or one with a new secret, which is told here and never again."""
+
+    secret: str | None
+
+
+def shown(endpoint: Endpoint) -> WebhookShown:
+    """Return an endpoint as its owner sees it."""
+    return WebhookShown(
+        id=endpoint.id,
+        name=endpoint.name,
+        url=endpoint.url,
+        events=list(endpoint.events),
+        conversation=endpoint.conversation,
+        enabled=endpoint.disabled_at is None,
+        disabled_why=endpoint.disabled_why,
+        created_at=endpoint.created_at,
+    )
+
+
+def _told(told: webhooks.Told) -> WebhookMade:
+    return WebhookMade(**shown(told.endpoint).model_dump(), secret=told.secret)
+
+
+async def create_webhook(call: Call[NewWebhook, Nothing]) -> WebhookMade:
+    """Make an endpoint; its secret is told once."""
+    body = call.body
+    async with call.surface.database.begin() as connection:
+        conversation = None
+        if body.conversation is not None:
+            found = await conversations.find(connection, call.account, body.conversation)
+            if found is None:
+                detail = "there is no such conversation in this account"
+                raise invalid([Fault(pointer="/conversation", detail=detail)])
+            conversation = found.id
+        told = await webhooks.create(
+            connection,
+            call.surface.book.vault,
+            call.account,
+            url=body.url,
+            events=body.events,
+            name=body.name,
+            conversation=conversation,
+            secret=body.secret.get_secret_value() if body.secret else None,
+        )
+    return _told(told)
+
+
+async def list_webhooks(call: Call[Nothing, Page]) -> Items[WebhookShown]:
+    """List the account's endpoints."""
+    async with call.surface.database.read() as connection:
+        found = await store.list_of(
+            connection, call.account, after=call.query.after, limit=call.query.limit + 1
+        )
+    page, following = cut(found, call.query.limit)
+    return Items[WebhookShown](items=[shown(endpoint) for endpoint in page], next=following)
+
+
+async def show_webhook(call: Call[Nothing, Nothing]) -> WebhookShown:
+    """Return one endpoint."""
+    async with call.surface.database.read() as connection:
+        return shown(await webhooks.get(connection, call.account, call.path["id"]))
+
+
+async def change_webhook(call: Call[WebhookChange, Nothing]) -> WebhookShown:
+    """Change an endpoint."""
+    body = call.body
+    async with call.surface.database.begin() as connection:
+        present = await webhooks.get(connection, call.account, call.path["id"])
+        changed = replace(
+            present,
+            url=body.url or present.url,
+            events=body.events or present.events,
+            name=body.name or present.name,
+        )
+        if body.enabled is not None:
+            now = None if body.enabled else present.disabled_at or datetime.now(present.created_at.tzinfo)
+            why = None if body.enabled else present.disabled_why or "switched off by its owner"
+            changed = replace(changed, disabled_at=now, disabled_why=why)
+        try:
+            await store.change(connection, changed)
+        except IntegrityError as error:
+            raise Taken(f"there is already a webhook named {body.name!r}") from error
+    return shown(changed)
+
+
+async def remove_webhook(call: Call[Nothing, Nothing]) -> None:
+    """Delete an endpoint."""
+    async with call.surface.database.begin() as connection:
+        endpoint = await webhooks.get(connection, call.account, call.path["id"])
+        await store.remove(connection, call.account, endpoint.id)
+
+
+async def rotate_webhook(call: Call[Nothing, Nothing]) -> WebhookMade:
+    """Give an endpoint a new secret; the old one signs beside it for a day."""
+    async with call.surface.database.begin() as connection:
+        told = await webhooks.rotate(connection, call.surface.book.vault, call.account, call.path["id"])
+    return _told(told)
