@@ -62,8 +62,8 @@ export async function probe(path) {
   return { status: response.status, body: await decode(response) };
 }
 
-/** All items of a paged list, up to a number of pages. */
-export async function list(path, pages = 5) {
+/** The items of a paged list, up to a number of pages; `more` on the answer says that there are others. */
+export async function list(path, pages = 2) {
   const items = [];
   let cursor = null;
   for (let page = 0; page < pages; page += 1) {
@@ -73,6 +73,7 @@ export async function list(path, pages = 5) {
     cursor = answer.next ?? null;
     if (cursor === null) break;
   }
+  items.more = cursor !== null;
   return items;
 }
 

@@ -91,7 +91,8 @@ function Elapsed({ since }) {
     return () => clearInterval(timer);
   }, []);
   const passed = now - Date.parse(since);
-  return passed >= 1000 ? html`<span class="quiet">${span(Math.floor(passed / 1000) * 1000)}</span>` : null;
+  const seconds = Math.floor(passed / 1000);
+  return seconds > 0 ? html`<span class="quiet">${seconds < 60 ? `${seconds} s` : span(seconds * 1000)}</span>` : null;
 }
 
 function ApprovalCard({ item }) {

@@ -2,7 +2,7 @@
 
 import { call, list, word } from "./api.js";
 import { Item } from "./cards.js";
-import { Badge, html, Moment, Trouble, useAction, usePolled, useThread } from "./parts.js";
+import { Badge, html, Moment, Older, Trouble, useAction, usePolled, useThread } from "./parts.js";
 import { useEffect, useRef, useState } from "./vendor/hooks.mjs";
 
 const LIST_EVERY = 10_000;
@@ -32,13 +32,15 @@ function Conversations({ current }) {
         <span class="clip">${nameOf(talk)}</span>
         <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.updated_at ?? talk.created_at} />`}</span>
       </a></li>`)}</ul>
+    <${Older} list=${value} />
   </nav>`;
 }
 
 async function conversationsWithQuestions() {
   const [talks, approvals] = await Promise.all([list("conversations"), list("approvals")]);
   const asking = new Set(approvals.filter(isWaiting).map(({ conversation }) => conversation));
-  return talks.map((talk) => ({ ...talk, asks: asking.has(talk.id) }));
+  const marked = talks.map((talk) => ({ ...talk, asks: asking.has(talk.id) }));
+  return Object.assign(marked, { more: talks.more });
 }
 
 function isWaiting(approval) {
@@ -78,7 +80,7 @@ function Talk({ id, desk }) {
   const items = thread.timeline.list();
   const open = thread.timeline.open();
   return html`<${Holes} thread=${thread} desk=${desk} />
-    <${Stream} items=${items} open=${open} thread=${thread} letters=${desk.outbox.of(id)} desk=${desk} />
+    <${Stream} items=${items} thread=${thread} letters=${desk.outbox.of(id)} desk=${desk} />
     <${Announcer} items=${items} live=${thread.place.caughtUp} />
     <${Working} open=${open} />
     <${Composer} onSend=${(text) => desk.outbox.add({ conversation: id, text })} />`;
@@ -95,19 +97,11 @@ function Holes({ thread, desk }) {
   </div>`;
 }
 
-function Stream({ items, open, thread, letters, desk }) {
-  const box = useRef(null);
-  const [sticks, setSticks] = useState(true);
+function Stream({ items, thread, letters, desk }) {
+  const [box, sticks, stick, scrolled] = useSticky(letters.length);
   const [limit, setLimit] = useState(PAGE);
   const shown = items.slice(-limit);
-  useEffect(() => {
-    if (sticks) box.current.scrollTop = box.current.scrollHeight;
-  }, [items.at(-1), items.length, letters.length, open.length, sticks]);
-  const scrolled = () => {
-    const { scrollHeight, scrollTop, clientHeight } = box.current;
-    setSticks(scrollHeight - scrollTop - clientHeight < NEAR);
-  };
-  return html`<div class="stream" ref=${box} onScroll=${scrolled} role="log" aria-live="off" aria-label="Conversation" tabIndex="0">
+  return html`<div class="stream" ref=${box} onScroll=${scrolled} role="log" aria-live="off" aria-label="Conversation" tabIndex="0"><div class="items">
       <p class="back"><a href="#/chat">← Conversations</a></p>
       <${Trouble} problem=${thread.problem} />
       ${thread.notice && html`<p class="note">${thread.notice}</p>`}
@@ -115,8 +109,43 @@ function Stream({ items, open, thread, letters, desk }) {
       ${items.length === 0 && thread.place.caughtUp && letters.length === 0 && html`<p class="empty">Nothing was said here yet.</p>`}
       ${shown.map((item) => html`<${Item} item=${item} key=${item.key} />`)}
       <${Letters} letters=${letters} outbox=${desk.outbox} />
-    </div>
-    ${!sticks && html`<button type="button" class="down" onClick=${() => setSticks(true)}>Newest ↓</button>`}`;
+    </div></div>
+    ${!sticks && html`<button type="button" class="down" onClick=${stick}>Newest ↓</button>`}`;
+}
+
+/** Keeps a box at its end while it grows, until the reader scrolls up: [box, sticks, stick, onScroll]. */
+function useSticky(sent) {
+  const box = useRef(null);
+  const top = useRef(0);
+  const wanted = useRef(true);
+  const [sticks, setSticks] = useState(true);
+  const want = (value) => {
+    wanted.current = value;
+    setSticks(value);
+  };
+  const fall = () => {
+    if (wanted.current && box.current) box.current.scrollTop = box.current.scrollHeight;
+  };
+  const stick = () => {
+    want(true);
+    fall();
+  };
+  const scrolled = () => {
+    const { scrollHeight, scrollTop, clientHeight } = box.current;
+    if (scrollHeight - scrollTop - clientHeight < NEAR) want(true);
+    else if (scrollTop < top.current) want(false);
+    top.current = scrollTop;
+  };
+  useEffect(() => {
+    const growth = new ResizeObserver(fall);
+    growth.observe(box.current);
+    growth.observe(box.current.firstElementChild);
+    return () => growth.disconnect();
+  }, []);
+  useEffect(() => {
+    if (sent > 0) stick();
+  }, [sent]);
+  return [box, sticks, stick, scrolled];
 }
 
 function Letters({ letters, outbox }) {

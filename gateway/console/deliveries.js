@@ -1,7 +1,7 @@
 // Deliveries: what was owed to chats and webhooks, every attempt, and a way to try again.
 
 import { call, list } from "./api.js";
-import { Badge, html, Moment, span, Trouble, useAction, usePolled } from "./parts.js";
+import { Badge, html, Moment, Older, span, Trouble, useAction, usePolled } from "./parts.js";
 
 const EVERY = 5000;
 const AGAIN = new Set(["dead", "ambiguous", "suppressed", "retrying"]);
@@ -18,6 +18,7 @@ function AllDeliveries() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">Nothing was sent to a chat platform or a webhook yet.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((delivery) => html`<${DeliveryRow} delivery=${delivery} key=${delivery.id} />`)}</ul>`}
+    <${Older} list=${value} />
   </section>`;
 }
 

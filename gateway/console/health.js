@@ -32,5 +32,11 @@ function Value({ value }) {
   if (value === true) return "yes";
   if (value === false) return "no";
   if (value === null || typeof value !== "object") return String(value);
-  return html`<${Output} text=${JSON.stringify(value, null, 2)} label="Details" />`;
+  const entries = Object.entries(value);
+  if (entries.length === 0) return html`<span class="quiet">none</span>`;
+  if (entries.some(([, inner]) => inner !== null && typeof inner === "object")) {
+    return html`<${Output} text=${JSON.stringify(value, null, 2)} label="Details" />`;
+  }
+  if (Array.isArray(value)) return value.join(", ");
+  return html`<ul>${entries.map(([name, inner]) => html`<li key=${name}>${name}: ${String(inner)}</li>`)}</ul>`;
 }

@@ -1,7 +1,7 @@
 // Background jobs: all of them with their states, one with its live log and a stop button.
 
 import { call, list } from "./api.js";
-import { Badge, Files, html, Moment, Output, span, Trouble, useAction, usePolled } from "./parts.js";
+import { Badge, Files, html, Moment, Older, Output, span, Trouble, useAction, usePolled } from "./parts.js";
 
 const LIST_EVERY = 3000;
 const LOG_EVERY = 1000;
@@ -23,6 +23,7 @@ function AllJobs() {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">No job yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
     ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${idOf(job)} />`)}</ul>`}
+    <${Older} list=${value} />
   </section>`;
 }
 

@@ -52,6 +52,11 @@ export function Output({ text, label, follow = false }) {
   return html`<pre class="output" tabIndex="0" aria-label=${label} ref=${box}>${text}</pre>`;
 }
 
+/** Says that a list goes on where this page stops. */
+export function Older({ list }) {
+  return list?.more ? html`<p class="quiet">Only ${list.length} are listed here.</p>` : null;
+}
+
 export function Trouble({ problem, retry }) {
   if (!problem) return null;
   const fields = (problem.errors ?? []).map(({ pointer, detail }) => html`<li><code>${pointer}</code> ${detail}</li>`);

@@ -33,23 +33,28 @@ function Endpoint({ hook, refresh, tell }) {
     tell({ secret, label: `The new signing secret of ${hook.url}. The old one stays valid for a while.` });
     await refresh();
   });
+  const [enable, enabling] = useAction(async () => {
+    await call("PATCH", `${RECORDS}/${hook.id}`, { body: { enabled: true } });
+    await refresh();
+  });
   const [remove, removing] = useAction(async () => {
     await call("DELETE", `${RECORDS}/${hook.id}`);
     await refresh();
   });
   return html`<li class="endpoint">
-    <p><code class="wrap">${hook.url}</code> ${hook.state && html`<${Badge} state=${hook.state} />`}</p>
+    <p><code class="wrap">${hook.url}</code> ${hook.enabled === false && html`<${Badge} state="disabled" /> ${hook.disabled_why}`}</p>
     <p class="quiet">${(hook.events ?? []).join(", ") || "all events"} · since <${Moment} time=${hook.created_at} /></p>
     <p class="row">
       <button type="button" disabled=${testing.busy} onClick=${test}>Test</button>
       <button type="button" disabled=${rotating.busy} onClick=${rotate}>Rotate the secret</button>
+      ${hook.enabled === false && html`<button type="button" disabled=${enabling.busy} onClick=${enable}>Enable again</button>`}
       ${sure
         ? html`<button type="button" class="danger" disabled=${removing.busy} onClick=${remove}>Really remove</button>
           <button type="button" onClick=${() => setSure(false)}>Keep</button>`
         : html`<button type="button" onClick=${() => setSure(true)}>Remove</button>`}
     </p>
     <p role="status" class="quiet">${said}</p>
-    <${Trouble} problem=${testing.problem ?? rotating.problem ?? removing.problem} />
+    <${Trouble} problem=${testing.problem ?? rotating.problem ?? enabling.problem ?? removing.problem} />
   </li>`;
 }
 
