@@ -12,6 +12,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
 WEEK = 7 * 86400.0
+SHORTEST_KEY = 32
+"""Characters below which a key that people choose is warned of."""
+
 MODEL = re.compile(r"^(builtin:shell|test:[\w.-]+|[a-z][a-z0-9_-]*:\S+)$")
 
 

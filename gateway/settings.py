@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, Field, SecretStr, TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic import BaseModel, Field, SecretStr, ValidationError
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -23,9 +21,9 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from gateway.layers import Layers, Problem, mask, variable
+from gateway.layers import Layers, Problem, mask
 from gateway.options import (
-    PROVIDERS,
+    SHORTEST_KEY,
     WEEK,
     AgentSettings,
     DatabaseUrl,
@@ -42,8 +40,8 @@ from gateway.options import (
     Text,
     VendorSettings,
     WebUrl,
-    sequence_fields,
 )
+from gateway.verdicts import explain, plugin_problems
 
 __all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
 
@@ -75,7 +73,8 @@ class Settings(BaseSettings):
         default=None, description="where platforms, sandboxes and webhook receivers reach the gateway"
     )
     secret_keys: Secrets = Field(
-        default=(), description="keys that seal stored secrets: the first encrypts, all decrypt"
+        default=(),
+        description="keys that seal stored secrets: the first encrypts, all decrypt",
     )
     admin_key: Secret | None = Field(default=None, description="the key that may make accounts")
     log_format: Literal["console", "json"] = Field(default="console", description="console or json")
@@ -151,9 +150,9 @@ class Settings(BaseSettings):
                 f"plain HTTP on {self.host}: keys travel in the clear; "
                 "put TLS in front and set public_url to https"
             )
-        short = [k for k in (self.admin_key, *self.secret_keys) if k and len(k.get_secret_value()) < 16]  # noqa: PLR2004
-        if short:
-            found.append("admin_key or secret_keys shorter than 16 characters can be guessed")
+        keys = [key for key in (self.admin_key, *self.secret_keys) if key]
+        if any(len(key.get_secret_value()) < SHORTEST_KEY for key in keys):
+            found.append(f"admin_key or secret_keys of fewer than {SHORTEST_KEY} characters may be guessed")
         if self.allow_unsandboxed_host:
             found.append(
                 "allow_unsandboxed_host: commands may run as plain processes with the gateway's rights"
@@ -208,150 +207,17 @@ def _add_dotenv(layers: Layers, path: Path) -> None:
 
 
 def _validate(layers: Layers) -> Settings:
+    of_plugins = list(plugin_problems(layers))  # first: it fills in kinds and splits lists
     problems = list(layers.problems)
     try:
         settings = Settings.model_validate(layers.values)
     except ValidationError as error:
-        problems += [_explain(layers, found) for found in error.errors()]
+        problems += [explain(layers, found) for found in error.errors()]
         settings = None
-    problems += _plugin_problems(layers)
+    problems += of_plugins
     if problems or settings is None:
         raise Misconfigured(tuple(problems))
     return settings
-
-
-def _explain(layers: Layers, error: ErrorDetails, above: tuple[str, ...] = ()) -> Problem:
-    keys = _path(layers, (*above, *(str(part) for part in error["loc"])))
-    detail = error["msg"].removeprefix("Value error, ")
-    if error["type"] == "extra_forbidden":
-        detail, remedy = "there is no such setting", "Remove it or correct its name"
-    else:
-        remedy = f"Set {'.'.join(keys)} or {variable(keys)}{_wanted(keys)}"
-    given = "" if error["type"] == "missing" else mask(keys, error["input"])
-    source = layers.source(keys)
-    return Problem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
-
-
-def _path(layers: Layers, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Drop what pydantic adds to a path: positions in a list and the branches of a union."""
-    known = [source for source in layers.sources if source[:1] == keys[:1]]
-    for length in range(len(keys), 0, -1):
-        if any(path[:length] == keys[:length] for path in known):
-            return keys[:length]
-    return keys
-
-
-def _wanted(keys: tuple[str, ...]) -> str:
-    model: type[BaseModel] = Settings
-    for key in keys:
-        about = model.model_fields.get(key)
-        if about is None:
-            return ""
-        if isinstance(about.annotation, type) and issubclass(about.annotation, BaseModel):
-            model = about.annotation
-            continue
-        return f": {about.description}"
-    return ""
-
-
-def _plugin_problems(layers: Layers) -> Iterator[Problem]:
-    """Hold every channel and sandbox table to the plugin it is for."""
-    yield from _channel_problems(layers)
-    yield from _sandbox_problems(layers)
-
-
-def _channel_problems(layers: Layers) -> Iterator[Problem]:
-    channels = layers.values.get("channels")
-    if not isinstance(channels, dict):
-        return
-    for name, table in channels.items():
-        if isinstance(table, dict):
-            kind = str(table.setdefault("kind", name))
-            yield from _against_plugin(layers, ("channels", name), table, "dovecote.channels", kind)
-
-
-def _sandbox_problems(layers: Layers) -> Iterator[Problem]:
-    table = layers.values.get("sandbox")
-    sandbox = table if isinstance(table, dict) else {}
-    names = [name for name, inner in sandbox.items() if isinstance(inner, dict)]
-    chosen = str(sandbox.get("provider", "host"))
-    if chosen not in _installed("dovecote.sandboxes"):
-        yield _not_installed(layers, ("sandbox", "provider"), chosen, "dovecote.sandboxes")
-    for name in names:
-        if name in _installed("dovecote.sandboxes"):
-            yield from _against_plugin(layers, ("sandbox", name), sandbox[name], "dovecote.sandboxes", name)
-        elif name not in PROVIDERS:
-            yield _not_installed(layers, ("sandbox", name), name, "dovecote.sandboxes")
-
-
-def _installed(group: str) -> frozenset[str]:
-    return frozenset(entry.name for entry in entry_points(group=group))
-
-
-def _not_installed(layers: Layers, keys: tuple[str, ...], name: str, group: str) -> Problem:
-    names = ", ".join(sorted(_installed(group))) or "none"
-    return Problem(
-        key=".".join(keys),
-        value=repr(name),
-        source=layers.source(keys),
-        detail="is not installed",
-        remedy=f"Install its package, or take one of: {names}",
-    )
-
-
-def _against_plugin(
-    layers: Layers, keys: tuple[str, ...], table: dict[str, Any], group: str, kind: str
-) -> Iterator[Problem]:
-    if kind not in _installed(group):
-        yield _not_installed(layers, (*keys, "kind"), kind, group)
-        return
-    try:
-        model = _plugin_settings(group, kind)
-    except RuntimeError as error:
-        remedy = "Reinstall or remove the package that provides it"
-        yield Problem(
-            key=".".join(keys), value=repr(kind), source=layers.source(keys), detail=str(error), remedy=remedy
-        )
-        return
-    _split_lists(model, table)
-    own = {key: value for key, value in table.items() if key != "kind"}
-    try:
-        TypeAdapter(model).validate_python(own)
-    except ValidationError as error:
-        yield from (_explain(layers, found, keys) for found in error.errors())
-    yield from _blank_secrets(layers, keys, own)
-
-
-def _plugin_settings(group: str, kind: str) -> type[Any]:
-    if group == "dovecote.channels":
-        from channels import registry as channels
-
-        return channels.plugin(kind).settings
-    from sandbox import registry as sandboxes
-
-    return sandboxes.plugin(kind).settings
-
-
-def _split_lists(model: type[Any], table: dict[str, Any]) -> None:
-    """Let a variable give a list with commas, as the other settings do."""
-    if not issubclass(model, BaseModel):
-        return
-    for name in sequence_fields(model):
-        if isinstance(table.get(name), str):
-            table[name] = [part.strip() for part in table[name].split(",") if part.strip()]
-
-
-def _blank_secrets(layers: Layers, keys: tuple[str, ...], table: dict[str, Any]) -> Iterator[Problem]:
-    for name, value in table.items():
-        if isinstance(value, str) and not value.strip():
-            path = (*keys, name)
-            yield Problem(
-                key=".".join(path),
-                value="''",
-                source=layers.source(path),
-                detail="is blank",
-                remedy="Give it a value, or leave it out to do without",
-            )
 
 
 def _is_loopback(host: str) -> bool:
