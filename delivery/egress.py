@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import lru_cache
 from ipaddress import ip_address
 from types import TracebackType
 from typing import Any, Self
@@ -23,7 +24,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from delivery.addresses import Network, is_ours, is_public, is_within, parse_networks
+from delivery.addresses import Address, Network, is_ours, is_public, is_within, parse_networks
 
 BODY_LIMIT = 64 * 1024
 """No more than this is ever read of an answer's body."""
@@ -74,18 +75,17 @@ class Rules:
         reach = Reach.PUBLIC if (parsed.scheme, parsed.port) in self.ports else Reach.ALLOWED
         if reach is Reach.ALLOWED and not self.allow:
             raise EgressRefused("only https at port 443 and http at port 80 are allowed")
-        with suppress(ValueError):
-            self.judge(str(ip_address(parsed.raw_host or "")), reach)
+        if _address(parsed.raw_host or "") is not None:
+            self.judge(parsed.raw_host or "", reach)
         return parsed, reach
 
     def judge(self, host: str, reach: Reach) -> None:
         """Raise EgressRefused unless a connection to the address `host` is within `reach`."""
         if reach is Reach.TRUSTED:
             return
-        try:
-            address = ip_address(host)
-        except ValueError:
-            raise EgressRefused("the connection does not go to an address") from None
+        address = _address(host)
+        if address is None:
+            raise EgressRefused("the connection does not go to an address")
         if is_within(address, self.allow):
             return
         if reach is Reach.ALLOWED:
@@ -95,6 +95,7 @@ class Rules:
             raise EgressRefused("the address is private, local, reserved or this machine's own")
 
 
+@lru_cache(maxsize=1024)
 def _parse(url: str) -> URL:
     if len(url) > _URL_LIMIT or not url.isprintable():
         raise EgressRefused("the URL is too long or has control characters in it")
@@ -106,6 +107,14 @@ def _parse(url: str) -> URL:
     if not usable:
         raise EgressRefused("the URL is not http or https with a host")
     return parsed
+
+
+@lru_cache(maxsize=1024)
+def _address(host: str) -> Address | None:
+    try:
+        return ip_address(host)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,168 @@
+"""Webhook deliveries a second: the sink beside a bare aiohttp POST of the same bytes, in the same run.
+
+    python -m bench.webhooks [--count 4000] [--at-once 64] [--rounds 3]
+
+The receiver is a process of its own on loopback. The sink's side signs, guards the address, judges the
+answer; the raw side only posts. What reached the receiver is counted by webhook-id: nothing may be lost or
+doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from statistics import median
+
+import aiohttp
+from aiohttp import web
+
+from delivery.egress import Egress, Rules
+from delivery.port import Delivery, Verdict
+from delivery.signing import new_secret
+from delivery.sinks.webhook import Receiver, WebhookSink
+
+BODY = b'{"v":1,"id":"evt_0","type":"agent.finished","data":{"output":"' + b"x" * 400 + b'"}}'
+
+
+def receive(door: Connection) -> None:
+    """Answer 200 to everything until told to stop; say how many requests and different ids came."""
+    asyncio.run(_receive(door))
+
+
+async def _receive(door: Connection) -> None:
+    ids: list[str] = []
+
+    async def take(request: web.Request) -> web.Response:
+        await request.read()
+        ids.append(request.headers.get("webhook-id", ""))
+        return web.Response()
+
+    application = web.Application()
+    application.router.add_post("/hook", take)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    door.send(runner.addresses[0][1])
+    loop = asyncio.get_running_loop()
+    while (await loop.run_in_executor(None, door.recv)) == "count":
+        door.send((len(ids), len(set(ids))))
+        ids.clear()
+    await runner.cleanup()
+
+
+@asynccontextmanager
+async def receiver() -> AsyncIterator[tuple[int, Connection]]:
+    """Run the receiver; yield its port and the door to ask it through."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=receive, args=(theirs,), daemon=True)
+    process.start()
+    try:
+        yield await asyncio.to_thread(ours.recv), ours
+    finally:
+        ours.send("stop")
+        await asyncio.to_thread(process.join, 10)
+
+
+async def measure(send: Callable[[int], Awaitable[None]], *, count: int, at_once: int) -> float:
+    """Return how many calls a second `send` makes, `at_once` at a time."""
+    numbers = iter(range(count))
+
+    async def work() -> None:
+        for number in numbers:
+            await send(number)
+
+    start = time.perf_counter()
+    async with asyncio.TaskGroup() as group:
+        for _ in range(at_once):
+            group.create_task(work())
+    return count / (time.perf_counter() - start)
+
+
+async def compare(count: int, at_once: int, rounds: int) -> None:
+    """Measure both sides in turn and print the table."""
+    async with receiver() as (port, door):
+        url = f"http://127.0.0.1:{port}/hook"
+        raw, sink = [], []
+        lost = doubled = 0
+        for _ in range(rounds):
+            raw.append(await _raw(url, count, at_once))
+            door.send("count")
+            door.recv()
+            sink.append(await _sink(url, count, at_once))
+            door.send("count")
+            requests, different = door.recv()
+            lost += count - different
+            doubled += requests - different
+    print(f"| webhooks, {at_once} at once, {count} a round, median of {rounds} | per second |")
+    print("|---|---|")
+    print(f"| raw aiohttp POST (the limit) | {median(raw):,.0f} |")
+    print(f"| WebhookSink (guarded, signed, judged) | {median(sink):,.0f} |")
+    print(f"| ratio | {median(sink) / median(raw):.2f} |")
+    print(f"| lost / doubled | {lost} / {doubled} |")
+
+
+async def _raw(url: str, count: int, at_once: int) -> float:
+    connector = aiohttp.TCPConnector(limit=512)
+    async with aiohttp.ClientSession(connector=connector) as session:
+
+        async def send(_number: int) -> None:
+            async with session.post(url, data=BODY) as response:
+                await response.read()
+
+        await measure(send, count=min(count, 200), at_once=at_once)
+        return await measure(send, count=count, at_once=at_once)
+
+
+async def _sink(url: str, count: int, at_once: int) -> float:
+    known = Receiver(url=url, secrets=(new_secret(),))
+
+    async def lookup(_endpoint: str) -> Receiver:
+        return known
+
+    async with Egress(Rules.parse("127.0.0.0/8")) as egress:
+        sink = WebhookSink(egress=egress, lookup=lookup)
+
+        async def send(number: int) -> None:
+            assert (await sink.send(_delivery(number))).verdict is Verdict.DELIVERED
+
+        return await measure(send, count=count, at_once=at_once)
+
+
+def _delivery(number: int) -> Delivery:
+    return Delivery(
+        id=f"dlv_{number}",
+        account="acc_1",
+        event_id=f"evt_{number}",
+        event_type="agent.finished",
+        event_time=datetime.now(UTC),
+        conversation="cnv_1",
+        kind="webhook",
+        target="whk_1",
+        part=0,
+        body=BODY,
+        attempt=1,
+    )
+
+
+def main() -> None:
+    """Read the arguments and compare."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=4000)
+    parser.add_argument("--at-once", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    asyncio.run(compare(given.count, given.at_once, given.rounds))
+
+
+if __name__ == "__main__":
+    main()
