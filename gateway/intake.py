@@ -72,8 +72,9 @@ class Submitted:
 class Intake:
     """The one place where turns are queued by people."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: Ledger, *, limit: int = QUEUE_LIMIT) -> None:
         self._ledger = ledger
+        self._limit = limit
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take what somebody says; raises Missing, WrongAgent, QueueFull, Unavailable."""
@@ -161,9 +162,9 @@ class Intake:
     async def queue(self, entry: Entry, conversation: Conversation, said: Submission) -> Submitted:
         """Queue the turn a message asks for; raises QueueFull."""
         waiting = await turns.waiting_count(entry.connection, conversation.id)
-        if waiting >= QUEUE_LIMIT:
+        if waiting >= self._limit:
             raise QueueFull(
-                f"{waiting} messages are waiting in this conversation already; at most {QUEUE_LIMIT} may"
+                f"{waiting} messages are waiting in this conversation already; at most {self._limit} may"
             )
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
         now = datetime.now(UTC)

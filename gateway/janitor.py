@@ -1,4 +1,4 @@
-"""The janitor: repeats wake-ups from SQL, so that losing any signal loses nothing, and forgets what is old."""
+"""The janitor: repeats wake-ups from SQL, so that a lost signal loses nothing, and forgets what is old."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Switchboard:
         try:
             plugin = registry.plugin(config.kind)
         except (registry.UnknownKind, registry.BrokenPlugin) as error:
-            log.error("channel.not_installed", channel=record.name, error=str(error))
+            log.warning("channel.not_installed", channel=record.name, error=str(error))
             return
         settings = plugin.settings.model_validate(self._placed(plugin, record, dict(config.settings)))
         line = Line(

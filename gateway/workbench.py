@@ -8,8 +8,7 @@ from pathlib import Path
 
 from delivery.database import Connection, Database
 from gateway.records.agent import agent_config
-from gateway.records.parts import restore
-from gateway.secrets import Vault, context
+from gateway.records.book import Book
 from gateway.store import records
 from gateway.store.jobs import Job
 from gateway.store.records import Record
@@ -38,13 +37,13 @@ class Workbench:
     def __init__(
         self,
         database: Database,
-        vault: Vault,
+        book: Book,
         pools: Mapping[str, Pool],
         *,
         workspaces: Path,
     ) -> None:
         self._database = database
-        self._vault = vault
+        self._book = book
         self._pools = pools
         self._workspaces = workspaces
 
@@ -104,7 +103,7 @@ class Workbench:
         conversation: str,
         read_only: bool,
     ) -> Bench:
-        config = self._config(sandbox)
+        config = self._book.sandbox_config(sandbox) if sandbox else SandboxConfig()
         key = (workspace or conversation, sandbox.id if sandbox else "default")
         spec = Spec(
             label=f"dovecote-{digest('sandbox', account, *key)}",
@@ -127,15 +126,6 @@ class Workbench:
             sandbox_record=sandbox.id if sandbox else None,
             workspace=workspace,
         )
-
-    def _config(self, sandbox: Record | None) -> SandboxConfig:
-        if sandbox is None:
-            return SandboxConfig()
-        secrets = {
-            pointer: self._vault.reveal(context("records", sandbox.id, pointer), envelope)
-            for pointer, envelope in sandbox.sealed.items()
-        }
-        return SandboxConfig.model_validate(restore(sandbox.config, secrets))
 
 
 async def _maybe(

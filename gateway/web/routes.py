@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from gateway.store.records import Kind
-from gateway.web import accounts, channels, health, openapi, page, records, webhooks
+from gateway.web import accounts, channels, completion, health, openapi, page, records, webhooks
 from gateway.web.auth import Access, Admin, Key, Platform, Public
 from gateway.web.pages import Items, Page
 from gateway.web.typed import Handler, Route
@@ -110,5 +110,6 @@ ROUTES: tuple[Route, ...] = (
     *_kind("sandbox", "sandboxes", records.RecordShown),
     *_channels(),
     *_webhooks(),
+    *completion.ROUTES,
     *_open(),
 )

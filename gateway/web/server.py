@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
+from gateway.web import completion
 from gateway.web.auth import Door, Public
 from gateway.web.problems import answer_problems
 from gateway.web.routes import ROUTES
@@ -18,6 +19,11 @@ DOOR = web.AppKey("door", Door)
 def build(surface: Surface) -> web.Application:
     """Return the gateway's whole public face."""
     return assemble(surface, ROUTES)
+
+
+def build_callbacks(surface: Surface) -> web.Application:
+    """Return what the callback socket serves: the end of jobs and nothing else."""
+    return assemble(surface, completion.ROUTES)
 
 
 def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:

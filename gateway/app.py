@@ -1,0 +1,316 @@
+"""The composition root: the place that names concrete classes and puts them together."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import structlog
+from sqlalchemy.exc import DBAPIError
+
+from delivery import endpoints, epochs
+from delivery.database import Unavailable
+from delivery.egress import Egress, Rules
+from delivery.errors import DeliveryError
+from delivery.ledger import Ledger
+from delivery.outbox import Relay
+from delivery.port import Queue
+from delivery.router import Router
+from delivery.schedule import CHAT, Schedule
+from delivery.sinks.chat import ChatSink
+from delivery.sinks.webhook import Receiver, WebhookSink
+from delivery.worker import Lane, Worker
+from gateway import doors
+from gateway.approvals import Approvals
+from gateway.broker import BrokerFailed
+from gateway.commands import Commands
+from gateway.conductor import Conductor
+from gateway.core import Core
+from gateway.datadir import DataDirBusy
+from gateway.defaults import ensure_defaults
+from gateway.faults import UnknownFault
+from gateway.ground import Ground, lay
+from gateway.intake import Intake
+from gateway.janitor import Janitor
+from gateway.jobs import Jobs
+from gateway.options import Role
+from gateway.performers import Performers, vendors_of
+from gateway.reception import Reception
+from gateway.records import webhooks
+from gateway.records.book import Book
+from gateway.settings import Settings
+from gateway.switchboard import Switchboard
+from gateway.workbench import Workbench
+from sandbox import registry as providers
+from sandbox.errors import SandboxError
+from sandbox.pool import Pool
+from sandbox.port import Surroundings
+
+log = structlog.get_logger(__name__)
+
+RECEIVING_WITHIN = 3.0
+"""Seconds that the start waits for channels to receive; slower ones are told of as degraded."""
+
+Running = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+
+
+def run(settings: Settings) -> int:
+    """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
+    expected = (DataDirBusy, BrokerFailed, DeliveryError, Unavailable, SandboxError, UnknownFault, OSError)
+    try:
+        asyncio.run(_serve(settings))
+    except (*expected, DBAPIError) as error:
+        print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
+        return 1
+    return 0
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+async def _serve(settings: Settings) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    async with open_gateway(settings, stop) as gateway:
+        log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
+        print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201
+        await stop.wait()
+        log.info("stopping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gateway:
+    """A running gateway: where it listens, and its doors."""
+
+    url: str
+    core: Core
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Parts:
+    """What has been put together: what stops first (`early`), and what must outlive that (`late`)."""
+
+    core: Core
+    book: Book
+    switchboard: Switchboard
+    early: tuple[Running, ...]
+    late: tuple[Running, ...]
+
+
+@asynccontextmanager
+async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Gateway]:
+    """Start every part, yield when the gateway really receives, and stop in order when `stop` is set."""
+    async with AsyncExitStack() as stack:
+        ground = await stack.enter_async_context(lay(settings))
+        parts = await _assemble(ground, stack)
+        await stack.enter_async_context(_running(parts.late, asyncio.Event()))
+        await stack.enter_async_context(_running(parts.early, stop))
+        url = await stack.enter_async_context(doors.opened(ground, parts.core, parts.book, parts.switchboard))
+        await _until_receiving(parts.switchboard, stop)
+        yield Gateway(url=url, core=parts.core)
+
+
+@asynccontextmanager
+async def _running(parts: tuple[Running, ...], stop: asyncio.Event) -> AsyncIterator[None]:
+    async with asyncio.TaskGroup() as group:
+        for part in parts:
+            group.create_task(part(stop))
+        try:
+            yield
+        finally:
+            stop.set()
+
+
+async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> None:
+    deadline = asyncio.get_running_loop().time() + RECEIVING_WITHIN
+    while switchboard.waiting() and not stop.is_set() and asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(0.02)
+
+
+async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
+    settings, checkpoint = ground.settings, ground.faults.checkpoint
+    book = Book(ground.vault)
+    relay = Relay(ground.database, ground.stream, checkpoint)
+    reception: list[Reception] = []
+    switchboard = Switchboard(
+        database=ground.database,
+        book=book,
+        reception=lambda: reception[0],
+        leases=ground.leases,
+        receives=Role.INGRESS in settings.roles,
+        public_url=settings.public_url,
+    )
+    ledger = Ledger(ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint)
+    core = await _core(ground, ledger, book, stack)
+    stopping = doors.Stopping(core)
+    commands = Commands(switchboard.answer, stopping.ask)
+    reception.append(Reception(ledger, core.intake, core.approvals, commands))
+    await _ensure_defaults(ground, book)
+    early = [*_by_role(ground, core, switchboard), stopping.run]
+    early += await _deliverers(ground, ledger, switchboard, stack)
+    if Role.REAPER in settings.roles:
+        early.append(_janitor(ground, relay, ledger).run)
+    return _Parts(
+        core=core,
+        book=book,
+        switchboard=switchboard,
+        early=tuple(early),
+        late=(ledger.run, relay.run, _epochs(ground)),
+    )
+
+
+async def _core(ground: Ground, ledger: Ledger, book: Book, stack: AsyncExitStack) -> Core:
+    settings = ground.settings
+    workbench = Workbench(
+        ground.database,
+        book,
+        await _pools(ground, stack),
+        workspaces=settings.data_dir / "workspaces",
+    )
+    jobs = Jobs(ledger, workbench, ground.vault, ground.faults.checkpoint, most_running=settings.job_limit)
+    performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
+    conductor = Conductor(
+        ledger=ledger,
+        leases=ground.leases,
+        signals=ground.signals,
+        stream=ground.stream,
+        workbench=workbench,
+        jobs=jobs,
+        agents=performers.find,
+        runner=ground.runner,
+        at_most=settings.turn_workers,
+        lease_ttl=settings.lease_ttl,
+        drain=min(settings.drain_timeout, doors.LONGEST_DRAIN),
+    )
+    return Core(
+        ledger=ledger,
+        stream=ground.stream,
+        intake=Intake(ledger, limit=settings.queue_limit),
+        jobs=jobs,
+        approvals=Approvals(ledger),
+        conductor=conductor,
+        workbench=workbench,
+    )
+
+
+async def _pools(ground: Ground, stack: AsyncExitStack) -> dict[str, Pool]:
+    """Open the providers that the settings name; another is opened by naming it there."""
+    settings = ground.settings
+    surroundings = Surroundings(
+        state=settings.data_dir / "sandboxes",
+        callbacks=settings.data_dir / "callbacks",
+        callback_url=settings.public_url or "",
+        allow_unsandboxed=settings.allow_unsandboxed_host,
+        checkpoint=ground.faults.checkpoint,
+    )
+    for directory in (surroundings.state, surroundings.callbacks):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    pools = {}
+    for name in {"host", settings.sandbox.provider}:
+        plugin = providers.plugin(name)
+        options = plugin.settings.model_validate(settings.sandbox.of(name))
+        provider = await stack.enter_async_context(plugin.open(options, surroundings))
+        pools[name] = Pool(provider)
+    return pools
+
+
+async def _ensure_defaults(ground: Ground, book: Book) -> None:
+    settings = ground.settings
+    async with ground.database.begin() as connection:
+        await ensure_defaults(
+            connection,
+            book,
+            data=settings.data_dir,
+            agent=settings.agent,
+            provider=settings.sandbox.provider,
+            channels=settings.channels,
+        )
+
+
+def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
+    roles, parts = ground.settings.roles, list[Running]()
+    if roles & {Role.INGRESS, Role.DELIVERY}:
+        parts.append(switchboard.run)
+    if Role.TURNS in roles:
+        parts.append(core.conductor.run)
+    if Role.REAPER in roles:
+        parts.append(lambda stop: core.jobs.reconcile(stop, every=ground.settings.reconcile_interval))
+    return parts
+
+
+async def _deliverers(
+    ground: Ground, ledger: Ledger, switchboard: Switchboard, stack: AsyncExitStack
+) -> list[Running]:
+    settings = ground.settings
+    if Role.DELIVERY not in settings.roles:
+        return []
+    egress = await stack.enter_async_context(Egress(Rules(allow=settings.egress_allow)))
+    lanes = (
+        Lane(
+            queue=Queue.DELIVER,
+            sink=ChatSink(switchboard.find),
+            schedule=CHAT,
+            ordered=True,
+            repeatable=False,
+        ),
+        Lane(
+            queue=Queue.HOOK,
+            sink=WebhookSink(
+                egress=egress,
+                lookup=_receivers(ground),
+                source=settings.public_url or "dovecote",
+            ),
+            schedule=Schedule(steps=settings.webhook_schedule),
+            ordered=False,
+            repeatable=True,
+        ),
+    )
+    return [
+        Worker(
+            lane,
+            ledger=ledger,
+            leases=ground.leases,
+            signals=ground.signals,
+            checkpoint=ground.faults.checkpoint,
+            at_most=settings.delivery_workers,
+        ).run
+        for lane in lanes
+    ]
+
+
+def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver | None]]:
+    async def find(endpoint_id: str) -> Receiver | None:
+        async with ground.database.read() as connection:
+            endpoint = await endpoints.by_id(connection, endpoint_id)
+        if endpoint is None:
+            return None
+        return Receiver(
+            url=endpoint.url,
+            secrets=webhooks.live_secrets(ground.vault, endpoint),
+            trusted=endpoint.trusted,
+            disabled=endpoint.disabled_at is not None,
+        )
+
+    return find
+
+
+def _epochs(ground: Ground) -> Running:
+    return lambda stop: epochs.watch(ground.database, ground.link, ground.layout, ground.stream, stop=stop)
+
+
+def _janitor(ground: Ground, relay: Relay, ledger: Ledger) -> Janitor:
+    return Janitor(
+        ground.database,
+        relay,
+        ledger.signal,
+        events_kept=timedelta(seconds=ground.settings.event_max_age),
+    )

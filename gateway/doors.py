@@ -1,0 +1,139 @@
+"""The doors to the outside: the web server, the callback socket, and what they ask to be done soon."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import structlog
+from aiohttp import web
+
+from delivery.database import Unavailable
+from gateway.accounts import Gatekeeper
+from gateway.core import Core
+from gateway.ground import Ground
+from gateway.options import Role
+from gateway.records.book import Book
+from gateway.secrets import Secret
+from gateway.store import accounts, jobs
+from gateway.switchboard import Switchboard
+from gateway.telemetry import Metrics
+from gateway.web.server import build, build_callbacks
+from gateway.web.surface import Health, Surface
+from sandbox.errors import SandboxError
+
+log = structlog.get_logger(__name__)
+
+LONGEST_DRAIN = 8.0
+"""Seconds a stopping gateway gives running turns, so that it is gone within ten."""
+
+CALLBACK_SOCKET = "callback.sock"
+
+
+class Stopping:
+    """Stops jobs that a chat command asked to be stopped, outside the transaction that heard it."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._asked: asyncio.Queue[str] = asyncio.Queue()
+
+    def ask(self, job: str) -> None:
+        """Stop a job soon."""
+        self._asked.put_nowait(job)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Stop what was asked for, until stopped."""
+        ending = asyncio.create_task(stop.wait())
+        while not stop.is_set():
+            asking = asyncio.create_task(self._asked.get())
+            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                await self._stop(asking.result())
+            asking.cancel()
+        ending.cancel()
+
+    async def _stop(self, job_id: str) -> None:
+        try:
+            async with self._core.ledger.database.read() as connection:
+                job = await jobs.by_id(connection, job_id)
+            if job is not None:
+                await self._core.jobs.stop(job)
+        except (SandboxError, Unavailable) as error:
+            log.warning("job.stop_failed", job=job_id, error=str(error))
+
+
+@asynccontextmanager
+async def opened(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> AsyncIterator[str]:
+    """Listen on the configured address and on the callback socket; yields the base URL."""
+    surface = _surface(ground, core, book, switchboard)
+    runner = web.AppRunner(build(surface), access_log=None, shutdown_timeout=2.0)
+    callbacks = web.AppRunner(build_callbacks(surface), access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    await callbacks.setup()
+    try:
+        url = await _listen(ground, runner, callbacks)
+        yield url
+    finally:
+        await runner.cleanup()
+        await callbacks.cleanup()
+        with suppress(FileNotFoundError):
+            (ground.settings.data_dir / "url").unlink()
+
+
+async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunner) -> str:
+    settings = ground.settings
+    socket = settings.data_dir / "callbacks" / CALLBACK_SOCKET
+    socket.unlink(missing_ok=True)
+    await web.UnixSite(callbacks, str(socket)).start()
+    socket.chmod(0o666)  # its directory is 0700 outside; inside a sandbox this file is all there is
+    await web.TCPSite(runner, settings.host, settings.port).start()
+    host, port = runner.addresses[0][:2]
+    shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
+    url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
+    (settings.data_dir / "url").write_text(url)
+    return url
+
+
+def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> Surface:
+    settings = ground.settings
+    metrics = Metrics()
+    return Surface(
+        database=ground.database,
+        book=book,
+        gatekeeper=Gatekeeper(ground.database),
+        core=core,
+        admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
+        public_url=settings.public_url,
+        origins=frozenset(settings.origins),
+        trusted_proxies=tuple(settings.trusted_proxies),
+        inboxes=switchboard,
+        workspaces=settings.data_dir / "workspaces",
+        channels_changed=switchboard.changed,
+        health=lambda: _health(ground, switchboard),
+        metrics=metrics.render,
+    )
+
+
+async def _health(ground: Ground, switchboard: Switchboard) -> Health:
+    """Ingress needs SQL and its channels; turns and delivery need the broker too."""
+    roles = ground.settings.roles
+    checks = {"database": await _database_state(ground)}
+    if roles & {Role.TURNS, Role.DELIVERY}:
+        checks["broker"] = "ok" if ground.link.is_up else "not connected"
+    waiting = switchboard.waiting()
+    checks["channels"] = f"not receiving: {', '.join(waiting)}" if waiting else "ok"
+    return Health(
+        ready=all(state == "ok" for state in checks.values()),
+        checks=checks,
+        degraded=switchboard.troubles(),
+    )
+
+
+async def _database_state(ground: Ground) -> str:
+    try:
+        async with ground.database.read() as connection:
+            await accounts.find_account(connection, name="default")
+    except Unavailable as error:
+        return str(error)
+    return "ok"

@@ -1,0 +1,108 @@
+"""The ground everything stands on: data directory, database, vault, broker, stream, leases, signals."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import structlog
+
+from delivery import epochs
+from delivery.database import Database
+from delivery.lease import Holder, JetStreamLeases
+from delivery.signals import JetStreamSignals
+from delivery.streams import jetstream, layout
+from delivery.streams.connection import Link, connect
+from gateway.broker import embedded
+from gateway.datadir import DataDirLock
+from gateway.faults import Faults
+from gateway.migrations import migrate_up
+from gateway.secrets import Vault, open_vault
+from gateway.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+DAY = 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What the composition root builds on."""
+
+    settings: Settings
+    database: Database
+    vault: Vault
+    faults: Faults
+    stream: jetstream.JetStream
+    leases: JetStreamLeases
+    signals: JetStreamSignals
+    link: Link
+    layout: layout.Layout
+    runner: str
+
+
+@asynccontextmanager
+async def lay(settings: Settings) -> AsyncIterator[Ground]:
+    """Open what is needed, in order; everything is closed in the opposite order.
+
+    Raises DataDirBusy, BrokerFailed, Unavailable, DeliveryError: each a line for the operator.
+    """
+    faults = Faults(settings.fault)
+    async with AsyncExitStack() as stack:
+        settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        lock = _lock(settings, stack)
+        url, token, restart = await _broker(settings, lock, stack)
+        database = await _database(settings, stack)
+        link = await stack.enter_async_context(connect(url, token=token, unresponsive=restart))
+        wanted = layout.Layout(keep_days=settings.event_max_age / DAY)
+        origin = await layout.ensure(link, wanted)
+        async with database.begin() as connection:
+            epoch = await epochs.settle(connection, origin)
+        boot = secrets.token_hex(8)
+        holder = Holder(instance=lock.instance() if lock else boot, boot=boot, sole=lock is not None)
+        yield Ground(
+            settings=settings,
+            database=database,
+            vault=open_vault(settings.data_dir, settings.secret_keys),
+            faults=faults,
+            stream=await stack.enter_async_context(jetstream.opened(link, epoch=epoch)),
+            leases=JetStreamLeases(link, holder),
+            signals=JetStreamSignals(link, wanted),
+            link=link,
+            layout=wanted,
+            runner=boot,
+        )
+
+
+def _lock(settings: Settings, stack: AsyncExitStack) -> DataDirLock | None:
+    """Lock the data directory when its files are ours alone: an embedded broker or database."""
+    if settings.nats_url is not None and settings.database_url is not None:
+        return None
+    return stack.enter_context(DataDirLock(settings.data_dir))
+
+
+Restart = Callable[[], None]
+
+
+async def _broker(
+    settings: Settings, lock: DataDirLock | None, stack: AsyncExitStack
+) -> tuple[str, str | None, Restart | None]:
+    if settings.nats_url is not None or lock is None:
+        assert settings.nats_url is not None, "without a lock both URLs are given"
+        return settings.nats_url.get_secret_value(), None, None
+    binary = str(settings.nats_bin) if settings.nats_bin else None
+    broker = await stack.enter_async_context(embedded(lock, binary=binary))
+    return broker.url, broker.token, broker.restart
+
+
+async def _database(settings: Settings, stack: AsyncExitStack) -> Database:
+    if settings.database_url is not None:
+        url = settings.database_url.get_secret_value()
+    else:
+        url = f"sqlite+aiosqlite:///{settings.data_dir / 'dovecote.db'}"
+    await migrate_up(url)
+    database = Database(url)
+    stack.push_async_callback(database.close)
+    return database

@@ -1,0 +1,53 @@
+"""Where a sandbox tells of a job's end: with the job's own token, over HTTP or the callback socket."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from gateway.web.auth import JobToken
+from gateway.web.problems import Problem
+from gateway.web.typed import Call, Nothing, Route, Shown, Strict
+from sandbox.model import OUTPUT_CAP
+
+
+class Completion(Strict):
+    """How the job ended: its exit code and the last of its output."""
+
+    exit_code: Annotated[int, Field(ge=-256, le=512)]
+    output: Annotated[str, Field(max_length=OUTPUT_CAP)] = ""
+
+
+class Settled(Shown):
+    """The job is settled; a repetition says the same."""
+
+    ok: bool = True
+
+
+async def complete(call: Call[Completion, Nothing]) -> Settled:
+    """Settle the job; an unknown id and a wrong token are the same 401."""
+    taken = await call.surface.core.jobs.complete(
+        call.path["id"],
+        call.token,
+        exit_code=call.body.exit_code,
+        output=call.body.output.encode("utf-8", "surrogatepass"),
+    )
+    if not taken:
+        raise Problem(401, "this token does not open this job")
+    return Settled()
+
+
+ROUTES = (
+    Route(
+        method="POST",
+        path="/sandbox-jobs/{id}/complete",
+        access=JobToken(),
+        handler=complete,
+        summary="tell of a background job's end (sandboxes only)",
+        takes=Completion,
+        gives=Settled,
+        tag="jobs",
+    ),
+)
+"""All that the callback socket serves."""
