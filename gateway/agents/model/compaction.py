@@ -28,7 +28,7 @@ START_AT = 0.75
 TAIL = 0.35
 SUMMARY = 0.12
 NOTES = 0.12
-CHUNK = 0.4
+CHUNK = 0.55
 TOLD_RESULT = 1500
 TOLD_PROMPT = 6000
 
@@ -141,7 +141,8 @@ def _prompt(part: UserPromptPart) -> str:
 
 def pieces(text: str, most_tokens: int) -> Iterator[str]:
     """Split a transcript so that each piece fits into one request, at line ends where there are any."""
-    size = max(1000, most_tokens * BYTES_PER_TOKEN // 2)
+    bytes_per_character = len(text.encode()) / max(1, len(text))
+    size = max(1000, int(most_tokens * BYTES_PER_TOKEN / bytes_per_character))
     while text:
         end = len(text) if len(text) <= size else text.rfind("\n", size // 2, size)
         end = end if end > 0 else size
@@ -149,25 +150,31 @@ def pieces(text: str, most_tokens: int) -> Iterator[str]:
         text = text[end:]
 
 
-def question(piece: str, summary: str, context_tokens: int) -> str:
+def question(piece: str, summary: str, room: int) -> str:
     """Return what the summariser is asked about one piece."""
-    words = max(50, int(context_tokens * SUMMARY * 0.6))
+    words = max(50, int(room * SUMMARY * 0.6))
     earlier = EARLIER.format(summary=summary) if summary else ""
     return ASK.format(words=words, earlier=earlier, transcript=piece)
 
 
 def remember(
-    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ModelMessage], context_tokens: int
+    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ModelMessage], room: int
 ) -> list[ModelMessage]:
-    """Return the compacted conversation: the memory, then the tail, its results shortened if they must be."""
-    characters = context_tokens * BYTES_PER_TOKEN
+    """Return the compacted conversation: the memory, then the tail, its results shortened if they must be.
+
+    Without a summary nothing was cut off, and only results can be shortened.
+    """
+    characters = room * BYTES_PER_TOKEN
+    fitted = _fit(tail, int(room * TAIL))
+    if not summary:
+        return fitted
     memory = MEMORY.format(summary=shorten(summary, int(characters * SUMMARY)))
     if kept := _newest(notes, int(characters * NOTES)):
         memory += NOTED.format(notes=kept)
     if prompt:
         memory += STANDING.format(prompt=shorten(prompt, int(characters * NOTES)))
     opening = ModelRequest(parts=[UserPromptPart(content=memory)])
-    return [opening, *_fit(tail, int(context_tokens * TAIL))]
+    return [opening, *fitted]
 
 
 def _newest(notes: Sequence[str], most_chars: int) -> str:

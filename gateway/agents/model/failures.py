@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pydantic_ai import RunUsage, UsageLimits
 from pydantic_ai.exceptions import (
+    AgentRunError,
     ContentFilterError,
     FallbackExceptionGroup,
     ModelAPIError,
@@ -22,6 +23,9 @@ from gateway.agents.model.models import is_passing
 from gateway.agents.port import AgentError, Limits
 
 SHOWN = 300
+
+EXPLAINED = (AgentRunError, FallbackExceptionGroup)
+"""What a model run itself may raise; anything else is a fault of ours or of the tools."""
 
 _WORDS: tuple[tuple[type[Exception], str], ...] = (
     (ModelAuthenticationError, "refused the API key: check the key and what it may use"),
@@ -42,9 +46,7 @@ def usage_limits(limits: Limits) -> UsageLimits:
 
 
 def explain(error: Exception, limits: Limits, usage: RunUsage) -> AgentError:
-    """Return the AgentError for whatever a model run raised."""
-    if isinstance(error, AgentError):
-        return error
+    """Return the AgentError for what a model run raised."""
     if isinstance(error, UsageLimitExceeded):
         return AgentError(name_limit(limits, usage))
     if isinstance(error, FallbackExceptionGroup):
@@ -103,4 +105,4 @@ def _misbehaved(error: Exception) -> AgentError:
         return AgentError("The model ran into its own output limit before it said anything usable.")
     if isinstance(error, UnexpectedModelBehavior):
         return AgentError(f"The model gave no usable answer: {str(error)[:SHOWN]}")
-    return AgentError(f"The model call failed unexpectedly ({type(error).__name__}): {str(error)[:SHOWN]}")
+    return AgentError(f"The model run failed ({type(error).__name__}): {str(error)[:SHOWN]}")

@@ -32,6 +32,7 @@ Output = str | DeferredToolRequests
 Run = AgentRun[None, Output]
 Emit = Callable[[Step], Awaitable[None]]
 
+REFUSED = 0.9
 RETRIES = AgentRetries(tools=5, output=2)
 
 
@@ -47,7 +48,8 @@ class Performance:
         self._said = ""
         self._answered_by = ""
         self._fresh = False
-        self._squeeze = False
+        self._compacted = False
+        self._refused = False
         shown = self._limits.context_tokens * compaction.BYTES_PER_TOKEN // 4
         self._agent: Agent[None, Output] = Agent(
             output_type=[str, DeferredToolRequests],
@@ -55,16 +57,17 @@ class Performance:
             tools=calls.offer(tools, most_chars=shown),
             retries=RETRIES,
         )
-        self._fixed_tokens = compaction.tokens_of(work.persona.instructions) + sum(
+        fixed = compaction.tokens_of(work.persona.instructions) + sum(
             compaction.tokens_of(f"{tool.name}{tool.description}{dict(tool.schema)}")
             for tool in tools.offered()
         )
+        self._room = room_for(self._limits.context_tokens, fixed)
 
     async def play(self) -> None:
-        """Perform to the end; raises AgentError."""
+        """Perform to the end; raises AgentError, and what the tools raise as it is."""
         try:
             await self._play()
-        except Exception as error:
+        except failures.EXPLAINED as error:
             raise failures.explain(error, self._limits, self._progress.usage) from error
 
     async def _play(self) -> None:
@@ -113,9 +116,12 @@ class Performance:
             ) as run:
                 return await self._follow(run)
         except ModelContextWindowExceededError:
-            if self._squeeze or not self._limits.context_tokens:
+            if self._refused:
                 raise
-            self._squeeze = True
+            self._refused = True
+            # The model holds less than is configured, or our estimate is low: go by what it refused.
+            refused = int(compaction.estimate(self._progress.messages) * REFUSED)
+            self._room = min(refused, self._room or refused)
             return None
 
     async def _follow(self, run: Run) -> Output | None:
@@ -138,8 +144,9 @@ class Performance:
             self._progress.messages = reached
             await self._emit(Saved(state=dump(self._progress)))
         self._progress.messages = reached
-        limit = self._limits.context_tokens
-        return bool(limit) and self._fixed_tokens + compaction.estimate(reached) > limit * compaction.START_AT
+        if self._compacted or not self._room:
+            return False
+        return compaction.estimate(reached) > self._room * compaction.START_AT
 
     async def _stream(self, run: Run, node: ModelRequestNode[None, Output]) -> None:
         async with node.stream(run.ctx) as stream:
@@ -153,7 +160,7 @@ class Performance:
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                     await self._emit(Delta(text=event.delta.content_delta))
         self._fresh = True
-        self._squeeze = False
+        self._refused = self._compacted = False
 
     async def _take(self, run: Run, node: CallToolsNode[None, Output]) -> None:
         """Say and save a response before its calls are carried out."""
@@ -175,23 +182,23 @@ class Performance:
 
     async def _compact(self) -> None:
         """Replace the older part of the conversation by what the model itself writes about it."""
-        messages, context = self._progress.messages, self._limits.context_tokens
-        place = compaction.cut(messages, int(context * compaction.TAIL))
+        messages, room = self._progress.messages, self._room
+        place = compaction.cut(messages, int(room * compaction.TAIL))
         prompt = compaction.standing_prompt(messages, place)
         summary = await self._summarise(compaction.transcript(messages[:place]))
         self._progress.messages = compaction.remember(
-            summary, self._progress.notes, prompt, messages[place:], context
+            summary, self._progress.notes, prompt, messages[place:], room
         )
+        self._compacted = True
         await self._emit(Said(text=compaction.NOTICE))
         await self._emit(Saved(state=dump(self._progress)))
 
     async def _summarise(self, transcript: str) -> str:
-        context = self._limits.context_tokens
-        summary = ""
-        for piece in compaction.pieces(transcript, int(context * compaction.CHUNK)):
+        room, summary = self._room, ""
+        for piece in compaction.pieces(transcript, int(room * compaction.CHUNK)):
             writer: Agent[None, str] = Agent(output_type=str)
             written = await writer.run(
-                compaction.question(piece, summary, context),
+                compaction.question(piece, summary, room),
                 model=self._model,
                 usage=self._progress.usage,
                 usage_limits=failures.usage_limits(self._limits),
@@ -225,3 +232,8 @@ def begin(work: Work) -> Progress:
     if work.trigger == "job":
         progress.note(prompts.job_note(work))
     return progress
+
+
+def room_for(context_tokens: int, fixed: int) -> int:
+    """Return how many tokens the conversation may take beside instructions and tools; 0 means any number."""
+    return max(context_tokens - fixed, context_tokens // 4)

@@ -1,0 +1,113 @@
+"""Tools for agents under test: they run nothing, remember everything, and ask as they are told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from gateway.agents.port import Agent, Decision, Limits, Persona, Step, ToolResult, Tools, ToolSpec, Work
+
+COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
+BASH = ToolSpec(name="bash", description="Run a command.", schema=COMMAND)
+STATUS = ToolSpec(name="async_status", description="Tell of background jobs.", schema={"type": "object"})
+
+
+class RecordingTools(Tools):
+    """Answers every call with `answer`; commands in `careful` ask until `approved` holds their call id.
+
+    Like the gateway's tools it carries a call id out once and repeats the recorded result afterwards.
+    """
+
+    def __init__(
+        self,
+        *,
+        careful: Sequence[str] = (),
+        answer: Callable[[str, Mapping[str, Any]], str] = lambda name, args: f"{name} {dict(args)} done",
+        approved: Sequence[str] = (),
+    ) -> None:
+        self._careful = careful
+        self._answer = answer
+        self.approved = set(approved)
+        self.done: dict[str, ToolResult] = {}
+        self.carried_out: list[tuple[str, Mapping[str, Any]]] = []
+        self.stopped = False
+        self.blocking = asyncio.Event()
+        self.block_on = ""
+
+    def offered(self) -> Sequence[ToolSpec]:
+        """Return bash and async_status."""
+        return (BASH, STATUS)
+
+    async def asks(self, name: str, args: Mapping[str, Any], *, call: str) -> bool:
+        """Ask for careful commands."""
+        return args.get("command") in self._careful and call not in self.approved
+
+    async def call(
+        self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
+    ) -> ToolResult:
+        """Record the call, or repeat its result; `block_on` is a command that never ends."""
+        if call in self.done:
+            return self.done[call]
+        if self.block_on and args.get("command") == self.block_on:
+            await self._block()
+        self.carried_out.append((name, dict(args)))
+        result = ToolResult(ok=True, content=self._answer(name, args))
+        self.done[call] = result
+        return result
+
+    async def _block(self) -> None:
+        self.blocking.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.stopped = True
+
+
+def persona(base_url: str | None = None, **changes: Any) -> Persona:
+    """Return an agent record with one loopback model."""
+    values: dict[str, Any] = {
+        "id": "agt_1",
+        "name": "tester",
+        "models": ("openai:loopback",),
+        "instructions": "Be brief.",
+        "base_url": base_url,
+        "limits": Limits(),
+    }
+    return Persona(**(values | changes))
+
+
+def work(persona: Persona, text: str = "hello", **changes: Any) -> Work:
+    """Return a first attempt at a turn."""
+    values: dict[str, Any] = {
+        "turn": "trn_1",
+        "conversation": "cnv_1",
+        "attempt": 1,
+        "trigger": "message",
+        "input": text,
+        "persona": persona,
+    }
+    return Work(**(values | changes))
+
+
+async def steps_of(agent: Agent, given: Work, tools: Tools) -> list[Step]:
+    """Return all steps of one attempt."""
+    return [step async for step in agent.perform(given, tools)]
+
+
+async def steps_until(agent: Agent, given: Work, tools: Tools, last: Callable[[Step], bool]) -> list[Step]:
+    """Return the steps up to the first one that `last` accepts, then leave, as a crash would."""
+    taken: list[Step] = []
+    steps: AsyncIterator[Step] = agent.perform(given, tools)
+    async with aclosing(steps):  # type: ignore[type-var]
+        async for step in steps:
+            taken.append(step)
+            if last(step):
+                break
+    return taken
+
+
+def approve(*calls: str, by: str = "ann") -> dict[str, Decision]:
+    """Return decisions that approve calls."""
+    return {call: Decision(approved=True, by=by) for call in calls}
