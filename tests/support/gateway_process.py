@@ -1,0 +1,148 @@
+"""A real gateway in a child process: started, killed, started again on its data directory."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+
+ADDRESS = re.compile(r"address[^h]*(http://[^\s\"]+)")
+PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class GatewayProcess:
+    """`dovecote serve` on a data directory; `url` and `key` once it is ready."""
+
+    def __init__(
+        self,
+        data: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        port: int = 0,
+    ) -> None:
+        self.data = data
+        self.env = dict(env or {})
+        self.options = list(options)
+        self.port = port
+        self.url = ""
+        self.log: list[str] = []
+        self.ready = asyncio.Event()
+        self._child: asyncio.subprocess.Process | None = None
+        self._reader: asyncio.Task[None] | None = None
+
+    @property
+    def key(self) -> str:
+        """The default account's key."""
+        return (self.data / "key").read_text().strip()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running gateway."""
+        assert self._child is not None
+        return self._child.pid
+
+    async def start(self, *, env: Mapping[str, str] | None = None, wait: bool = True) -> Self:
+        """Start (again) on the same data directory, on the port it had; waits until it is ready."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
+        self.ready.clear()
+        self._child = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "gateway",
+            "serve",
+            "--data",
+            str(self.data),
+            "--port",
+            str(self.port),
+            *self.options,
+            env={**kept, **self.env, **(env or {})},
+            cwd=self.data.parent,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            limit=1 << 20,
+        )
+        self._reader = asyncio.create_task(self._read(self._child))
+        if wait:
+            await self.until_ready()
+        return self
+
+    async def until_ready(self, timeout: float = 30.0) -> None:
+        """Wait for the `ready` line; a gateway that ends before it is an error with its log."""
+        assert self._reader is not None
+        waiting = asyncio.create_task(self.ready.wait())
+        await asyncio.wait({waiting, self._reader}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        if not self.ready.is_set():
+            raise AssertionError("the gateway did not become ready:\n" + "\n".join(self.log[-40:]))
+        self.port = int(self.url.rsplit(":", 1)[1])
+
+    async def _read(self, child: asyncio.subprocess.Process) -> None:
+        assert child.stdout is not None
+        async for raw in child.stdout:
+            line = PLAIN.sub("", raw.decode(errors="replace")).rstrip()
+            self.log.append(line)
+            found = ADDRESS.search(line) if "ready" in line else None
+            if found:
+                self.url = found.group(1)
+                self.ready.set()
+
+    async def kill(self, number: signal.Signals = signal.SIGKILL) -> int:
+        """Send a signal (kill -9 by default) and wait for the end; returns the exit code."""
+        assert self._child is not None
+        if self._child.returncode is None:
+            self._child.send_signal(number)
+        return await self.ended()
+
+    async def ended(self, timeout: float = 30.0) -> int:
+        """Wait until the process has ended (at a fault point, or told to); returns the exit code."""
+        assert self._child is not None
+        assert self._reader is not None
+        async with asyncio.timeout(timeout):
+            code = await self._child.wait()
+            await self._reader
+        return code
+
+    async def stop(self) -> None:
+        """End it politely, or at once when it does not."""
+        if self._child is None or self._child.returncode is not None:
+            return
+        try:
+            await self.kill(signal.SIGTERM)
+        except TimeoutError:
+            await self.kill()
+
+    @asynccontextmanager
+    async def http(self) -> AsyncIterator[aiohttp.ClientSession]:
+        """Open a session that talks to it as the default account."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        async with aiohttp.ClientSession(self.url, headers=headers) as session:
+            yield session
+
+    async def events(self, conversation: str, *, after: int = 0) -> list[dict[str, Any]]:
+        """Return what the stream holds of a conversation."""
+        async with self.http() as session:
+            query = {"after": str(after), "limit": "500"}
+            async with session.get(f"/conversations/{conversation}/events", params=query) as answer:
+                assert answer.status == 200, await answer.text()
+                return list((await answer.json())["items"])
+
+
+@asynccontextmanager
+async def gateway(
+    data: Path, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway for a test."""
+    process = GatewayProcess(data, env=env, options=options)
+    try:
+        yield await process.start()
+    finally:
+        await process.stop()
