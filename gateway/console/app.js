@@ -56,7 +56,7 @@ class Desk {
     if (!this.threads.has(conversation)) {
       const fetchSnapshot = (id) => call("GET", `conversations/${encodeURIComponent(id)}/snapshot`);
       const thread = new Thread(conversation, fetchSnapshot);
-      thread.listen(() => this.outbox.arrived(new Set(thread.timeline.turns.keys())));
+      thread.listen(() => this.outbox.arrived((turn) => thread.timeline.turns.has(turn)));
       this.threads.set(conversation, thread);
     }
     return this.threads.get(conversation);
@@ -70,6 +70,7 @@ class Desk {
     return () => {
       this.shown = this.shown === thread ? null : this.shown;
       this.socket.leave(thread);
+      this.onChange();
     };
   }
 

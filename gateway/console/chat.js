@@ -198,7 +198,10 @@ const WORKING_WORDS = { queued: "Queued", running: "Working", waiting: "Waiting 
 function Composer({ onSend }) {
   const field = useRef(null);
   const [text, setText] = useState("");
-  useEffect(() => field.current?.focus({ preventScroll: true }), []);
+  useEffect(() => {
+    // Where a keyboard would slide over the page, typing begins with a touch.
+    if (matchMedia("(hover: hover)").matches) field.current.focus({ preventScroll: true });
+  }, []);
   const send = () => {
     if (text.trim() === "") return;
     onSend(text);

@@ -30,9 +30,9 @@ export class Outbox {
   }
 
   /** The stream shows the message itself: its letter is not needed any more. */
-  arrived(turns) {
+  arrived(isKnown) {
     for (const letter of this.letters.values()) {
-      if (letter.state === "accepted" && turns.has(letter.turn)) this.letters.delete(letter.id);
+      if (letter.state === "accepted" && isKnown(letter.turn)) this.letters.delete(letter.id);
     }
   }
 

@@ -10,12 +10,16 @@ export class Timeline {
   constructor() {
     this.items = new Map(); // in the order in which they are shown
     this.turns = new Map(); // turn → {state, attempt}
-    this.calls = new Map(); // turn → keys of tool calls that have not ended
+    this.calls = new Keys(); // tool calls that have not ended
+    this.drafts = new Keys(); // messages that are being said
+    this.questions = new Keys(); // approvals that wait
   }
 
-  /** The items to draw, first to last. */
+  /** The items to draw, first to last: what is still being said stands behind what was said. */
   list() {
-    return [...this.items.values()];
+    const items = [...this.items.values()];
+    const drafts = items.filter(({ kind }) => kind === "draft");
+    return drafts.length === 0 ? items : [...items.filter(({ kind }) => kind !== "draft"), ...drafts];
   }
 
   /** Turns that are not over, oldest first: [{turn, state}]. */
@@ -66,8 +70,13 @@ export class Timeline {
     this.put(key, item);
   }
 
-  drop(fits) {
-    for (const [key, item] of this.items) if (fits(item)) this.items.delete(key);
+  /** Take the drafts of a turn away that fit. */
+  dropDrafts(turn, fits) {
+    for (const key of this.drafts.of(turn)) {
+      if (!fits(this.items.get(key))) continue;
+      this.items.delete(key);
+      this.drafts.remove(turn, key);
+    }
   }
 
   attempt(turn) {
@@ -87,27 +96,44 @@ export class Timeline {
    * the next attempt goes on behind them, and ends the calls that were under way.
    */
   supersede(turn, attempt) {
-    this.drop((item) => item.kind === "draft" && item.turn === turn && item.attempt < attempt);
+    this.dropDrafts(turn, (draft) => draft.attempt < attempt);
   }
 
+  /** A turn that is over says, runs and asks nothing any more. */
   close(event, data) {
-    this.drop((item) => item.kind === "draft" && item.turn === event.turn);
-    for (const key of this.calls.get(event.turn) ?? []) {
-      this.put(key, { ...this.items.get(key), state: "unknown" });
-    }
-    this.calls.delete(event.turn);
-    this.expire(event.turn);
+    this.dropDrafts(event.turn, () => true);
+    for (const key of this.calls.take(event.turn)) this.put(key, { ...this.items.get(key), state: "unknown" });
+    for (const key of this.questions.take(event.turn)) this.put(key, { ...this.items.get(key), state: "expired" });
     const state = ENDED[event.type];
     if (state === "completed") return;
     const text = state === "cancelled" ? "Cancelled." : `This turn failed. ${data.error ?? data.detail ?? ""}`.trim();
     this.put(`x:${event.id}`, { kind: "note", tone: state, text, time: event.time, turn: event.turn });
   }
+}
 
-  /** A turn that is over asks for nothing any more. */
-  expire(turn) {
-    for (const [key, item] of this.items) {
-      if (item.kind === "approval" && item.turn === turn && item.state === "pending") this.put(key, { ...item, state: "expired" });
-    }
+/** Keys of items, by turn. */
+class Keys {
+  constructor() {
+    this.byTurn = new Map();
+  }
+
+  of(turn) {
+    return [...(this.byTurn.get(turn) ?? [])];
+  }
+
+  add(turn, key) {
+    if (!this.byTurn.has(turn)) this.byTurn.set(turn, new Set());
+    this.byTurn.get(turn).add(key);
+  }
+
+  remove(turn, key) {
+    this.byTurn.get(turn)?.delete(key);
+  }
+
+  take(turn) {
+    const keys = this.of(turn);
+    this.byTurn.delete(turn);
+    return keys;
   }
 }
 
@@ -123,7 +149,7 @@ const READERS = {
   },
   "message.delta": (timeline, event, data) => takeDelta(timeline, event, data),
   "message.completed": (timeline, event, data) => {
-    timeline.drop((item) => item.kind === "draft" && item.turn === event.turn);
+    timeline.dropDrafts(event.turn, (draft) => draft.message === data.message || data.message === undefined);
     const attempt = data.attempt ?? timeline.attempt(event.turn);
     timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, data), attempt, time: event.time });
   },
@@ -134,17 +160,19 @@ const READERS = {
       kind: "tool", state: "running", name: data.name, args: data.args ?? {}, call: data.call, turn: event.turn,
       attempt: data.attempt ?? timeline.attempt(event.turn), time: event.time,
     });
-    timeline.calls.set(event.turn, [...(timeline.calls.get(event.turn) ?? []), key]);
+    timeline.calls.add(event.turn, key);
   },
   "tool.completed": (timeline, event, data) => endCall(timeline, event, data),
   "approval.requested": (timeline, event, data) => {
     const fields = approvalFields(data.approval, data);
     timeline.put(`a:${data.approval}`, { kind: "approval", ...fields, state: "pending", turn: event.turn, time: event.time });
+    timeline.questions.add(event.turn, `a:${data.approval}`);
     const turn = timeline.turns.get(event.turn);
     if (turn) timeline.turns.set(event.turn, { ...turn, state: "waiting" });
   },
   "approval.resolved": (timeline, event, data) => {
     const known = timeline.items.get(`a:${data.approval}`) ?? { kind: "approval", ...approvalFields(data.approval, data) };
+    timeline.questions.remove(event.turn, `a:${data.approval}`);
     timeline.put(`a:${data.approval}`, { ...known, state: decisionOf(data), by: data.by ?? data.decided_by, comment: data.comment });
   },
   "job.started": (timeline, event, data) => followJob(timeline, event, data, "running"),
@@ -208,10 +236,12 @@ function takeDelta(timeline, event, data) {
   if (attempt < timeline.attempt(event.turn)) return;
   const key = `d:${event.turn}:${attempt}:${data.message}`;
   if (timeline.items.has(`m:${data.message}`)) return;
-  timeline.drop((item) => item.kind === "draft" && item.turn === event.turn && item.attempt < attempt);
+  timeline.dropDrafts(event.turn, (draft) => draft.attempt < attempt);
   const parts = new Map(timeline.items.get(key)?.parts ?? []);
   parts.set(data.part, data.text);
-  timeline.put(key, { kind: "draft", role: "assistant", parts, text: assemble(parts), attempt, turn: event.turn, time: event.time });
+  const text = assemble(parts);
+  timeline.put(key, { kind: "draft", message: data.message, parts, text, attempt, turn: event.turn, time: event.time });
+  timeline.drafts.add(event.turn, key);
 }
 
 /** The text of a draft from its parts; a part that is not there shows as an ellipsis. */
@@ -226,7 +256,7 @@ export function assemble(parts) {
 }
 
 function endCall(timeline, event, data) {
-  const waiting = timeline.calls.get(event.turn) ?? [];
+  const waiting = timeline.calls.of(event.turn);
   const key = waiting.find((candidate) => matches(timeline.items.get(candidate), data)) ?? `t:${event.turn}:${data.call ?? event.id}`;
   const known = timeline.items.get(key) ?? { kind: "tool", name: data.name, args: {}, turn: event.turn, time: event.time };
   timeline.put(key, {
@@ -234,7 +264,7 @@ function endCall(timeline, event, data) {
     output: data.output ?? "", truncated: data.truncated === true, files: data.files ?? [],
     job: data.resultId,
   });
-  timeline.calls.set(event.turn, waiting.filter((candidate) => candidate !== key));
+  timeline.calls.remove(event.turn, key);
 }
 
 function matches(item, data) {

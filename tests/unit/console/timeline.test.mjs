@@ -45,6 +45,28 @@ test("deltas are put together by part and replaced by the whole message", () => 
   assert.deepEqual(kinds(timeline), ["message"]);
 });
 
+test("the next message may begin before the last one is told whole", () => {
+  const timeline = after(
+    event("message.delta", { message: "msg_1", part: 0, text: "one", attempt: 1 }),
+    event("message.delta", { message: "msg_2", part: 0, text: "two", attempt: 1 }),
+    event("message.completed", { message: "msg_1", role: "assistant", text: "one" }),
+    event("message.delta", { message: "msg_2", part: 1, text: "!", attempt: 1 }),
+  );
+  assert.deepEqual(timeline.list().map(({ kind, text }) => [kind, text]), [["message", "one"], ["draft", "two!"]]);
+});
+
+test("a long history is taken in at once", { timeout: 20_000 }, () => {
+  const timeline = new Timeline();
+  for (let turn = 0; turn < 10_000; turn += 1) {
+    timeline.apply(event("message.received", { message: `msg_u${turn}`, text: "hi" }, `trn_${turn}`));
+    timeline.apply(event("tool.called", { name: "bash", args: {}, call: "c1" }, `trn_${turn}`));
+    timeline.apply(event("tool.completed", { name: "bash", call: "c1", ok: true }, `trn_${turn}`));
+    timeline.apply(event("message.completed", { message: `msg_a${turn}`, role: "assistant", text: "ho" }, `trn_${turn}`));
+    timeline.apply(event("turn.completed", {}, `trn_${turn}`));
+  }
+  assert.equal(timeline.list().length, 30_000);
+});
+
 test("a part that is missing shows", () => {
   assert.equal(assemble(new Map([[0, "a"], [2, "c"]])), "a … c");
   assert.equal(assemble(new Map([[0, "a"], [1, "b"]])), "ab");
