@@ -1,0 +1,62 @@
+"""Telegram: the manifest of the adapter. Nothing of the SDK is imported before a channel is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+from channels.telegram.codec import measure
+from channels.telegram.settings import TelegramSettings
+
+if TYPE_CHECKING:
+    from channels.telegram.simulator import Simulator
+
+
+@asynccontextmanager
+async def _open(channel: str, settings: TelegramSettings) -> AsyncIterator[Connection]:
+    from channels.telegram.adapter import TelegramChannel, connect
+    from channels.telegram.inbox import TelegramInbox
+
+    async with connect(settings) as api:
+        bot = await api.identify()
+        yield Connection(
+            inbox=TelegramInbox(api, settings, channel=channel, bot=bot), channel=TelegramChannel(api)
+        )
+
+
+async def _probe(settings: TelegramSettings) -> tuple[Finding, ...]:
+    from channels.telegram.adapter import probe
+
+    return await probe(settings)
+
+
+@asynccontextmanager
+async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
+    from channels.telegram.simulator import simulate
+
+    async with simulate() as simulator:
+        yield simulator, simulator.settings()
+
+
+plugin = ChannelPlugin(
+    name="telegram",
+    title="Telegram",
+    features=frozenset({Feature.EDIT, Feature.TYPING, Feature.UPLOAD, Feature.DOWNLOAD, Feature.BUTTONS}),
+    limits=Limits(
+        text=4096,
+        upload_bytes=50_000_000,
+        room_sends_per_second=1.0,
+        room_sends_per_minute=20,
+        account_sends_per_second=30.0,
+        typing_seconds=5.0,
+        measure=measure,
+    ),
+    settings=TelegramSettings,
+    open=_open,
+    probe=_probe,
+    account=lambda settings: settings.bot_id,
+    polls=lambda settings: settings.mode == "polling",
+    simulate=_simulate,
+)

@@ -1,0 +1,36 @@
+"""The answers of the simulated Telegram that say no."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class Failure(Exception):
+    """An answer with `ok: false`; the texts are those real bots meet."""
+
+    def __init__(self, status: int, description: str, parameters: Mapping[str, Any] | None = None) -> None:
+        super().__init__(description)
+        self.status = status
+        self.description = description
+        self.parameters = dict(parameters or {})
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The body of the answer."""
+        body: dict[str, Any] = {"ok": False, "error_code": self.status, "description": self.description}
+        return {**body, "parameters": self.parameters} if self.parameters else body
+
+
+class Cut(Exception):
+    """The connection ends without an answer."""
+
+
+def bad(description: str) -> Failure:
+    """Return a 400."""
+    return Failure(400, f"Bad Request: {description}")
+
+
+def flooded(seconds: int) -> Failure:
+    """Return a 429."""
+    return Failure(429, f"Too Many Requests: retry after {seconds}", {"retry_after": seconds})

@@ -1,0 +1,111 @@
+"""What goes wrong on purpose, and the rates the simulated Telegram allows."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import defaultdict, deque
+from dataclasses import dataclass
+from typing import Literal
+
+from channels.telegram.simulator.failure import Cut, Failure, flooded
+
+Action = Literal["fail", "cut_before", "cut_after", "hang"]
+
+
+@dataclass(slots=True)
+class Fault:
+    """A fault for the next `times` calls that match; None matches everything."""
+
+    action: Action
+    times: int
+    method: str | None = None
+    chat: int | None = None
+    failure: Failure | None = None
+
+    def matches(self, method: str, chat: int | None) -> bool:
+        """Whether this call meets the fault."""
+        wanted = self.method is None or self.method.lower() == method
+        return self.times > 0 and wanted and self.chat in (None, chat)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """Messages a bot may send; 0 is no limit."""
+
+    room_per_second: int = 0
+    group_per_minute: int = 0
+    overall_per_second: int = 0
+
+
+TELEGRAM_RATES = Rates(room_per_second=1, group_per_minute=20, overall_per_second=30)
+"""What Telegram asks bots to keep to."""
+
+
+class Faults:
+    """The faults that are set, taken one by one."""
+
+    def __init__(self) -> None:
+        self._set: list[Fault] = []
+
+    def add(self, fault: Fault) -> None:
+        """Set a fault."""
+        self._set.append(fault)
+
+    def clear(self) -> None:
+        """Let everything go well again."""
+        self._set.clear()
+
+    def take(self, method: str, chat: int | None) -> Fault | None:
+        """Return the fault this call meets, once less from now on."""
+        for fault in self._set:
+            if fault.matches(method, chat):
+                fault.times -= 1
+                return fault
+        return None
+
+    async def before(self, method: str, chat: int | None) -> bool:
+        """Meet the fault before the call is carried out; say whether the answer is to be cut off after it."""
+        fault = self.take(method, chat)
+        if fault is None:
+            return False
+        if fault.action == "fail" and fault.failure:
+            raise fault.failure
+        if fault.action == "cut_before":
+            raise Cut
+        if fault.action == "hang":
+            await asyncio.Event().wait()
+        return True
+
+
+class Meter:
+    """Counts what a bot sends and says no above the rates."""
+
+    def __init__(self, rates: Rates) -> None:
+        self.rates = rates
+        self.refused = 0
+        self._sent: defaultdict[str, deque[float]] = defaultdict(deque)
+
+    def count(self, chat: int) -> None:
+        """Count one message; raises Failure 429 with the seconds to wait."""
+        now = asyncio.get_running_loop().time()
+        wait = max(self._wait(key, limit, span, now) for key, limit, span in self._windows(chat))
+        if wait > 0:
+            self.refused += 1
+            raise flooded(math.ceil(wait))
+        for key, _, _ in self._windows(chat):
+            self._sent[key].append(now)
+
+    def _windows(self, chat: int) -> list[tuple[str, int, float]]:
+        group = self.rates.group_per_minute if chat < 0 else 0
+        return [
+            (f"second {chat}", self.rates.room_per_second, 1.0),
+            (f"minute {chat}", group, 60.0),
+            ("overall", self.rates.overall_per_second, 1.0),
+        ]
+
+    def _wait(self, key: str, limit: int, span: float, now: float) -> float:
+        sent = self._sent[key]
+        while sent and sent[0] <= now - span:
+            sent.popleft()
+        return sent[0] + span - now if limit and len(sent) >= limit else 0.0

@@ -1,0 +1,163 @@
+"""The simulated Telegram on a loopback port: the Bot API, the files, and a control surface.
+
+POST|GET /bot<token>/<method>      the Bot API
+GET      /file/bot<token>/<path>   files
+POST     /control/<act>            what people and fate do: say, edit, press, send_file, group, topic,
+                                   block, kick, migrate, push, fail, cut, well; JSON arguments, see Simulator
+GET      /control/messages[?chat=] what the bot said
+GET      /control/wait?count=&chat=&seconds=   the same, once there are so many
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+from aiohttp import web
+
+from channels.telegram.simulator.arguments import Arguments, arguments_of
+from channels.telegram.simulator.failure import Cut, Failure
+from channels.telegram.simulator.faults import Faults
+from channels.telegram.simulator.methods import Methods
+from channels.telegram.simulator.world import World
+
+BODY_LIMIT = 64_000_000
+Act = Callable[..., Awaitable[Any]]
+
+
+class Controlled(Protocol):
+    """What the control surface drives."""
+
+    acts: dict[str, Act]
+
+    async def wait_for_messages(self, count: int, *, chat: int | None, seconds: float) -> list[Any]:
+        """Wait until the bot has said so much."""
+
+    def described(self, chat: int | None) -> list[dict[str, Any]]:
+        """Return what the bot said, as JSON."""
+
+
+class Server:
+    """Answers HTTP requests for one bot."""
+
+    def __init__(
+        self, token: str, world: World, methods: Methods, faults: Faults, control: Controlled
+    ) -> None:
+        self._token = token
+        self._world = world
+        self._methods = methods
+        self._faults = faults
+        self._control = control
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+
+    def application(self) -> web.Application:
+        """Return the web application."""
+        application = web.Application(client_max_size=BODY_LIMIT)
+        application.router.add_route("*", "/bot{token}/{method}", self._answer_call)
+        application.router.add_get("/file/bot{token}/{path:.+}", self._answer_file)
+        application.router.add_get("/control/messages", self._answer_messages)
+        application.router.add_get("/control/wait", self._answer_wait)
+        application.router.add_post("/control/{act}", self._answer_act)
+        return application
+
+    async def _answer_call(self, request: web.Request) -> web.StreamResponse:
+        try:
+            self._check_token(request)
+            result = await self._carry_out(request)
+        except Failure as failure:
+            return web.json_response(failure.answer, status=failure.status)
+        except Cut:
+            return _hung_up(request)
+        finally:
+            await self._world.announce()
+        return web.json_response({"ok": True, "result": result})
+
+    async def _carry_out(self, request: web.Request) -> Any:
+        arguments = await arguments_of(request)
+        name = request.match_info["method"]
+        method = name.lower()
+        chat = _chat_of(arguments)
+        self.calls.append((name, arguments.recorded))
+        cut = await self._faults.before(method, chat)
+        result = await self._methods.call(method, arguments)
+        if cut:
+            raise Cut
+        return result
+
+    def _check_token(self, request: web.Request) -> None:
+        token = request.match_info["token"]
+        if token == self._token:
+            return
+        if token.partition(":")[0].isdecimal() and ":" in token:
+            raise Failure(401, "Unauthorized")
+        raise Failure(404, "Not Found")
+
+    async def _answer_file(self, request: web.Request) -> web.StreamResponse:
+        if request.match_info["token"] != self._token:
+            return web.json_response(Failure(401, "Unauthorized").answer, status=401)
+        found = [
+            content for path, content in self._world.files.values() if path == request.match_info["path"]
+        ]
+        if not found:
+            return web.json_response(Failure(404, "Not Found").answer, status=404)
+        try:
+            cut = await self._faults.before("file", None)
+        except Cut:
+            return _hung_up(request)
+        if cut:
+            return await _half(request, found[0])
+        return web.Response(body=found[0], content_type="application/octet-stream")
+
+    async def _answer_act(self, request: web.Request) -> web.StreamResponse:
+        act = self._control.acts.get(request.match_info["act"])
+        if act is None:
+            return web.json_response({"error": "no such act", "acts": sorted(self._control.acts)}, status=404)
+        try:
+            given = json.loads(await request.text() or "{}")
+            return web.json_response({"result": await act(**given)})
+        except (TypeError, ValueError, KeyError, Failure) as error:
+            return web.json_response({"error": str(error)}, status=400)
+
+    async def _answer_messages(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(self._control.described(_number(request, "chat")))
+
+    async def _answer_wait(self, request: web.Request) -> web.StreamResponse:
+        chat = _number(request, "chat")
+        seconds = float(request.query.get("seconds", "10"))
+        try:
+            await self._control.wait_for_messages(_number(request, "count") or 1, chat=chat, seconds=seconds)
+        except TimeoutError:
+            return web.json_response(self._control.described(chat), status=408)
+        return web.json_response(self._control.described(chat))
+
+
+def _chat_of(arguments: Arguments) -> int | None:
+    try:
+        return arguments.number("chat_id")
+    except Failure:
+        return None
+
+
+def _number(request: web.Request, name: str) -> int | None:
+    value = request.query.get(name)
+    return int(value) if value else None
+
+
+def _hung_up(request: web.Request) -> web.StreamResponse:
+    """End the connection without an answer."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response()
+
+
+async def _half(request: web.Request, content: bytes) -> web.StreamResponse:
+    """Send half of a file and hang up."""
+    response = web.StreamResponse(headers={"Content-Length": str(len(content))})
+    await response.prepare(request)
+    await response.write(content[: len(content) // 2])
+    await asyncio.sleep(0)
+    if request.transport is not None:
+        request.transport.abort()
+    return response

@@ -1,0 +1,255 @@
+"""The simulated Telegram as a whole: started, driven, watched."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiohttp import web
+
+from channels.telegram.simulator.failure import Failure, flooded
+from channels.telegram.simulator.faults import Fault, Faults, Meter, Rates
+from channels.telegram.simulator.methods import Methods
+from channels.telegram.simulator.server import Act, Server
+from channels.telegram.simulator.updates import Updates
+from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, Room, World
+
+TOKEN = "700700700:simulated-telegram-token"  # noqa: S105 - valid at the simulator only
+USERNAME = "dovecote_bot"
+PATIENCE = 10.0
+_REASONS = {
+    403: "Forbidden: bot was blocked by the user",
+    500: "Internal Server Error",
+    502: "Bad Gateway",
+}
+
+
+class Simulator:
+    """One bot's Telegram. The public methods are what people, groups and fate do to it."""
+
+    def __init__(self, *, token: str = TOKEN, username: str = USERNAME, privacy: bool = False) -> None:
+        number = int(token.partition(":")[0])
+        bot = {"id": number, "is_bot": True, "first_name": "Dovecote", "username": username}
+        self.token = token
+        self.world = World(bot, privacy=privacy)
+        self.updates = Updates(self.world)
+        self.meter = Meter(Rates())
+        self.faults = Faults()
+        self.methods = Methods(self.world, self.updates, self.meter)
+        self.server = Server(token, self.world, self.methods, self.faults, self)
+        self.port = 0
+        people = (self.say, self.edit, self.press, self.send_file, self.group, self.topic)
+        fate = (self.block, self.kick, self.migrate, self.push, self.fail, self.cut, self.well, self.limit)
+        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *fate)}
+
+    @property
+    def url(self) -> str:
+        """Where the Bot API is."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def calls(self) -> list[tuple[str, dict[str, Any]]]:
+        """The calls so far: method and arguments."""
+        return self.server.calls
+
+    def settings(self, **others: Any) -> dict[str, Any]:
+        """Return channel settings that lead here."""
+        return {"token": self.token, "base_url": self.url, "allow": ["*"], **others}
+
+    async def say(
+        self,
+        chat: int,
+        text: str,
+        *,
+        user: int | None = None,
+        name: str = "",
+        thread: int | None = None,
+        reply_to: int | None = None,
+        is_bot: bool = False,
+    ) -> int:
+        """A person types into a room; returns the message's number."""
+        author = {**self.world.person(user or abs(chat), name), "is_bot": is_bot}
+        return await self._speak(chat, author, self.world.typed(text), thread=thread, reply_to=reply_to)
+
+    async def edit(self, chat: int, message: int, text: str) -> None:
+        """A person edits what they said."""
+        post = self.world.posts[chat, message]
+        post.history.append(post.text)
+        post.raw = {**post.raw, **self.world.typed(text), "edit_date": post.raw["date"] + 1}
+        self.world.update("edited_message", post.raw)
+        await self.world.announce()
+
+    async def press(self, chat: int, message: int, data: str, *, user: int | None = None) -> str:
+        """A person presses a button of the bot; returns the number of the press, to look up in `answers`."""
+        post = self.world.posts[chat, message]
+        if data not in [button.get("callback_data") for button in post.buttons]:
+            raise KeyError(f"message {message} has no button {data!r}")
+        number = str(4_000_000 + len(self.world.presses))
+        self.world.presses[number] = None
+        person = self.world.person(user or abs(chat))
+        press = {"id": number, "from": person, "message": post.raw, "chat_instance": "1", "data": data}
+        self.world.update("callback_query", press)
+        await self.world.announce()
+        return number
+
+    async def send_file(
+        self,
+        chat: int,
+        content: bytes | str,
+        *,
+        name: str = "",
+        media_type: str = "application/octet-stream",
+        caption: str = "",
+        user: int | None = None,
+    ) -> int:
+        """A person sends a file, or a photo if it has no name; over HTTP its bytes come as base64."""
+        data = base64.b64decode(content) if isinstance(content, str) else content
+        file = self.updates.store(name or "photo.jpg", data)
+        document = {**file, "file_name": name, "mime_type": media_type}
+        content_of: Raw = {"document": document} if name else {"photo": [{**file, "width": 90, "height": 90}]}
+        words = {"caption": caption} if caption else {}
+        return await self._speak(chat, self.world.person(user or abs(chat)), {**content_of, **words})
+
+    async def group(self, chat: int, *, title: str = "Group", forum: bool = False) -> None:
+        """Make a group: a supergroup if its id is below -10^12."""
+        kind = "supergroup" if chat < SUPERGROUPS else "group"
+        self.world.rooms[chat] = Room(chat, kind, title, forum=forum)
+
+    async def topic(self, chat: int, *, name: str = "Topic") -> int:
+        """Open a topic in a forum; returns its thread."""
+        room = self.world.room(chat)
+        opening = {"forum_topic_created": {"name": name, "icon_color": 0}}
+        post = self.world.post(room, self.world.person(1), opening, thread=None, reply_to=None)
+        room.topics.add(post.id)
+        return post.id
+
+    async def block(self, chat: int) -> None:
+        """A person blocks the bot."""
+        self.world.room(chat).refusal = "Forbidden: bot was blocked by the user"
+
+    async def kick(self, chat: int) -> None:
+        """The bot is thrown out of a group."""
+        room = self.world.room(chat)
+        room.refusal = f"Forbidden: bot was kicked from the {room.kind} chat"
+
+    async def migrate(self, chat: int) -> int:
+        """A group becomes a supergroup; returns the new id."""
+        old = self.world.room(chat)
+        old.moved_to = SUPERGROUPS - abs(chat)
+        new = self.world.room(old.moved_to)
+        new.title = old.title
+        person = self.world.person(1)
+        for room, notice in ((old, {"migrate_to_chat_id": new.id}), (new, {"migrate_from_chat_id": old.id})):
+            post = self.world.post(room, person, notice, thread=None, reply_to=None)
+            self.world.update("message", post.raw)
+        await self.world.announce()
+        return new.id
+
+    async def push(self, update: Raw) -> int:
+        """Queue an update of any content, garbage too."""
+        number = self.world.queue(update)
+        await self.world.announce()
+        return number
+
+    async def fail(
+        self,
+        status: int,
+        *,
+        times: int = 1,
+        method: str | None = None,
+        chat: int | None = None,
+        retry_after: int = 1,
+        description: str = "",
+    ) -> None:
+        """Answer the next calls with a failure."""
+        reason = description or _REASONS.get(status, f"Error {status}")
+        failure = flooded(retry_after) if status == 429 else Failure(status, reason)  # noqa: PLR2004
+        self.faults.add(Fault("fail", times, method, chat, failure))
+
+    async def cut(
+        self, *, times: int = 1, method: str | None = None, chat: int | None = None, after: bool = True
+    ) -> None:
+        """Hang up on the next calls, after or before carrying them out."""
+        self.faults.add(Fault("cut_after" if after else "cut_before", times, method, chat))
+
+    async def well(self) -> None:
+        """End all faults."""
+        self.faults.clear()
+
+    async def limit(
+        self, *, room_per_second: int = 0, group_per_minute: int = 0, overall_per_second: int = 0
+    ) -> None:
+        """Allow no more than so many messages."""
+        self.meter.rates = Rates(
+            room_per_second=room_per_second,
+            group_per_minute=group_per_minute,
+            overall_per_second=overall_per_second,
+        )
+
+    def messages(self, chat: int | None = None) -> list[Post]:
+        """Return what the bot said and did not delete, in order."""
+        return [post for post in self.world.said_by_bot(chat) if not post.deleted]
+
+    def answers(self, press: str) -> Raw | None:
+        """Return the bot's answer to a press."""
+        return self.world.presses[press]
+
+    async def wait_for_messages(
+        self, count: int, *, chat: int | None = None, seconds: float = PATIENCE
+    ) -> list[Post]:
+        """Wait until the bot has said so much; raises TimeoutError."""
+        await self.wait_until(lambda: len(self.messages(chat)) >= count, seconds=seconds)
+        return self.messages(chat)
+
+    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+        """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
+        async with asyncio.timeout(seconds):
+            await self.world.until(condition)
+
+    def described(self, chat: int | None) -> list[dict[str, Any]]:
+        """Return what the bot said, as JSON."""
+        return [
+            {
+                "message_id": post.id,
+                "chat": post.chat,
+                "thread": post.thread,
+                "text": post.text,
+                "entities": post.raw.get("entities", []),
+                "buttons": post.buttons,
+                "history": post.history,
+            }
+            for post in self.messages(chat)
+        ]
+
+    async def _speak(
+        self, chat: int, author: Raw, content: Raw, *, thread: int | None = None, reply_to: int | None = None
+    ) -> int:
+        room = self.world.room(chat)
+        post = self.world.post(room, author, content, thread=thread, reply_to=reply_to)
+        self.world.update("message", post.raw)
+        await self.world.announce()
+        return post.id
+
+
+@asynccontextmanager
+async def simulate(*, port: int = 0, **options: Any) -> AsyncIterator[Simulator]:
+    """Run a simulated Telegram on a loopback port, a free one by default."""
+    simulator = Simulator(**options)
+    application = simulator.server.application()
+    # no access log: the token stands in every path
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", port)
+    await site.start()
+    simulator.port = int(runner.addresses[0][1])
+    pushing = asyncio.create_task(simulator.updates.push())
+    try:
+        yield simulator
+    finally:
+        pushing.cancel()
+        with suppress(asyncio.CancelledError):
+            await pushing
+        await runner.cleanup()

@@ -1,0 +1,219 @@
+"""The simulated Telegram's state: rooms, posts, files and the updates a bot has not confirmed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from channels.telegram.simulator.failure import Failure, bad
+from channels.telegram.simulator.wording import spoken
+
+FIRST_UPDATE = 700_000_001
+SUPERGROUPS = -1_000_000_000_000
+DEFAULT_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+"""The kinds of update that come only when asked for by name."""
+
+Raw = dict[str, Any]
+
+
+@dataclass(slots=True)
+class Room:
+    """A chat. `refusal` is the 403 a bot gets that may no longer write there."""
+
+    id: int
+    kind: str
+    title: str
+    forum: bool = False
+    topics: set[int] = field(default_factory=set)
+    closed: set[int] = field(default_factory=set)
+    refusal: str = ""
+    moved_to: int | None = None
+
+    @property
+    def raw(self) -> Raw:
+        """The Chat of the Bot API."""
+        if self.kind == "private":
+            return {"id": self.id, "type": "private", "first_name": self.title}
+        forum = {"is_forum": True} if self.forum else {}
+        return {"id": self.id, "type": self.kind, "title": self.title, **forum}
+
+
+@dataclass(slots=True)
+class Post:
+    """A message in a room, with the texts it had before."""
+
+    raw: Raw
+    by_bot: bool
+    history: list[str] = field(default_factory=list)
+    deleted: bool = False
+    file: bytes | None = None
+
+    @property
+    def id(self) -> int:
+        """Its number in the room."""
+        return int(self.raw["message_id"])
+
+    @property
+    def chat(self) -> int:
+        """The room it is in."""
+        return int(self.raw["chat"]["id"])
+
+    @property
+    def thread(self) -> int | None:
+        """The topic it is in."""
+        return self.raw.get("message_thread_id")
+
+    @property
+    def text(self) -> str:
+        """What it says now."""
+        return str(self.raw.get("text") or self.raw.get("caption") or "")
+
+    @property
+    def buttons(self) -> list[Raw]:
+        """The buttons under it."""
+        rows = self.raw.get("reply_markup", {}).get("inline_keyboard", [])
+        return [button for row in rows for button in row]
+
+
+class World:
+    """Rooms and what is said in them, as one bot meets them."""
+
+    def __init__(self, bot: Raw, *, privacy: bool) -> None:
+        self.bot = bot
+        self.privacy = privacy
+        self.rooms: dict[int, Room] = {}
+        self.posts: dict[tuple[int, int], Post] = {}
+        self.files: dict[str, tuple[str, bytes]] = {}
+        self.updates: dict[int, Raw] = {}
+        self.presses: dict[str, Raw | None] = {}
+        self.kinds: list[str] = []
+        self.changed = asyncio.Condition()
+        self._next_update = FIRST_UPDATE
+        self._numbers: dict[int, int] = {}
+
+    async def announce(self) -> None:
+        """Wake all who wait for a change."""
+        async with self.changed:
+            self.changed.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition of the world holds."""
+        async with self.changed:
+            await self.changed.wait_for(condition)
+
+    def room(self, chat: int) -> Room:
+        """Return a room, made on first use: a private chat for a positive id, else a group."""
+        if chat not in self.rooms:
+            kind = "private" if chat > 0 else "supergroup" if chat < SUPERGROUPS else "group"
+            self.rooms[chat] = Room(chat, kind, f"Room {abs(chat)}")
+        return self.rooms[chat]
+
+    def open_room(self, chat: object) -> Room:
+        """Return a room the bot may write to; raises Failure."""
+        try:
+            room = self.rooms[int(str(chat))]
+        except (KeyError, ValueError):
+            raise bad("chat not found") from None
+        if room.moved_to is not None:
+            parameters = {"migrate_to_chat_id": room.moved_to}
+            raise Failure(400, "Bad Request: group chat was upgraded to a supergroup chat", parameters)
+        if room.refusal:
+            raise Failure(403, room.refusal)
+        return room
+
+    def number(self, room: Room) -> int:
+        """Return the next message number: each supergroup counts its own, all other rooms together."""
+        counter = room.id if room.kind == "supergroup" else 0
+        self._numbers[counter] = self._numbers.get(counter, 0) + 1
+        return self._numbers[counter]
+
+    def post(
+        self, room: Room, author: Raw, content: Raw, *, thread: int | None, reply_to: int | None
+    ) -> Post:
+        """Add a message to a room."""
+        raw: Raw = {
+            "message_id": self.number(room),
+            "from": author,
+            "chat": room.raw,
+            "date": int(time.time()),
+        }
+        if thread is not None:
+            raw |= {"message_thread_id": thread} | (
+                {"is_topic_message": True} if thread in room.topics else {}
+            )
+        replied = self.posts.get((room.id, reply_to)) if reply_to else None
+        if replied:
+            raw["reply_to_message"] = {
+                name: value for name, value in replied.raw.items() if name != "reply_to_message"
+            }
+        post = Post({**raw, **content}, by_bot=author is self.bot)
+        self.posts[room.id, post.id] = post
+        return post
+
+    def found(self, chat: object, number: object, *, purpose: str) -> Post:
+        """Return a post of the bot; raises Failure."""
+        room = self.open_room(chat)
+        try:
+            post = self.posts[room.id, int(str(number))]
+        except (KeyError, ValueError):
+            raise bad(f"message to {purpose} not found") from None
+        if post.deleted:
+            raise bad(f"message to {purpose} not found")
+        if not post.by_bot:
+            raise bad(f"message can't be {purpose.removesuffix('e')}ed")
+        return post
+
+    def update(self, kind: str, content: Raw) -> int | None:
+        """Queue an update for the bot, if it wants this kind."""
+        wanted = kind in self.kinds if self.kinds else kind not in DEFAULT_KINDS
+        if not wanted or (self.privacy and kind == "message" and not self._concerns_bot(content)):
+            return None
+        return self.queue({kind: content})
+
+    def queue(self, content: Raw) -> int:
+        """Queue an update of any content."""
+        number = self._next_update
+        self._next_update += 1
+        self.updates[number] = {"update_id": number, **content}
+        return number
+
+    def confirm(self, offset: int) -> None:
+        """Forget updates before `offset`; a negative one keeps that many of the last."""
+        if offset < 0:
+            offset = min(sorted(self.updates)[offset:], default=0)
+        for number in [number for number in self.updates if number < offset]:
+            del self.updates[number]
+
+    def pending(self, limit: int) -> list[Raw]:
+        """Return the oldest updates."""
+        return list(self.updates.values())[:limit]
+
+    def _concerns_bot(self, message: Raw) -> bool:
+        """Privacy mode: in groups a bot gets commands, mentions and replies to it."""
+        if message["chat"]["type"] == "private":
+            return True
+        replied = message.get("reply_to_message", {}).get("from", {}).get("id") == self.bot["id"]
+        name = f"@{self.bot['username']}".lower()
+        text = str(message.get("text") or message.get("caption") or "")
+        return replied or text.startswith("/") or name in text.lower()
+
+    def person(self, number: int, name: str = "") -> Raw:
+        """Return a person's User."""
+        return {
+            "id": number,
+            "is_bot": False,
+            "first_name": name or f"Person {number}",
+            "language_code": "en",
+        }
+
+    def typed(self, text: str) -> Raw:
+        """Return the content of a typed message."""
+        entities = spoken(text, self.bot["username"])
+        return {"text": text, **({"entities": entities} if entities else {})}
+
+    def said_by_bot(self, chat: int | None) -> Iterable[Post]:
+        """Return what the bot said, in order."""
+        return [post for post in self.posts.values() if post.by_bot and chat in (None, post.chat)]
