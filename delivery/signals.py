@@ -86,11 +86,13 @@ class JetStreamSignals(Signals):
         """Pull as many as may be undone, again and again, until `stop`."""
         listener = _Listener(self._link, self._layout, queue, at_most)
         ending = asyncio.create_task(listener.end_with(stop))
+        unwatch = self._link.watch_reconnects(listener.forget_pull)
         try:
             async with self._link.subscribed(f"{listener.inbox}.*", listener.receive):
                 while (signal := await listener.next()) is not None:
                     yield signal
         finally:
+            unwatch()
             ending.cancel()
             await listener.give_back()
 
@@ -123,6 +125,10 @@ class _Listener:
         await stop.wait()
         self._ended.set()
         self._freed.set()
+        self._arrived.put_nowait(None)
+
+    def forget_pull(self) -> None:
+        """Pull anew: the broker has forgotten who was waiting."""
         self._arrived.put_nowait(None)
 
     async def next(self) -> Signal | None:

@@ -31,6 +31,7 @@ class MemoryStream(Stream):
         self.away = False
         self._keep = keep
         self._seq = 0
+        self._losing = 0
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
 
     def begin_epoch(self, epoch: str) -> None:
@@ -43,6 +44,13 @@ class MemoryStream(Stream):
         for log in self._logs.values():
             for follower in log.followers:
                 follower.doubt()
+
+    def lose_next(self, count: int) -> None:
+        """Let the next so many events be stored and told to no follower, as a broken connection does.
+
+        The followers are told to look when the connection is back.
+        """
+        self._losing = count
 
     def forget_transient(self, conversation: str) -> None:
         """Let the deltas of a conversation expire."""
@@ -82,6 +90,11 @@ class MemoryStream(Stream):
         return Recorded(seq=self._seq, previous=previous, type=event.type, raw=event.dump(), sibling=sibling)
 
     def _tell(self, log: _Log, recorded: Recorded) -> None:
+        if self._losing:
+            self._losing -= 1
+            if not self._losing:
+                self.doubt_all()
+            return
         for follower in log.followers:
             follower.offer(recorded)
 
