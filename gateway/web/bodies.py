@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import re
 from typing import Any, NoReturn
 
 from aiohttp import web
@@ -18,6 +19,7 @@ PRE_AUTH = 256 * 1024
 
 AUTHENTICATED = 1024 * 1024
 DEADLINE = 10.0
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 DEEPEST = 32
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 
@@ -63,8 +65,11 @@ def require_json(request: web.Request) -> None:
         raise Problem(415, "the Content-Type must be application/json", close=True)
 
 
-def parse_json(raw: bytes) -> Any:
-    """Return the value of a JSON text; 400 for what is none, or repeats a key, or nests too deep."""
+def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
+    """Return the value of a JSON text; 400 for what is none, or repeats a key, or nests too deep.
+
+    Text that cannot be stored is a 422; `lenient` replaces what cannot be stored in it instead.
+    """
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -73,7 +78,7 @@ def parse_json(raw: bytes) -> Any:
         value = json.loads(
             text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
         )
-        _walk(value, ())
+        value = _walked(value, (), lenient=lenient)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise Problem(400, f"the body is not JSON: {error.msg} ({where})") from None
@@ -108,22 +113,25 @@ def _whole(text: str) -> int:
     return int(text)
 
 
-def _walk(value: Any, path: tuple[object, ...]) -> None:
+def _walked(value: Any, path: tuple[object, ...], *, lenient: bool) -> Any:
     if len(path) > DEEPEST:
         raise _Refused(f"the body nests deeper than {DEEPEST} levels")
     if isinstance(value, str):
-        _storable(value, path)
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            _storable(key, path)
-            _walk(inner, (*path, key))
-    elif isinstance(value, list):
-        for place, inner in enumerate(value):
-            _walk(inner, (*path, place))
+        return _storable(value, path, lenient=lenient)
+    if isinstance(value, dict):
+        return {
+            _storable(key, path, lenient=False): _walked(inner, (*path, key), lenient=lenient)
+            for key, inner in value.items()
+        }
+    if isinstance(value, list):
+        return [_walked(inner, (*path, place), lenient=lenient) for place, inner in enumerate(value)]
+    return value
 
 
-def _storable(text: str, path: tuple[object, ...]) -> None:
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        where = pointer(path).encode("utf-8", "replace").decode()
-        detail = "must not hold NUL or half of a surrogate pair"
-        raise invalid([Fault(pointer=where or "/", detail=detail)])
+def _storable(text: str, path: tuple[object, ...], *, lenient: bool) -> str:
+    if not _UNSTORABLE.search(text):
+        return text
+    if lenient:
+        return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
+    where = pointer(path).encode("utf-8", "replace").decode()
+    raise invalid([Fault(pointer=where or "/", detail="must not hold NUL or half of a surrogate pair")])

@@ -7,7 +7,6 @@ from typing import Annotated
 from pydantic import Field
 
 from gateway.web.auth import JobToken
-from gateway.web.problems import Problem
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
 from sandbox.model import OUTPUT_CAP
 
@@ -27,14 +26,14 @@ class Settled(Shown):
 
 async def complete(call: Call[Completion, Nothing]) -> Settled:
     """Settle the job; an unknown id and a wrong token are the same 401."""
-    taken = await call.surface.core.jobs.complete(
+    taken = await call.core.jobs.complete(
         call.path["id"],
         call.token,
         exit_code=call.body.exit_code,
         output=call.body.output.encode("utf-8", "surrogatepass"),
     )
     if not taken:
-        raise Problem(401, "this token does not open this job")
+        raise call.refused()
     return Settled()
 
 
@@ -47,6 +46,7 @@ ROUTES = (
         summary="tell of a background job's end (sandboxes only)",
         takes=Completion,
         gives=Settled,
+        lenient=True,
         tag="jobs",
     ),
 )

@@ -6,7 +6,22 @@ from functools import partial
 from typing import Any
 
 from gateway.store.records import Kind
-from gateway.web import accounts, channels, completion, health, openapi, page, records, webhooks
+from gateway.web import (
+    accounts,
+    approvals,
+    channels,
+    completion,
+    conversations,
+    deliveries,
+    health,
+    jobs,
+    openapi,
+    page,
+    records,
+    replays,
+    turns,
+    webhooks,
+)
 from gateway.web.auth import Access, Admin, Key, Platform, Public
 from gateway.web.pages import Items, Page
 from gateway.web.typed import Handler, Route
@@ -88,6 +103,61 @@ def _webhooks() -> tuple[Route, ...]:
         _changed(one, OWN, w.change_webhook, "change a webhook", takes=w.WebhookChange, gives=shown),
         _delete(one, OWN, w.remove_webhook, "delete a webhook"),
         _post("/webhooks/{id}/rotate", OWN, w.rotate_webhook, "give it a new secret", gives=told),
+    )
+
+
+def _turns() -> tuple[Route, ...]:
+    t, taken = turns, turns.TurnTaken
+    gone = {409: "the conversation belongs to another agent", 429: "too much is waiting there"}
+    accept = partial(_post, status=202, gives=taken, also=gone)
+    step, stat = Items[turns.StepShown], t.TurnStatus
+    either: Any = t.AnyStatus
+    return (
+        accept("/agents/{id}/turns", CHAT, t.start_turn, "ask an agent", takes=t.NewTurn),
+        accept("/conversations/{id}/messages", CHAT, t.say, "say something", takes=t.NewMessage),
+        _get("/status/{id}", READ, t.status, "how a turn or a job stands", gives=either),
+        _post("/turns/{id}/cancel", CHAT, t.cancel_turn, "cancel a turn", status=202, gives=stat),
+        _get("/turns/{id}/log", READ, t.show_log, "a turn's tool calls", gives=step),
+    )
+
+
+def _talk() -> tuple[Route, ...]:
+    c, a, one = conversations, approvals, "/conversations/{id}"
+    many, asked = Items[conversations.ConversationShown], Items[approvals.ApprovalShown]
+    winner = {409: "somebody decided otherwise first; `winner` is what stands"}
+    decided = partial(_post, takes=a.Decision, gives=a.ApprovalShown, also=winner)
+    paged = c.ConversationPage
+    return (
+        _get("/conversations", READ, c.list_conversations, "list them", query=paged, gives=many),
+        _get(one, READ, c.show_conversation, "show a conversation", gives=c.ConversationShown),
+        _get(f"{one}/snapshot", READ, c.snapshot, "what stands in it now", gives=c.Snapshot),
+        _get("/approvals", READ, a.list_approvals, "list approvals", query=a.ApprovalPage, gives=asked),
+        _get("/approvals/{id}", READ, a.show_approval, "show an approval", gives=a.ApprovalShown),
+        decided("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call"),
+    )
+
+
+def _jobs() -> tuple[Route, ...]:
+    j, one, listed = jobs, "/jobs/{id}", Items[jobs.JobShown]
+    return (
+        _get("/jobs", READ, j.list_jobs, "list the jobs", query=j.JobPage, gives=listed),
+        _get(one, READ, j.show_job, "show a job", gives=j.JobDetail),
+        _get(f"{one}/logs", READ, j.show_log, "what it has written", gives=j.JobLog),
+        _post(f"{one}/stop", JOBS, j.stop_job, "stop a job", status=202, gives=j.JobDetail),
+    )
+
+
+def _deliveries() -> tuple[Route, ...]:
+    d, r, one, hook = deliveries, replays, "/deliveries/{id}", "/webhooks/{id}"
+    listed, detail = Items[deliveries.DeliveryShown], d.DeliveryDetail
+    again = partial(_post, status=202, also={409: "the webhook is disabled"})
+    return (
+        _get("/deliveries", READ, d.list_deliveries, "list them", query=d.DeliveryPage, gives=listed),
+        _get(one, READ, d.show_delivery, "one with its attempts", gives=detail),
+        _post(f"{one}/retry", OWN, d.retry_delivery, "send it again", status=202, gives=detail),
+        _post(f"{one}/drop", OWN, d.drop_delivery, "give it up", gives=detail),
+        again(f"{hook}/test", OWN, r.test_webhook, "send a test event", gives=r.Sent),
+        again(f"{hook}/replay", OWN, r.replay_webhook, "send again", takes=r.Replay, gives=r.Replayed),
     )
 
 

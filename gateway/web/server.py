@@ -11,9 +11,7 @@ from gateway.web.auth import Door, Public
 from gateway.web.problems import answer_problems
 from gateway.web.routes import ROUTES
 from gateway.web.surface import Surface
-from gateway.web.typed import SURFACE, Route, endpoint
-
-DOOR = web.AppKey("door", Door)
+from gateway.web.typed import DOOR, SURFACE, Route, endpoint
 
 
 def build(surface: Surface) -> web.Application:

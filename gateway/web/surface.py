@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from channels.port import Answer, Incoming
 from delivery.database import Database
 from gateway.accounts import Gatekeeper
+from gateway.core import Core
 from gateway.records.book import Book
 from gateway.secrets import Secret
 
@@ -61,7 +62,7 @@ class Surface:
     database: Database
     book: Book
     gatekeeper: Gatekeeper
-    core: Any = None
+    core: Core | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
     origins: frozenset[str] = frozenset()

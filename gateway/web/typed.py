@@ -10,14 +10,16 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.accounts import Principal
+from gateway.core import Core
 from gateway.records.errors import explain
 from gateway.web import bodies, idempotency
-from gateway.web.auth import BEARER, PRINCIPAL, Access, Admin, JobToken, Key
+from gateway.web.auth import BEARER, PRINCIPAL, Access, Admin, Door, JobToken, Key
 from gateway.web.problems import Problem, invalid
 from gateway.web.surface import Surface
 from sandbox.config import Problem as Fault
 
 SURFACE = web.AppKey("surface", Surface)
+DOOR = web.AppKey("door", Door)
 
 
 class Strict(BaseModel):
@@ -62,6 +64,17 @@ class Call(Generic[Taken, Asked]):
         return self.request[PRINCIPAL].account
 
     @property
+    def core(self) -> Core:
+        """The gateway's own doors."""
+        if self.surface.core is None:
+            raise Problem(503, "this process answers for records only")
+        return self.surface.core
+
+    def refused(self) -> Problem:
+        """Count a failed attempt to authenticate, and return its 401."""
+        return self.request.app[DOOR].refused(self.request)
+
+    @property
     def token(self) -> str:
         """The bearer token of a route that compares it itself."""
         return self.request[BEARER]
@@ -76,7 +89,8 @@ class Route:
     """One line of the URL table. `raw` leaves the body to the handler (files, platforms, streams).
 
     `takes` None means no body. `status` is the answer's when the handler returns a model or None. `media`
-    tells of answers that are not JSON. `also` are further statuses with their meaning.
+    tells of answers that are not JSON. `also` are further statuses with their meaning. `lenient` replaces
+    what cannot be stored of a body's text, where a program's output is taken as it comes.
     """
 
     method: str
@@ -90,6 +104,7 @@ class Route:
     status: int = 200
     raw: bool = False
     optional_body: bool = False
+    lenient: bool = False
     media: str | None = None
     also: Mapping[int, str] = field(default_factory=dict)
     tag: str = ""
@@ -148,7 +163,7 @@ def _parsed(route: Route, raw: bytes) -> BaseModel:
         return Nothing() if route.takes is None else route.takes()
     if not raw:
         raise Problem(400, "this request needs a JSON body")
-    value = bodies.parse_json(raw)
+    value = bodies.parse_json(raw, lenient=route.lenient)
     if not isinstance(value, dict):
         raise invalid([Fault(pointer="/", detail="the body must be a JSON object")])
     return _validated(route.takes, value, "")

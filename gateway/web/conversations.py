@@ -1,0 +1,167 @@
+"""Conversations over HTTP: listed, shown, caught up with, and talked into."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field, StrictStr
+
+from channels.message import Address
+from delivery import store as delivery_store
+from delivery.database import Connection
+from delivery.errors import DeliveryError
+from gateway.store import approvals as approval_store
+from gateway.store import conversations as store
+from gateway.store import jobs as job_store
+from gateway.store.conversations import Conversation
+from gateway.web.approvals import ApprovalShown
+from gateway.web.approvals import shown as approval_shown
+from gateway.web.jobs import JobDetail
+from gateway.web.jobs import detailed as job_shown
+from gateway.web.pages import Items, Page, cut
+from gateway.web.problems import not_found
+from gateway.web.typed import Call, Nothing, Shown
+
+CATCH_UP = 100
+
+
+class AddressShown(Shown):
+    """The chat thread a conversation stands in."""
+
+    channel: str
+    room: str
+    thread: str | None
+
+
+class ConversationShown(Shown):
+    """A conversation; `name` is the caller's own."""
+
+    id: str
+    name: str | None
+    agent: str
+    address: AddressShown | None
+    created_at: datetime
+
+
+class MessageShown(Shown):
+    """Something that was said."""
+
+    id: str
+    role: str
+    author: str
+    text: str
+    turn: str | None
+    files: list[dict[str, Any]]
+    created_at: datetime
+
+
+class Snapshot(Shown):
+    """A conversation as it is: follow its events from `seq` on. `epoch` is null while the broker is away."""
+
+    conversation: str
+    messages: list[MessageShown]
+    jobs: list[JobDetail]
+    approvals: list[ApprovalShown]
+    seq: int
+    epoch: str | None
+
+
+class ConversationPage(Page):
+    """Which conversations: of a channel, of a room."""
+
+    channel: Annotated[StrictStr, Field(max_length=200)] | None = None
+    room: Annotated[StrictStr, Field(max_length=200)] | None = None
+
+
+def shown(conversation: Conversation) -> ConversationShown:
+    """Return a conversation as its owner sees it."""
+    address = None
+    if conversation.address is not None:
+        there = Address.load(conversation.address)
+        address = AddressShown(channel=there.channel, room=there.room, thread=there.thread)
+    return ConversationShown(
+        id=conversation.id,
+        name=conversation.name,
+        agent=conversation.agent,
+        address=address,
+        created_at=conversation.created_at,
+    )
+
+
+async def found(connection: Connection, account: str, id_or_name: str) -> Conversation:
+    """Return an account's conversation; 404 when it has none of this id or name."""
+    conversation = await store.find(connection, account, id_or_name)
+    if conversation is None:
+        raise not_found("there is no such conversation in this account")
+    return conversation
+
+
+async def list_conversations(call: Call[Nothing, ConversationPage]) -> Items[ConversationShown]:
+    """List the account's conversations, newest first."""
+    query = call.query
+    async with call.surface.database.read() as connection:
+        channel = None
+        if query.channel is not None:
+            channel = (await call.surface.book.get(connection, call.account, "channel", query.channel)).id
+        some = await store.listed(
+            connection,
+            call.account,
+            after=query.cursor,
+            limit=query.limit + 1,
+            channel=channel,
+            room=query.room,
+        )
+    page, following = cut(some, query.limit)
+    return Items[ConversationShown](items=[shown(one) for one in page], next=following)
+
+
+async def show_conversation(call: Call[Nothing, Nothing]) -> ConversationShown:
+    """Return one conversation."""
+    async with call.surface.database.read() as connection:
+        return shown(await found(connection, call.account, call.path["id"]))
+
+
+async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
+    """Return messages, jobs and open approvals with the cursor from which events continue them."""
+    async with call.surface.database.read() as connection:
+        conversation = await found(connection, call.account, call.path["id"])
+        _n, known = await delivery_store.last_position(connection, conversation.id)
+    seq, epoch = await _cursor(call, conversation.id, known)
+    async with call.surface.database.read() as connection:
+        spoken = await store.messages_of(connection, conversation.id)
+        jobs = await job_store.listed(connection, call.account, conversation=conversation.id, limit=CATCH_UP)
+        approvals = await approval_store.listed(
+            connection, call.account, conversation=conversation.id, limit=CATCH_UP
+        )
+    return Snapshot(
+        conversation=conversation.id,
+        messages=[
+            MessageShown(
+                id=one.id,
+                role=one.role,
+                author=one.author,
+                text=one.text,
+                turn=one.turn,
+                files=list(one.attachments),
+                created_at=one.created_at,
+            )
+            for one in spoken
+        ],
+        jobs=[job_shown(job) for job in reversed(jobs)],
+        approvals=[approval_shown(one) for one in reversed(approvals)],
+        seq=seq,
+        epoch=epoch,
+    )
+
+
+async def _cursor(call: Call[Nothing, Nothing], conversation: str, known: int) -> tuple[int, str | None]:
+    """Return a position that is certainly not ahead of what the snapshot shows, nor of the stream.
+
+    What SQL remembers is behind the stream at most; a stream that began anew is behind what SQL remembers.
+    """
+    try:
+        extent = await call.core.stream.extent(conversation)
+    except DeliveryError:
+        return known, None
+    return min(known, extent.last_seq), extent.epoch

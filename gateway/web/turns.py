@@ -1,0 +1,302 @@
+"""Turns over HTTP: asked for, looked at, cancelled."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
+
+from delivery import listing
+from delivery.event import new_id
+from delivery.port import Queue
+from gateway import intake
+from gateway.intake import Submission
+from gateway.job import JobState
+from gateway.records import webhooks
+from gateway.records.names import HookUrl, Name, Whsec
+from gateway.store import follow_ups
+from gateway.store import jobs as job_store
+from gateway.store import turns as store
+from gateway.store.jobs import Job
+from gateway.store.turns import StepRow, Turn
+from gateway.turn import TurnState
+from gateway.web.conversations import found
+from gateway.web.deliveries import DeliveryShown, shown_all
+from gateway.web.pages import Items
+from gateway.web.problems import Problem, not_found
+from gateway.web.typed import Call, Nothing, Shown, Strict
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
+
+
+class Attached(Strict):
+    """A file that goes with a message, by its URL; it is shown, not fetched."""
+
+    name: Annotated[StrictStr, Field(min_length=1, max_length=200)]
+    type: Annotated[StrictStr, Field(max_length=100)] = "application/octet-stream"
+    size: Annotated[int, Field(ge=0, strict=True)] = 0
+    url: HookUrl
+
+
+Attachments = Annotated[tuple[Attached, ...], Field(max_length=20)]
+
+
+class TurnWebhook(Strict):
+    """Where this turn's results go: a URL of its own, or one of the account's webhooks."""
+
+    url: HookUrl | None = None
+    secret: Annotated[SecretStr, Whsec] | None = None
+    id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> TurnWebhook:
+        if (self.url is None) == (self.id is None) or (self.id is not None and self.secret is not None):
+            raise ValueError("give either url (and secret) or id")
+        return self
+
+
+class NewTurn(Strict):
+    """What to ask an agent; without a conversation a new one is opened."""
+
+    input: Text
+    conversation: Name | None = None
+    attachments: Attachments = ()
+    webhook: TurnWebhook | None = None
+
+
+class NewMessage(Strict):
+    """What to say in a conversation."""
+
+    text: Text
+    attachments: Attachments = ()
+
+
+class TurnTaken(Shown):
+    """The turn is queued, durably; `webhookSecret` verifies what its webhook gets, and is told once."""
+
+    turnId: str
+    conversationId: str
+    statusUrl: str
+    webhookSecret: str | None = None
+
+
+class TurnStatus(Shown):
+    """A turn and what its results are owed to."""
+
+    id: str
+    kind: Literal["turn"] = "turn"
+    state: TurnState
+    conversationId: str
+    agent: str
+    trigger: str
+    resultId: str | None
+    attempt: int
+    cancelling: bool
+    output: str | None
+    error: str | None
+    usage: dict[str, Any] | None
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deliveries: list[DeliveryShown]
+
+
+class JobStatus(Shown):
+    """A background job and what its result is owed to."""
+
+    id: str
+    kind: Literal["job"] = "job"
+    state: JobState
+    resultId: str
+    conversationId: str
+    turnId: str
+    followUpTurnId: str | None
+    command: str
+    exit_code: int | None
+    output: str | None
+    error: str | None
+    truncated: bool
+    created_at: datetime
+    finished_at: datetime | None
+    deliveries: list[DeliveryShown]
+
+
+class AnyStatus(RootModel[TurnStatus | JobStatus]):
+    """How a turn or a job stands, told apart by `kind`."""
+
+
+class StepShown(Shown):
+    """One tool call of a turn."""
+
+    id: str
+    tool: str
+    args: dict[str, Any]
+    state: str
+    result: dict[str, Any] | None
+    started_at: datetime
+    finished_at: datetime | None
+
+
+async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
+    """Queue a turn of an agent; its results also go to the webhook it names."""
+    body = call.body
+    endpoint, secret = await _endpoint(call, body.webhook)
+    submission = Submission(
+        account=call.account,
+        text=body.input,
+        asker=call.principal.key,
+        agent=call.path["id"],
+        conversation=body.conversation,
+        key=call.idempotency_key,
+        endpoint=endpoint,
+        attachments=[one.model_dump() for one in body.attachments],
+        notify=True,
+    )
+    return await _submit(call, submission, secret)
+
+
+async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
+    """Say something in a conversation."""
+    async with call.surface.database.read() as connection:
+        conversation = await found(connection, call.account, call.path["id"])
+    submission = Submission(
+        account=call.account,
+        text=call.body.text,
+        asker=call.principal.key,
+        conversation=conversation.id,
+        key=call.idempotency_key,
+        attachments=[one.model_dump() for one in call.body.attachments],
+        notify=True,
+    )
+    return await _submit(call, submission, None)
+
+
+async def _submit(call: Call[Any, Nothing], submission: Submission, secret: str | None) -> TurnTaken:
+    try:
+        taken = await call.core.intake.submit(submission)
+    except intake.Missing as error:
+        raise not_found(str(error)) from None
+    except intake.WrongAgent as error:
+        raise Problem(409, str(error)) from None
+    except intake.QueueFull as error:
+        raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
+    base = (call.surface.public_url or "").rstrip("/")
+    return TurnTaken(
+        turnId=taken.turn,
+        conversationId=taken.conversation,
+        statusUrl=f"{base}/status/{taken.turn}",
+        webhookSecret=secret,
+    )
+
+
+async def _endpoint(
+    call: Call[NewTurn, Nothing], webhook: TurnWebhook | None
+) -> tuple[str | None, str | None]:
+    """Return the endpoint a turn names, made if it is a URL, and the secret that was made with it."""
+    if webhook is None:
+        return None, None
+    async with call.surface.database.begin() as connection:
+        if webhook.url is None:
+            return (await webhooks.get(connection, call.account, webhook.id or "")).id, None
+        told = await webhooks.create_for_turn(
+            connection,
+            call.surface.book.vault,
+            call.account,
+            new_id("trn"),
+            url=webhook.url,
+            secret=webhook.secret.get_secret_value() if webhook.secret else None,
+        )
+    return told.endpoint.id, told.secret
+
+
+async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
+    """Return how a turn or a job stands."""
+    wanted = call.path["id"]
+    async with call.surface.database.read() as connection:
+        turn = await store.find(connection, call.account, wanted)
+        if turn is not None:
+            owed = await listing.of_turns(connection, call.account, [turn.id])
+            return _turn_status(turn, await shown_all(connection, owed))
+        job = await job_store.find(connection, call.account, wanted)
+        if job is None:
+            raise not_found("there is no such turn or job in this account")
+        follow_up = await follow_ups.of_job(connection, job.id)
+        owed = await listing.of_turns(connection, call.account, [follow_up] if follow_up else [])
+        return _job_status(job, follow_up, await shown_all(connection, owed))
+
+
+def _turn_status(turn: Turn, owed: list[DeliveryShown]) -> TurnStatus:
+    return TurnStatus(
+        id=turn.id,
+        state=turn.state,
+        conversationId=turn.conversation,
+        agent=turn.agent,
+        trigger=turn.trigger,
+        resultId=turn.job,
+        attempt=turn.attempt,
+        cancelling=turn.cancel and turn.finished_at is None,
+        output=turn.output,
+        error=turn.error,
+        usage=dict(turn.usage) if turn.usage is not None else None,
+        created_at=turn.created_at,
+        started_at=turn.started_at,
+        finished_at=turn.finished_at,
+        deliveries=owed,
+    )
+
+
+def _job_status(job: Job, follow_up: str | None, owed: list[DeliveryShown]) -> JobStatus:
+    return JobStatus(
+        id=job.id,
+        state=job.state,
+        resultId=job.id,
+        conversationId=job.conversation,
+        turnId=job.turn,
+        followUpTurnId=follow_up,
+        command=job.command,
+        exit_code=job.exit_code,
+        output=job.output if job.state is not JobState.RUNNING else None,
+        error=job.reason,
+        truncated=job.truncated,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        deliveries=owed,
+    )
+
+
+async def cancel_turn(call: Call[Nothing, Nothing]) -> TurnStatus:
+    """Cancel a turn: the model call and the running command end; what has ended stays as it ended."""
+    core = call.core
+    async with core.ledger.entry("turn.cancel") as entry:
+        turn = await store.find(entry.connection, call.account, call.path["id"])
+        if turn is None:
+            raise not_found("there is no such turn in this account")
+        if await store.request_cancel(entry.connection, turn.id) is not None:
+            entry.wake(Queue.TURN, turn.conversation)
+    core.conductor.cancel_here(turn.id)
+    async with call.surface.database.read() as connection:
+        now = await store.find(connection, call.account, turn.id)
+    return _turn_status(now or turn, [])
+
+
+async def show_log(call: Call[Nothing, Nothing]) -> Items[StepShown]:
+    """Return a turn's run log: every tool call with its arguments, result and times."""
+    async with call.surface.database.read() as connection:
+        turn = await store.find(connection, call.account, call.path["id"])
+        if turn is None:
+            raise not_found("there is no such turn in this account")
+        steps = await store.steps_of(connection, turn.id)
+    return Items[StepShown](items=[_step(step) for step in steps])
+
+
+def _step(step: StepRow) -> StepShown:
+    return StepShown(
+        id=step.step_key,
+        tool=step.tool,
+        args=dict(step.args),
+        state=step.state,
+        result=dict(step.result) if step.result is not None else None,
+        started_at=step.started_at,
+        finished_at=step.finished_at,
+    )
