@@ -30,25 +30,22 @@ function Conversations({ current }) {
     <ul>${(value ?? []).map((talk) => html`<li key=${talk.id}>
       <a href=${`#/chat/${talk.id}`} aria-current=${talk.id === current ? "page" : undefined}>
         <span class="clip">${nameOf(talk)}</span>
-        <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.updated_at ?? talk.created_at} />`}</span>
+        <span class="quiet">${talk.asks ? html`<${Badge} state="waiting" />` : html`<${Moment} time=${talk.created_at} />`}</span>
       </a></li>`)}</ul>
     <${Older} list=${value} />
   </nav>`;
 }
 
 async function conversationsWithQuestions() {
-  const [talks, approvals] = await Promise.all([list("conversations"), list("approvals")]);
-  const asking = new Set(approvals.filter(isWaiting).map(({ conversation }) => conversation));
+  const [talks, approvals] = await Promise.all([list("conversations"), list("approvals?state=pending")]);
+  const asking = new Set(approvals.map(({ conversation }) => conversation));
   const marked = talks.map((talk) => ({ ...talk, asks: asking.has(talk.id) }));
   return Object.assign(marked, { more: talks.more });
 }
 
-function isWaiting(approval) {
-  return approval.state === undefined || approval.state === "pending" || approval.state === "waiting";
-}
-
 function nameOf(talk) {
-  return talk.name ?? talk.title ?? (talk.channel ? `${talk.channel} ${talk.room ?? ""}`.trim() : talk.id);
+  const { channel, room, thread } = talk.address ?? {};
+  return talk.name ?? ([channel, room, thread].filter(Boolean).join(" · ") || talk.id);
 }
 
 function NewTalk({ desk }) {

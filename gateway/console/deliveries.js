@@ -26,16 +26,15 @@ function DeliveryRow({ delivery }) {
   return html`<li>
     <a class="rowlink" href=${`#/deliveries/${delivery.id}`}>
       <${Badge} state=${delivery.state} />
-      <span class="clip">${delivery.type ?? delivery.event} → ${routeName(delivery)}</span>
+      <span class="clip">${delivery.type} → ${routeName(delivery)}</span>
       <span class="quiet"><${Moment} time=${delivery.created_at} /></span>
     </a>
   </li>`;
 }
 
 function routeName(delivery) {
-  const { route } = delivery;
-  if (typeof route === "string") return route;
-  return route?.url ?? route?.channel ?? route?.kind ?? delivery.destination ?? "unknown";
+  const { kind, url, endpoint, channel, room, thread } = delivery.route;
+  return url ?? endpoint ?? ([channel, room, thread].filter(Boolean).join(" · ") || kind);
 }
 
 function Delivery({ id }) {
@@ -51,16 +50,17 @@ function Delivery({ id }) {
     ${delivery && html`<${DeliveryFacts} delivery=${delivery} />
       ${AGAIN.has(delivery.state) && html`<p class="row"><button type="button" disabled=${trying.busy} onClick=${retry}>Send again now</button></p>`}
       <${Trouble} problem=${trying.problem} />
-      <${Attempts} attempts=${Array.isArray(delivery.attempts) ? delivery.attempts : []} />`}
+      <${Attempts} attempts=${delivery.attempts} />`}
   </section>`;
 }
 
 function DeliveryFacts({ delivery }) {
   return html`<dl class="facts">
-    <dt>State</dt><dd><${Badge} state=${delivery.state} /></dd>
-    <dt>Event</dt><dd>${delivery.type ?? ""} <code>${delivery.event ?? ""}</code></dd>
+    <dt>State</dt><dd><${Badge} state=${delivery.state} /> ${delivery.uncertain && "(may have arrived more than once, or not)"}</dd>
+    <dt>Event</dt><dd>${delivery.type} <code>${delivery.event}</code></dd>
     <dt>To</dt><dd>${routeName(delivery)}</dd>
-    ${delivery.next_at && html`<dt>Next try</dt><dd><${Moment} time=${delivery.next_at} /></dd>`}
+    ${delivery.error && html`<dt>Error</dt><dd>${delivery.error}</dd>`}
+    ${delivery.due_at && html`<dt>Next try</dt><dd><${Moment} time=${delivery.due_at} /></dd>`}
     <dt>Id</dt><dd><code>${delivery.id}</code></dd>
   </dl>`;
 }
@@ -70,11 +70,11 @@ function Attempts({ attempts }) {
   return html`<h2>Attempts</h2>
     <div class="scroll" tabIndex="0" role="region" aria-label="Attempts"><table>
       <thead><tr><th scope="col">Time</th><th scope="col">Outcome</th><th scope="col">Status</th><th scope="col">Took</th></tr></thead>
-      <tbody>${attempts.map((attempt) => html`<tr>
-        <td><${Moment} time=${attempt.time ?? attempt.started_at} /></td>
-        <td>${attempt.outcome} ${attempt.detail ?? attempt.error ?? ""}</td>
+      <tbody>${attempts.map((attempt) => html`<tr key=${attempt.number}>
+        <td><${Moment} time=${attempt.time} /></td>
+        <td>${attempt.outcome ?? "under way"} ${attempt.detail ?? ""}</td>
         <td>${attempt.status ?? ""}</td>
-        <td>${span(attempt.duration_ms ?? attempt.duration)}</td>
+        <td>${span(attempt.duration_ms)}</td>
       </tr>`)}</tbody>
     </table></div>`;
 }

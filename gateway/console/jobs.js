@@ -6,11 +6,6 @@ import { Badge, Files, html, Moment, Older, Output, span, Trouble, useAction, us
 const LIST_EVERY = 3000;
 const LOG_EVERY = 1000;
 
-/** The id of a job, however the answer names it. */
-export function idOf(job) {
-  return job.resultId ?? job.id;
-}
-
 export function Jobs({ id }) {
   return id ? html`<${Job} id=${id} key=${id} />` : html`<${AllJobs} />`;
 }
@@ -22,14 +17,14 @@ function AllJobs() {
     <p class="lead">Commands that run on after their turn. Each result comes back to the chat it was started in.</p>
     <${Trouble} problem=${problem} retry=${refresh} />
     ${value?.length === 0 && html`<p class="empty">No job yet. In a chat with the shell agent, <code>!&sleep 5; echo done</code> starts one.</p>`}
-    ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${idOf(job)} />`)}</ul>`}
+    ${value?.length > 0 && html`<ul class="rows">${value.map((job) => html`<${JobRow} job=${job} key=${job.resultId} />`)}</ul>`}
     <${Older} list=${value} />
   </section>`;
 }
 
 function JobRow({ job }) {
   return html`<li>
-    <a class="rowlink" href=${`#/jobs/${idOf(job)}`} data-job=${idOf(job)}>
+    <a class="rowlink" href=${`#/jobs/${job.resultId}`} data-job=${job.resultId}>
       <${Badge} state=${job.state} />
       <code class="clip">${job.command}</code>
       <span class="quiet"><${Moment} time=${job.created_at} /></span>
@@ -49,7 +44,7 @@ function Job({ id }) {
     <${Trouble} problem=${problem} retry=${refresh} />
     ${job && html`<${JobFacts} job=${job} />
       ${job.state === "running" && html`<p class="row">
-        <button type="button" class="danger" disabled=${stopping.busy} onClick=${stop}>Stop the job</button></p>`}
+        <button type="button" class="danger" disabled=${stopping.busy || job.stopping} onClick=${stop}>${job.stopping ? "Stopping…" : "Stop the job"}</button></p>`}
       <${Trouble} problem=${stopping.problem} />
       <h2>${job.state === "running" ? "Live log" : "Log"}</h2>
       <${JobLog} id=${id} live=${job.state === "running"} fallback=${job.output} />
@@ -59,31 +54,23 @@ function Job({ id }) {
 
 function JobFacts({ job }) {
   const ended = job.finished_at && job.created_at ? span(Date.parse(job.finished_at) - Date.parse(job.created_at)) : "";
-  const conversation = job.conversation ?? job.conversationId;
   return html`<dl class="facts">
     <dt>State</dt><dd><${Badge} state=${job.state} /> ${job.reason ?? ""}</dd>
     <dt>Command</dt><dd><pre class="command" tabIndex="0">${job.command}</pre></dd>
     ${typeof job.exit_code === "number" && html`<dt>Exit code</dt><dd>${job.exit_code}</dd>`}
     <dt>Started</dt><dd><${Moment} time=${job.created_at} /> ${ended && html`<span class="quiet">took ${ended}</span>`}</dd>
-    ${conversation && html`<dt>Chat</dt><dd><a href=${`#/chat/${conversation}`}>Open the conversation</a></dd>`}
-    <dt>Id</dt><dd><code>${idOf(job)}</code></dd>
+    <dt>Chat</dt><dd><a href=${`#/chat/${job.conversation}`}>Open the conversation</a></dd>
+    <dt>Id</dt><dd><code>${job.resultId}</code></dd>
   </dl>`;
 }
 
 /** The log of a job, asked for again every second while it runs. */
 export function JobLog({ id, live, fallback = "" }) {
   const { value, problem } = usePolled(() => call("GET", `jobs/${id}/logs`), live ? LOG_EVERY : 0, [id, live]);
-  const text = logText(value) || fallback;
+  const text = value?.output || fallback;
   return html`<div class="log">
     <${Trouble} problem=${problem} />
+    ${value?.truncated && html`<p class="quiet">Only the end is kept.</p>`}
     <${Output} text=${text || (value === null ? "…" : "Nothing was written yet.")} label="Log" follow=${live} />
   </div>`;
-}
-
-/** The text of a log answer. */
-export function logText(answer) {
-  if (answer === null || answer === undefined) return "";
-  if (typeof answer === "string") return answer;
-  if (typeof answer.output === "string") return answer.output;
-  return [answer.stdout, answer.stderr].filter((part) => typeof part === "string" && part !== "").join("\n");
 }
