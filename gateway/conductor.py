@@ -17,7 +17,7 @@ from delivery.port import Lease, Leases, Queue, Signals, Stream
 from delivery.rounds import Rounds
 from gateway import approvals
 from gateway.agents.port import Agent, AgentError, Decision, Persona, Work
-from gateway.deltas import Deltas
+from gateway.deltas import Deltas, Heard
 from gateway.jobs import Jobs
 from gateway.performance import Performance, end_turn
 from gateway.records.agent import agent_config, persona_of
@@ -63,8 +63,8 @@ class Ended:
     fence: int
 
 
-Drafting = Callable[[str], Callable[[str], None] | None]
-"""Given a conversation, return who shows a message while it is being said (None: nobody)."""
+Showing = Callable[[str], AbstractAsyncContextManager[Heard | None]]
+"""Show in a conversation's chats what is being said while a turn is performed."""
 
 
 class Conductor:
@@ -84,7 +84,7 @@ class Conductor:
         at_most: int = 64,
         lease_ttl: float = 6.0,
         drain: float = 8.0,
-        drafting: Drafting = lambda _conversation: None,
+        showing: Showing = lambda _conversation: nullcontext(),
     ) -> None:
         self._ledger = ledger
         self._leases = leases
@@ -95,7 +95,7 @@ class Conductor:
         self._runner = runner
         self._lease_ttl = lease_ttl
         self._drain = drain
-        self._drafting = drafting
+        self._showing = showing
         self._rounds = Rounds(Queue.TURN, signals, self._hold, wake=ledger.signal, at_most=at_most)
         self._suspects = asyncio.Lock()
         self._cancelling: dict[str, asyncio.Event] = {}
@@ -174,6 +174,10 @@ class Conductor:
         )
 
     async def _perform(self, claim: Claim, lease: Lease) -> None:
+        async with self._showing(claim.turn.conversation) as heard, self._company(claim.turn):
+            await self._perform_heard(claim, lease, heard)
+
+    async def _perform_heard(self, claim: Claim, lease: Lease, heard: Heard | None) -> None:
         turn = claim.turn
         performance = Performance(
             turn,
@@ -185,27 +189,26 @@ class Conductor:
                 turn.id,
                 turn.attempt,
                 whisper=self._stream.whisper,
-                heard=self._drafting(turn.conversation),
+                heard=heard,
             ),
             said_before=claim.said_before,
         )
-        async with self._company(turn):
-            try:
-                await self._within_bounds(claim, performance, lease)
-            except Cancelled:
-                await self._end(performance, TurnState.CANCELLED, "cancelled")
-            except Released:
-                await self._release(performance)
-            except TimeoutError:
-                limit = persona_of(claim.agent).limits.turn_timeout
-                await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
-            except AgentError as error:
-                await self._end(performance, TurnState.FAILED, str(error))
-            except (DeliveryError, asyncio.CancelledError):
-                raise
-            except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
-                log.exception("turn.failed", turn=turn.id)
-                await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
+        try:
+            await self._within_bounds(claim, performance, lease)
+        except Cancelled:
+            await self._end(performance, TurnState.CANCELLED, "cancelled")
+        except Released:
+            await self._release(performance)
+        except TimeoutError:
+            limit = persona_of(claim.agent).limits.turn_timeout
+            await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
+        except AgentError as error:
+            await self._end(performance, TurnState.FAILED, str(error))
+        except (DeliveryError, asyncio.CancelledError):
+            raise
+        except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
+            log.exception("turn.failed", turn=turn.id)
+            await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
 
     def _company(self, turn: Turn) -> AbstractAsyncContextManager[object]:
         """Perform a turn that has crashed its process repeatedly with no other such turn beside it."""

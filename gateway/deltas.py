@@ -14,7 +14,8 @@ ENOUGH = 1024
 """Characters that are sent without waiting."""
 
 Whisper = Callable[[Event], Awaitable[None]]
-Heard = Callable[[str], None]
+Heard = Callable[[str, str | None], None]
+"""Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
 
 
 class Deltas:
@@ -56,6 +57,8 @@ class Deltas:
 
     async def close(self) -> None:
         """Forget the rest: the complete message follows as a lasting event."""
+        if self._heard is not None and self._message:
+            self._heard(self._message, None)
         self._start("")
 
     async def _send(self) -> None:
@@ -70,4 +73,4 @@ class Deltas:
         self._sent_at = self._clock()
         await self._whisper(Event.now(Kind.MESSAGE_DELTA, self._conversation, data, turn=self._turn))
         if self._heard is not None:
-            self._heard("".join(self._whole))
+            self._heard(self._message, "".join(self._whole))

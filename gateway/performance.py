@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -20,11 +19,7 @@ from gateway.store import conversations, turns
 from gateway.store.conversations import Spoken
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
-
-
-def message_id(turn: str, place: int) -> str:
-    """Return the id of a turn's message number `place`: the same in every attempt."""
-    return "msg_" + hashlib.sha256(f"{turn} {place}".encode()).hexdigest()[:26]
+from gateway.voice import event_of, message_of
 
 
 class Performance:
@@ -71,7 +66,7 @@ class Performance:
         match step:
             case Delta(text=text):
                 self._lease.check()
-                await self._deltas.add(message_id(self.turn.id, self._place + len(self._unwritten)), text)
+                await self._deltas.add(message_of(self.turn.id, self._place + len(self._unwritten)), text)
             case Said(text=text):
                 await self._deltas.close()
                 self._unwritten.append(text)
@@ -86,7 +81,7 @@ class Performance:
     async def _write_said(self, entry: Entry) -> None:
         unwritten, self._unwritten = self._unwritten, []
         for text in unwritten:
-            await self._write_message(entry, message_id(self.turn.id, self._place), text)
+            await self._write_message(entry, message_of(self.turn.id, self._place), text)
             self._place += 1
 
     async def _write_message(self, entry: Entry, message: str, text: str) -> None:
@@ -112,6 +107,7 @@ class Performance:
                     "files": [],
                 },
                 turn=self.turn.id,
+                event_id=event_of(message),
             )
         )
 
