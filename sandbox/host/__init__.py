@@ -1,0 +1,22 @@
+"""The host provider: commands in bubblewrap namespaces on the gateway's own machine.
+
+The manifest is loaded when it is asked for, because the job supervisor imports its neighbours from this
+package and must stay small: no pydantic, no asyncio.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sandbox.port import ProviderPlugin
+
+    plugin: ProviderPlugin
+
+
+def __getattr__(name: str) -> object:
+    if name == "plugin":
+        from sandbox.host.manifest import plugin as manifest
+
+        return manifest
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

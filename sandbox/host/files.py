@@ -1,0 +1,196 @@
+"""Workspace files from outside the sandbox, without ever following a way out of the workspace.
+
+What runs in the sandbox may swap directories for links at any moment, so a path is never resolved first and
+opened later: the kernel resolves it below the workspace's descriptor in one call (openat2, RESOLVE_BENEATH
+and RESOLVE_NO_MAGICLINKS). A kernel without openat2 gets a walk that follows no link at all.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import posixpath
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
+
+from sandbox.errors import Unsafe
+
+_OPENAT2 = 437
+_BENEATH = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_LOOPS = 32
+_CHUNK = 1024 * 1024
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class _How(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+def relative(path: str, mount: str) -> str:
+    """Return `path` as one below the workspace; an absolute one must name the workspace's mount."""
+    if "\0" in path:
+        raise Unsafe("a path must not contain NUL")
+    if path == mount or path.startswith(f"{mount}/"):
+        path = path[len(mount) :].lstrip("/")
+    if path.startswith("/"):
+        raise Unsafe(f"{path!r} is outside the workspace: use a path relative to it")
+    plain = posixpath.normpath(path or ".")
+    if plain.split("/")[0] == "..":
+        raise Unsafe(f"{path!r} climbs out of the workspace")
+    return plain
+
+
+def read(workspace: Path, path: str, limit: int) -> bytes:
+    """Return at most `limit` bytes of a regular file; raises Unsafe, FileNotFoundError, IsADirectoryError."""
+    with _root(workspace) as root:
+        descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb", buffering=0) as file:
+        kind = os.fstat(descriptor).st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, "is a directory", path)
+        if not stat.S_ISREG(kind):
+            raise Unsafe(f"{path!r} is not a regular file")
+        return _read_up_to(file.fileno(), limit)
+
+
+def write(workspace: Path, path: str, content: bytes) -> None:
+    """Write a file so that after a power failure there is the old or the new one; parents are made."""
+    if path in {"", "."}:
+        raise Unsafe("a file needs a name")
+    parent, name = os.path.split(path)
+    with _root(workspace) as root, _parents(root, parent) as directory:
+        if _is_link(directory, name):
+            _write_through(root, path, content)
+        else:
+            _replace(directory, name, content)
+
+
+@contextmanager
+def _root(workspace: Path) -> Iterator[int]:
+    descriptor = os.open(workspace, _DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _parents(root: int, path: str) -> Iterator[int]:
+    """Open the directory `path` below `root`, making what is missing, one name after the other."""
+    current, done = os.dup(root), ""
+    try:
+        for name in PurePosixPath(path).parts:
+            done = f"{done}/{name}".lstrip("/")
+            with suppress(FileExistsError):
+                os.mkdir(name, 0o755, dir_fd=current)
+            following = _open(root, done, _DIRECTORY)
+            os.close(current)
+            current = following
+        yield current
+    finally:
+        os.close(current)
+
+
+def _replace(directory: int, name: str, content: bytes) -> None:
+    fresh = f".{secrets.token_hex(8)}.tmp"
+    try:
+        descriptor = os.open(
+            fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory
+        )
+        try:
+            os.fchmod(descriptor, _mode(directory, name))
+            _write_all(descriptor, content)
+        finally:
+            os.close(descriptor)
+        os.rename(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(fresh, dir_fd=directory)
+        raise
+    os.fsync(directory)
+
+
+def _write_through(root: int, path: str, content: bytes) -> None:
+    """Write where a link leads, in place: replacing it would break what the link is for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = _open(root, path, flags, 0o644)
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise Unsafe(f"{path!r} is not a regular file")
+        os.ftruncate(descriptor, 0)
+        _write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` beneath `root`; raises Unsafe where it leads out."""
+    for _ in range(_LOOPS):
+        how = _How(flags=flags, mode=mode, resolve=_BENEATH)
+        name = os.fsencode(path or ".")
+        descriptor = int(_libc.syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
+        if descriptor >= 0:
+            return descriptor
+        number = ctypes.get_errno()
+        if number in {errno.ENOSYS, errno.EPERM}:
+            return _walk(root, path, flags, mode)
+        if number in {errno.EXDEV, errno.ELOOP}:
+            raise Unsafe(f"{path!r} leads out of the workspace")
+        if number not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: something was renamed meanwhile
+            raise OSError(number, os.strerror(number), path)
+    raise Unsafe(f"{path!r} keeps changing while it is opened")
+
+
+def _walk(root: int, path: str, flags: int, mode: int) -> int:
+    """Open `path` name by name, following no link."""
+    names = PurePosixPath(path).parts or (".",)
+    current = os.dup(root)
+    try:
+        for name in names[:-1]:
+            following = os.open(name, _DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
+            os.close(current)
+            current = following
+        return os.open(names[-1], flags | os.O_NOFOLLOW, mode, dir_fd=current)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            raise Unsafe(f"{path!r} goes through a link, which this kernel cannot keep inside") from error
+        raise
+    finally:
+        os.close(current)
+
+
+def _is_link(directory: int, name: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _mode(directory: int, name: str) -> int:
+    """Return the mode a replaced file keeps, never a set-id bit."""
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0o644
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, "is a directory", name)
+    return found.st_mode & 0o777 if stat.S_ISREG(found.st_mode) else 0o644
+
+
+def _read_up_to(descriptor: int, limit: int) -> bytes:
+    content = bytearray()
+    while len(content) < limit and (chunk := os.read(descriptor, min(_CHUNK, limit - len(content)))):
+        content += chunk
+    return bytes(content)
+
+
+def _write_all(descriptor: int, content: bytes) -> None:
+    rest = memoryview(content)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]
+    os.fsync(descriptor)

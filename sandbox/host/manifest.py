@@ -1,0 +1,51 @@
+"""The manifest of the host provider."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from sandbox.config import Problem, SandboxConfig
+from sandbox.host.settings import HostSettings
+from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+
+_UNKNOWN = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "disk_gb")
+
+
+def _check(config: SandboxConfig) -> Sequence[Problem]:
+    return list(_problems(config))
+
+
+def _problems(config: SandboxConfig) -> Iterator[Problem]:
+    if config.network.mode == "restricted":
+        yield Problem(
+            pointer="/network/mode", detail="'restricted' is not possible on host: allow-all or deny-all"
+        )
+    for field in _UNKNOWN:
+        if getattr(config.options, field) is not None:
+            name = type(config.options).model_fields[field].alias or field
+            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on host: leave it out")
+
+
+def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+    from sandbox.host.provider import open_provider
+
+    return open_provider(settings, surroundings)
+
+
+def _abilities(settings: Any) -> Sequence[Ability]:
+    from sandbox.host.abilities import abilities
+
+    return abilities(settings)
+
+
+plugin = ProviderPlugin(
+    name="host",
+    title="This machine, in bubblewrap namespaces",
+    features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.MOUNTS_WORKSPACE}),
+    settings=HostSettings,
+    check=_check,
+    open=_open,
+    abilities=_abilities,
+)

@@ -1,0 +1,113 @@
+"""What a job's supervisor is told, and the files it leaves for whoever asks later.
+
+The order travels through a pipe and is never on disk: it holds the account's variables and the job's token.
+A job's directory holds
+
+    lock        held (flock) by the supervisor while it lives: alive or not is never guessed from a pid
+    started     {"pid", "boot", "group"}, written before the command starts: a job is started at most once
+    output      the last bytes of stdout and stderr merged; `truncated` beside it when there was more
+    exit        {"exit_code"}, written once, when nothing of the job lives any more
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+LOCK, STARTED, OUTPUT, TRUNCATED, EXIT = "lock", "started", "output", "truncated", "exit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Post:
+    """How the end of a job is told: a program that reads `payload` and prints the HTTP status it got."""
+
+    argv: list[str]
+    secret: list[str]
+    socket: str
+    path: str
+    token: str
+    patience: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A job for the supervisor: the command line before and after bubblewrap's descriptor, and the bounds."""
+
+    prefix: list[str]
+    program: list[str]
+    secret: list[str]
+    suffix: list[str]
+    environment: dict[str, str]
+    directory: str
+    joins: list[str]
+    group: str | None
+    timeout: float
+    output_limit: int
+    boot: str
+    post: Post
+
+    def dump(self) -> bytes:
+        """Return the order as it goes through the pipe."""
+        return json.dumps(asdict(self)).encode("utf-8", "surrogatepass")
+
+    @classmethod
+    def load(cls, raw: bytes) -> Order:
+        """Return the order that `dump` wrote."""
+        fields: dict[str, Any] = json.loads(raw)
+        return cls(**{**fields, "post": Post(**fields["post"])})
+
+
+def seal(words: Sequence[str]) -> int:
+    """Return a descriptor from which bubblewrap reads `words` (`--args`), NUL after each."""
+    descriptor = os.memfd_create("arguments")
+    os.write(descriptor, "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape"))
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
+
+
+def directory_of(jobs: Path, job_id: str) -> Path:
+    """Return a job's directory; ids are hashed, so that none of them can be a path."""
+    return jobs / hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, also through a power failure."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    fresh.rename(path)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)
+
+
+def take_lock(directory: Path) -> int | None:
+    """Return a descriptor that holds the job's lock until it is closed, None if a supervisor has it."""
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def supervised(directory: Path) -> bool:
+    """Whether a supervisor of the job is alive."""
+    descriptor = take_lock(directory)
+    if descriptor is None:
+        return True
+    os.close(descriptor)
+    return False

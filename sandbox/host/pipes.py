@@ -1,0 +1,104 @@
+"""The pipes of a running command, on the event loop: read on for ever, keep only so much."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+
+CHUNK = 65536
+
+
+class Drain:
+    """Reads a pipe to its end and keeps the first `limit` bytes; the rest is read and dropped."""
+
+    def __init__(self, descriptor: int, limit: int) -> None:
+        self._descriptor = descriptor
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self.kept = bytearray()
+        self.truncated = False
+        self.ended = asyncio.Event()
+        os.set_blocking(descriptor, False)
+        self._loop.add_reader(descriptor, self.pull)
+
+    def pull(self) -> None:
+        """Read what is there now."""
+        if self.ended.is_set():
+            return
+        try:
+            chunk = os.read(self._descriptor, CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self.close()
+            return
+        room = self._limit - len(self.kept)
+        self.truncated = self.truncated or len(chunk) > room
+        self.kept += chunk[:room]
+
+    def close(self) -> None:
+        """Stop reading and close the pipe; what was kept stays."""
+        if not self.ended.is_set():
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self.ended.set()
+
+
+class Feed:
+    """Writes bytes into a pipe as fast as the reader takes them, then closes it; a reader may leave early."""
+
+    def __init__(self, descriptor: int, content: bytes) -> None:
+        self._descriptor = descriptor
+        self._rest = memoryview(content)
+        self._loop = asyncio.get_running_loop()
+        self._open = True
+        os.set_blocking(descriptor, False)
+        self._loop.add_writer(descriptor, self._write)
+
+    def _write(self) -> None:
+        try:
+            self._rest = self._rest[os.write(self._descriptor, self._rest[:CHUNK]) :]
+        except BlockingIOError:
+            return
+        except OSError:  # nobody reads any more
+            self._rest = memoryview(b"")
+        if not self._rest:
+            self.close()
+
+    def close(self) -> None:
+        """Stop writing and close the pipe."""
+        if self._open:
+            self._open = False
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+
+
+class Watch:
+    """Tells when a process, ours or not, has ended; a process that is not there any more has."""
+
+    def __init__(self, pid: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.pid = pid
+        self.ended = asyncio.Event()
+        self._descriptor = -1
+        try:
+            self._descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            self.ended.set()
+            return
+        self._loop.add_reader(self._descriptor, self._end)
+
+    def _end(self) -> None:
+        self.ended.set()
+        self.close()
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+            self._descriptor = -1

@@ -1,0 +1,86 @@
+"""The runtimes of the uniform contract that this machine has: bash, python3, node, uv."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+NAMES = ("bash", "python3", "node", "uv")
+INSIDE = "/opt/runtimes"
+_SYSTEM = (Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Runtime:
+    """A program found on the machine; `folder` is bound read-only below /opt/runtimes if it is not in /usr.
+
+    A program alone (uv) is its own folder; one with a library beside it (node, python3) brings its prefix.
+    """
+
+    name: str
+    program: Path
+    folder: Path | None = None
+
+    def binds(self) -> Iterator[str]:
+        """Yield the bubblewrap arguments that show it inside."""
+        if self.folder is None:
+            return
+        inside = f"{INSIDE}/bin/{self.name}" if self.folder == self.program else f"{INSIDE}/{self.name}"
+        yield from ("--ro-bind", str(self.folder), inside)
+
+    @property
+    def path(self) -> str | None:
+        """The entry of PATH that it needs inside."""
+        if self.folder is None:
+            return None
+        return f"{INSIDE}/bin" if self.folder == self.program else f"{INSIDE}/{self.name}/bin"
+
+
+@cache
+def find(directories: tuple[Path, ...] = ()) -> Sequence[Runtime]:
+    """Return the runtimes found in `directories` or the usual places."""
+    return [runtime for name in NAMES if (runtime := _find(name, directories)) is not None]
+
+
+def missing(found: Sequence[Runtime]) -> Sequence[str]:
+    """Return the names of the contract's runtimes that were not found."""
+    present = {runtime.name for runtime in found}
+    return [name for name in NAMES if name not in present]
+
+
+def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:
+    for directory in (*directories, *_SYSTEM, *_elsewhere()):
+        program = directory / name
+        if not _native(program):
+            continue
+        resolved = program.resolve()
+        if resolved.is_relative_to("/usr"):
+            return Runtime(name=name, program=program)
+        if name == "uv":
+            return Runtime(name=name, program=resolved, folder=resolved)
+        if resolved.parent.name == "bin" and len(resolved.parts) > 4:  # noqa: PLR2004 - never / or a home directory
+            return Runtime(name=name, program=resolved, folder=resolved.parent.parent)
+    return None
+
+
+def _elsewhere() -> Iterator[Path]:
+    home = Path.home()
+    yield from (Path(sys.prefix) / "bin", home / ".local/bin", home / ".cargo/bin")
+    yield from sorted(home.glob(".pyenv/versions/*/bin"), reverse=True)
+    yield from sorted(home.glob(".nvm/versions/node/*/bin"), reverse=True)
+    yield from (Path("/opt/node/bin"), Path("/opt/homebrew/bin"))
+
+
+def _native(program: Path) -> bool:
+    """Whether it can be executed and is a real program, not a shim that needs its owner's home."""
+    try:
+        if not os.access(program, os.X_OK):
+            return False
+        with program.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False

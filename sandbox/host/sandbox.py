@@ -1,0 +1,115 @@
+"""A sandbox on the host: a workspace, a place for its own things, and namespaces made anew for every run."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from pathlib import Path
+
+from sandbox.errors import Gone, Refused, Unsafe
+from sandbox.host import files
+from sandbox.host.execution import Vanished, execute
+from sandbox.host.jobs import Jobs
+from sandbox.host.limits import Cage
+from sandbox.host.machine import LONGEST_SCRIPT, Machine, Place
+from sandbox.host.order import directory_of
+from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
+from sandbox.port import Sandbox
+
+
+class HostSandbox(Sandbox):
+    """One sandbox; any number of these objects in any number of processes may stand for it."""
+
+    def __init__(self, sandbox_id: SandboxId, spec: Spec, machine: Machine, place: Place) -> None:
+        self.id = sandbox_id
+        self._spec = spec
+        self._machine = machine
+        self._place = place
+        self._cage = Cage(layout=machine.layout, name=sandbox_id)
+        self._jobs = Jobs(machine=machine, place=place)
+        self._cage.bound(spec)
+
+    async def run(self, command: Command) -> Result:
+        """Run a script in fresh namespaces; when a run is over nothing of it lives."""
+        self._check(command.script)
+        try:
+            result = await self._execute(command)
+        except Vanished:  # another process of ours was just leaving; the command has not run
+            self._cage.bound(self._spec)
+            result = await self._execute(command)
+        if self._spec.persistent and self._spec.workspace is not None:
+            await asyncio.to_thread(_sync, self._spec.workspace)
+        return result
+
+    async def spawn(self, job: Job) -> None:
+        """Start a job under a supervisor of its own, once per id."""
+        self._check(job.script)
+        if self._jobs.known(job.id):
+            return
+        self._machine.surroundings.checkpoint("sandbox.spawn.before")
+        name = directory_of(Path("/"), job.id).name
+        group = self._cage.open(self._spec, f"job-{name}")
+        launch = self._machine.launch(self._spec, self._place, group, job.script)
+        await self._jobs.start(job, launch)
+        self._machine.surroundings.checkpoint("sandbox.spawn.after")
+
+    async def report(self, job_id: str) -> JobReport:
+        """Say how a job is doing, from its files."""
+        return await asyncio.to_thread(self._jobs.report, job_id)
+
+    async def stop(self, job_id: str) -> None:
+        """End a job and wait for its end."""
+        await self._jobs.stop(job_id)
+
+    async def read(self, path: str, *, limit: int) -> bytes:
+        """Read a workspace file from outside, kept inside by the kernel."""
+        workspace = self._workspace()
+        return await asyncio.to_thread(files.read, workspace, files.relative(path, self._spec.mount), limit)
+
+    async def write(self, path: str, content: bytes) -> None:
+        """Write a workspace file from outside, kept inside by the kernel."""
+        workspace = self._workspace()
+        if self._spec.read_only:
+            raise PermissionError(f"{path}: the workspace is read-only")
+        await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
+
+    async def suspend(self) -> None:
+        """Nothing lives between runs, so nothing is to put to sleep; a running job is never suspended."""
+        self._check("")
+        if self._jobs.running():
+            raise Refused("a sandbox with a running job is not suspended")
+
+    async def _execute(self, command: Command) -> Result:
+        group = self._cage.open_run(self._spec)
+        try:
+            launch = self._machine.launch(self._spec, self._place, group, command.script)
+            return await execute(launch, command)
+        finally:
+            group.remove()
+
+    def _check(self, script: str) -> None:
+        """Raise Gone when the sandbox or its workspace is, Unsafe when the script cannot be passed on."""
+        if not self._place.label.exists():
+            raise Gone
+        if self._spec.workspace is not None and not self._spec.workspace.is_dir():
+            raise Gone("the workspace's directory no longer exists")
+        if "\0" in script:
+            raise Unsafe("a script must not contain NUL")
+        if len(script.encode("utf-8", "surrogateescape")) > LONGEST_SCRIPT:
+            raise Unsafe(f"a script has at most {LONGEST_SCRIPT} bytes: put it into a file of the workspace")
+
+    def _workspace(self) -> Path:
+        self._check("")
+        if self._spec.workspace is None:
+            raise Unsafe("this sandbox has no workspace")
+        return self._spec.workspace
+
+
+def _sync(directory: Path) -> None:
+    """Bring what commands wrote to the disk; shell redirections do not do it themselves."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,68 @@
+"""The processes below a process, as /proc tells of them: to find them and to end them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def parent_of(pid: int) -> int | None:
+    """Return the parent of a live process, None for a dead or finished one."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {b"Z", b"X"} else int(fields[1])
+
+
+def leads_namespace(pid: int) -> bool:
+    """Whether a live process is the first of a pid namespace below ours."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return False
+    told = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
+    numbers = told.get("NSpid", [])
+    return len(numbers) > 1 and numbers[-1] == "1" and told.get("State", ["Z"])[0] not in {"Z", "X"}
+
+
+def bury(pid: int) -> None:
+    """Reap a dead process if it has become ours: a container's first process inherits all orphans."""
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)
+
+
+def children_of() -> dict[int, list[int]]:
+    """Return the live children of every process that has some."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and (parent := parent_of(int(entry.name))) is not None:
+            children.setdefault(parent, []).append(int(entry.name))
+    return children
+
+
+def descendants(root: int) -> Iterator[int]:
+    """Yield the live processes below `root`, parents before children."""
+    children = children_of()
+    waiting = list(children.get(root, ()))
+    while waiting:
+        pid = waiting.pop(0)
+        yield pid
+        waiting.extend(children.get(pid, ()))
+
+
+def signal_below(root: int, number: signal.Signals, *, sparing: int = 0) -> int:
+    """Send a signal to every process below `root` but `sparing` and return how many there were.
+
+    Parents come first: the first process of a pid namespace takes all others of it with it.
+    """
+    count = 0
+    for pid in descendants(root):
+        if pid != sparing:
+            count += 1
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+    return count
