@@ -180,6 +180,10 @@ ROUTES: tuple[Route, ...] = (
     *_kind("sandbox", "sandboxes", records.RecordShown),
     *_channels(),
     *_webhooks(),
+    *_turns(),
+    *_talk(),
+    *_jobs(),
+    *_deliveries(),
     *completion.ROUTES,
     *_open(),
 )
