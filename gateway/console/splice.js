@@ -38,9 +38,12 @@ export function skipped(place, frame) {
   return { ...place, seq: to, n: null };
 }
 
-/** The cursor was of another life of the stream: start over at its beginning. */
+/**
+ * The cursor was of another life of the stream: start over at its beginning. The gateway says only once per
+ * subscription that its reader is at the live edge, so a reader that was there stays there.
+ */
 export function reset(place, frame) {
-  return { ...nowhere(), epoch: frame.epoch ?? null, holes: place.holes };
+  return { ...nowhere(), epoch: frame.epoch ?? null, caughtUp: place.caughtUp, holes: place.holes };
 }
 
 /** The connection is gone: what was seen stays seen. */
