@@ -381,6 +381,18 @@ async def test_broken_arguments_and_unknown_tools_go_back_to_the_model() -> None
     assert "no_such_tool" in json.dumps(server.bodies[2]["messages"][-1])
 
 
+async def test_halved_characters_do_not_stop_a_turn() -> None:
+    """Lone surrogates from people, tools and models are replaced, and the turn can be stored."""
+    half = "\ud83d"
+    script = [Turn(text=f"see {half}", calls=[LS]), Turn(text=f"end {half}")]
+    async with loopback(script) as (server, agent):
+        tools = RecordingTools(answer=lambda _name, _args: f"out {half}")
+        steps = await steps_of(agent, work(persona(server.base_url), f"in {half}"), tools)
+    assert finished(steps).output == "end \ufffd"
+    assert said(steps)[0] == "see \ufffd"
+    assert last_text(server.bodies[1]) == "out \ufffd"
+
+
 async def test_an_empty_answer_is_an_error_not_silence() -> None:
     """A model that keeps saying nothing ends the turn with a clear message."""
     async with loopback(lambda _: Turn()) as (server, agent):

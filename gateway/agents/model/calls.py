@@ -20,12 +20,12 @@ from pydantic_ai import (
 from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
 
 from gateway.agents.model.progress import Progress
+from gateway.agents.model.text import mend, shorten
 from gateway.agents.port import AgentError, Call, Decision, Tools, ToolSpec
 
 SHORTEST_UNIQUE = 16
 LONGEST_ACCEPTED = 40
 SHOWN_ARGS = 200
-LEFT_OUT = "…[{left_out} characters left out to fit the model's memory]…"
 
 
 def offer(tools: Tools, *, most_chars: int) -> list[Tool[None]]:
@@ -42,20 +42,11 @@ def _tool(spec: ToolSpec, tools: Tools, most_chars: int) -> Tool[None]:
         if not context.tool_call_approved and await tools.asks(name, args, call=identity):
             raise ApprovalRequired
         result = await tools.call(name, args, call=identity)
-        return shorten(result.content, most_chars)
+        return shorten(mend(result.content), most_chars)
 
     return Tool.from_schema(
         call, spec.name, spec.description, dict(spec.schema), takes_ctx=True, sequential=True
     )
-
-
-def shorten(text: str, most_chars: int) -> str:
-    """Return a text of about `most_chars` by leaving out its middle, and say so; 0 leaves it whole."""
-    if most_chars <= 0 or len(text) <= most_chars:
-        return text
-    half = most_chars // 2
-    left_out = len(text) - 2 * half
-    return text[:half] + LEFT_OUT.format(left_out=left_out) + text[-half:]
 
 
 def asked_calls(requests: DeferredToolRequests) -> tuple[Call, ...]:
@@ -98,6 +89,8 @@ def make_unique(calls: Iterable[ToolCallPart], messages: Sequence[ModelMessage])
     """
     seen = {part.tool_call_id for message in messages for part in _calls_of(message)}
     for part in calls:
+        if isinstance(part.args, dict):
+            part.args = json.dumps(part.args)
         identity = part.tool_call_id
         fits = SHORTEST_UNIQUE <= len(identity) <= LONGEST_ACCEPTED
         if not fits or identity in seen:

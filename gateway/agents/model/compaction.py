@@ -20,7 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from gateway.agents.model.calls import shorten
+from gateway.agents.model.text import shorten
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 8
@@ -141,7 +141,7 @@ def _prompt(part: UserPromptPart) -> str:
 
 def pieces(text: str, most_tokens: int) -> Iterator[str]:
     """Split a transcript so that each piece fits into one request, at line ends where there are any."""
-    bytes_per_character = len(text.encode()) / max(1, len(text))
+    bytes_per_character = len(text.encode()) / len(text) if text else 1
     size = max(1000, int(most_tokens * BYTES_PER_TOKEN / bytes_per_character))
     while text:
         end = len(text) if len(text) <= size else text.rfind("\n", size // 2, size)

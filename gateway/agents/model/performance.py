@@ -25,7 +25,16 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import Model
 
 from gateway.agents.model import calls, compaction, failures, prompts
-from gateway.agents.model.progress import Progress, dump, dump_history, load, load_history, text_of
+from gateway.agents.model.progress import (
+    Progress,
+    dump,
+    dump_history,
+    load,
+    load_history,
+    mend_response,
+    text_of,
+)
+from gateway.agents.model.text import mend
 from gateway.agents.port import Asked, Delta, Finished, Said, Saved, Step, Tools, Usage, Work
 
 Output = str | DeferredToolRequests
@@ -156,9 +165,9 @@ class Performance:
                     and isinstance(event.part, TextPart)
                     and event.part.content
                 ):
-                    await self._emit(Delta(text=event.part.content))
+                    await self._emit(Delta(text=mend(event.part.content)))
                 elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
-                    await self._emit(Delta(text=event.delta.content_delta))
+                    await self._emit(Delta(text=mend(event.delta.content_delta)))
         self._fresh = True
         self._refused = self._compacted = False
 
@@ -167,6 +176,7 @@ class Performance:
         response = node.model_response
         if self._fresh:
             self._answered_by = response.model_name or ""
+            mend_response(response)
             calls.make_unique(response.tool_calls, run.all_messages()[:-1])
             if text := text_of(response):
                 self._said = text

@@ -12,8 +12,16 @@ from dataclasses import dataclass, field
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic_ai import Conversation, RunUsage
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, repair_messages
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ThinkingPart,
+    repair_messages,
+)
 
+from gateway.agents.model.text import mend
 from gateway.agents.port import AgentError
 
 FAMILY = b"dovecote-model/"
@@ -68,10 +76,18 @@ def text_of(response: ModelResponse) -> str:
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
+def mend_response(response: ModelResponse) -> None:
+    """Make what a model wrote fit to be stored."""
+    for part in response.parts:
+        if isinstance(part, TextPart | ThinkingPart):
+            part.content = mend(part.content)
+
+
 def dump(progress: Progress) -> bytes:
     """Return a turn's progress as bytes."""
     slim = dataclasses.replace(progress.conversation, messages=[_slim(item) for item in progress.messages])
-    return FAMILY + VERSION + b"\n" + _ADAPTER.dump_json(dataclasses.replace(progress, conversation=slim))
+    body = _ADAPTER.dump_json(dataclasses.replace(progress, conversation=slim), exclude_none=True)
+    return FAMILY + VERSION + b"\n" + body
 
 
 def dump_history(progress: Progress) -> bytes:

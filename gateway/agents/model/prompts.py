@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import secrets
 
-from gateway.agents.model.calls import shorten
 from gateway.agents.model.compaction import BYTES_PER_TOKEN, tokens_of
+from gateway.agents.model.text import mend, shorten
 from gateway.agents.port import AgentError, Work
 
 MOST_OF_CONTEXT = 0.25
@@ -23,19 +23,19 @@ what they wanted if anything is left to do.
 
 def prompt_of(work: Work) -> str:
     """Return the prompt of a turn; raises AgentError for a message that the model cannot hold."""
-    context = work.persona.limits.context_tokens
+    context, given = work.persona.limits.context_tokens, mend(work.input)
     if work.trigger == "job":
         most = int(context * MOST_OF_CONTEXT) * BYTES_PER_TOKEN
         # The mark is drawn for each result, so that no output can close the section it stands in.
-        return JOB.format(mark=secrets.token_hex(6), result=shorten(work.input, most))
-    if context and tokens_of(work.input) > context * MOST_OF_CONTEXT * 2:
+        return JOB.format(mark=secrets.token_hex(6), result=shorten(given, most))
+    if context and (size := tokens_of(given)) > context * MOST_OF_CONTEXT * 2:
         raise AgentError(
-            f"This message has about {tokens_of(work.input)} tokens and the agent's model holds {context} "
+            f"This message has about {size} tokens and the agent's model holds {context} "
             "(limits.context_tokens): send it as a file in the workspace, or in parts."
         )
-    return work.input
+    return given
 
 
 def job_note(work: Work) -> str:
     """Return a job's result as a note that outlives compaction."""
-    return "job result: " + shorten(" ".join(work.input.split()), NOTED_RESULT)
+    return "job result: " + shorten(" ".join(mend(work.input).split()), NOTED_RESULT)

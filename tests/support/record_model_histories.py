@@ -1,0 +1,65 @@
+"""Records what the model agent stores, one file a kind: `python -m record_model_histories FOLDER`.
+
+The recordings are kept for good: a later version of the agent, or of pydantic-ai, must read the old ones.
+So run this only to add a new format's, under new names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+from agent_tools import RecordingTools, approve, persona, steps_of, steps_until, work
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
+
+from gateway.agents.model import Vendors, open_model_agent
+from gateway.agents.port import Asked, Finished, Limits, Saved
+
+REMOVE = ToolCall(name="bash", args={"command": "rm -r build"})
+
+
+def script(body: dict[str, object]) -> Turn:
+    """Ask to clean up once, remember when asked to, and else answer."""
+    text = last_text(body)
+    if text == "clean up":
+        return Turn(text="May I?", calls=[REMOVE])
+    return Turn(text="memory of it" if "conversation begins" in text else "Done. " + "word " * 100)
+
+
+async def record() -> dict[str, bytes]:
+    """Return the bytes of a broken-off, a paused, a finished and a compacted conversation."""
+    async with (
+        OpenAIServer(script) as server,
+        open_model_agent(Vendors(trusted_base_urls=(server.base_url,))) as agent,
+    ):
+        agent_record = persona(server.base_url, limits=Limits(context_tokens=4000))
+        given, tools = work(agent_record, "clean up"), RecordingTools(careful=["rm -r build"])
+        broken = await steps_until(agent, given, tools, lambda step: isinstance(step, Saved))
+        asked = (await steps_of(agent, given, tools))[-1]
+        assert isinstance(broken[-1], Saved)
+        assert isinstance(asked, Asked)
+        tools.approved.add(asked.calls[0].id)
+        decided = work(agent_record, saved=asked.state, decisions=approve(asked.calls[0].id))
+        finished = (await steps_of(agent, decided, tools))[-1]
+        assert isinstance(finished, Finished)
+        history = finished.history
+        for turn in range(20):
+            later = work(agent_record, f"message {turn}", history=history)
+            last = (await steps_of(agent, later, tools))[-1]
+            assert isinstance(last, Finished)
+            history = last.history
+    states = {"broken_off": broken[-1].state, "asked": asked.state, "finished": finished.history}
+    return {name: bytes(state or b"") for name, state in (states | {"compacted": history}).items()}
+
+
+def main() -> None:
+    """Write the recordings into the folder named on the command line."""
+    folder = Path(sys.argv[1])
+    for name, state in asyncio.run(record()).items():
+        (folder / f"v1-{name}-pydantic-ai-{version('pydantic-ai-slim')}.state").write_bytes(state)
+
+
+if __name__ == "__main__":
+    main()

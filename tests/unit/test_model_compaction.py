@@ -1,0 +1,143 @@
+"""Where a long conversation is cut, and what stands in place of its older part."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from gateway.agents.model import compaction
+from gateway.agents.model.text import mend, shorten
+
+sizes = st.integers(min_value=0, max_value=4000)
+turns = st.lists(st.tuples(sizes, st.lists(sizes, max_size=3), st.booleans()), min_size=1, max_size=12)
+
+
+def conversation(turns: list[tuple[int, list[int], bool]]) -> list[ModelMessage]:
+    """Return turns: a question, tool rounds with results of some sizes, and perhaps an answer."""
+    messages: list[ModelMessage] = []
+    for number, (asked, results, answered) in enumerate(turns):
+        messages.append(ModelRequest(parts=[UserPromptPart(content=f"question {number} " + "q" * asked)]))
+        for round_number, size in enumerate(results):
+            call = f"call_{number}_{round_number}"
+            messages.append(ModelResponse(parts=[ToolCallPart("bash", {"command": "x"}, call)]))
+            messages.append(ModelRequest(parts=[ToolReturnPart("bash", "r" * size, call)]))
+        if answered:
+            messages.append(ModelResponse(parts=[TextPart(content=f"answer {number}")]))
+    return messages
+
+
+def calls_and_results(messages: list[ModelMessage]) -> tuple[set[str], set[str]]:
+    """Return the ids of calls made and of results given."""
+    calls = {part.tool_call_id for item in messages for part in item.parts if isinstance(part, ToolCallPart)}
+    results = {
+        part.tool_call_id for item in messages for part in item.parts if isinstance(part, ToolReturnPart)
+    }
+    return calls, results
+
+
+@given(turns, st.integers(1, 8000))
+def test_a_cut_never_parts_a_call_from_its_result(
+    turns: list[tuple[int, list[int], bool]], room: int
+) -> None:
+    """Both sides of a cut hold whole exchanges."""
+    messages = conversation(turns)
+    place = compaction.cut(messages, room)
+    for side in (messages[:place], messages[place:]):
+        calls, results = calls_and_results(side)
+        assert calls == results
+
+
+@given(turns, st.integers(1, 8000))
+def test_the_request_being_worked_on_is_never_lost(
+    turns: list[tuple[int, list[int], bool]], room: int
+) -> None:
+    """The newest question is in the tail, or told word for word beside the summary."""
+    messages = conversation(turns)
+    place = compaction.cut(messages, room)
+    standing = compaction.standing_prompt(messages, place)
+    compacted = compaction.remember("the summary", [], standing, messages[place:], 16_000)
+    newest = f"question {len(turns) - 1} "
+    told = [
+        str(part.content) for item in compacted for part in item.parts if isinstance(part, UserPromptPart)
+    ]
+    assert any(newest in text for text in told)
+
+
+@given(turns, st.lists(st.text("abc ", max_size=600), max_size=60))
+def test_what_remains_fits_well_below_the_threshold(
+    turns: list[tuple[int, list[int], bool]], notes: list[str]
+) -> None:
+    """However long the conversation was, compaction leaves it short enough to go on for a while."""
+    room = 8_000
+    messages = conversation(turns)
+    place = compaction.cut(messages, int(room * compaction.TAIL))
+    standing = compaction.standing_prompt(messages, place)
+    compacted = compaction.remember("s" * 100_000, notes, standing, messages[place:], room)
+    assert compaction.estimate(compacted) <= room * compaction.START_AT
+
+
+def test_a_tail_starts_at_a_turn_where_it_can() -> None:
+    """Whole turns are kept rather than the end of one."""
+    messages = conversation([(400, [400], True)] * 5)
+    place = compaction.cut(messages, 700)
+    first = messages[place]
+    assert isinstance(first, ModelRequest)
+    assert isinstance(first.parts[0], UserPromptPart)
+
+
+def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
+    """When there are too many notes the oldest give way, and their number is told."""
+    notes = [f"{number:03d} approved" for number in range(100)]
+    (memory, *_) = compaction.remember("summary", notes, "", [], 1000)
+    text = str(memory.parts[0].content) if isinstance(memory.parts[0], UserPromptPart) else ""
+    assert "099 approved" in text
+    assert "000 approved" not in text
+    assert "older ones stand in the conversation's event log" in text
+
+
+@given(st.text(max_size=400), st.integers(1, 300))
+def test_shortening_says_how_much_is_missing(text: str, most: int) -> None:
+    """A shortened text keeps both ends and names the number of characters left out."""
+    short = shorten(text, most)
+    if len(text) <= most:
+        assert short == text
+    else:
+        half = most // 2
+        assert short.startswith(text[:half])
+        assert f"{len(text) - 2 * half} characters left out" in short
+
+
+@given(st.text(st.characters(), max_size=100))
+def test_mended_text_can_be_stored(text: str) -> None:
+    """Whatever JSON may carry, mended text encodes, and whole text stays as it is."""
+    mended = mend(text)
+    mended.encode()
+    if not any("\ud800" <= character <= "\udfff" for character in text):
+        assert mended == text
+
+
+@given(st.text(max_size=5000), st.integers(1, 3000))
+def test_pieces_of_a_transcript_lose_nothing(text: str, room: int) -> None:
+    """The summariser is asked about every character of the transcript, in order."""
+    pieces = list(compaction.pieces(text, room))
+    assert "".join(pieces) == text
+
+
+def test_a_transcript_names_who_said_what() -> None:
+    """People, the assistant, its calls and their results are told apart."""
+    text = compaction.transcript(conversation([(0, [3], True)]))
+    assert text.splitlines() == [
+        "Person: question 0 ",
+        'Assistant calls bash: {"command":"x"}',
+        "Result of bash: rrr",
+        "Assistant: answer 0",
+    ]

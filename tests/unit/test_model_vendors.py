@@ -1,0 +1,75 @@
+"""Which models may be configured: problems are told before any call, with field, value and remedy."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from gateway.agents.model import Vendors, check
+
+KEYS = Vendors(openai_key="sk-o", anthropic_key="sk-a", google_key="g-k")
+
+
+@pytest.mark.parametrize("model", ["openai:gpt-x", "anthropic:claude-x", "google:gemini-x", "ollama:llama"])
+def test_each_vendor_is_accepted_with_its_key(model: str) -> None:
+    """A known vendor, a name and a key are all it takes."""
+    assert check(model, KEYS) is None
+
+
+@pytest.mark.parametrize("model", ["", "gpt-4", "openai:", "openai: ", "mistral:x", "OPENAI:x", ":x"])
+def test_an_unknown_form_is_refused_with_the_known_ones(model: str) -> None:
+    """Anything else is answered with the forms there are."""
+    problem = check(model, KEYS)
+    assert problem is not None
+    assert f'agent.model is "{model}"' in problem
+    assert '"openai:NAME"' in problem
+
+
+@pytest.mark.parametrize(
+    ("model", "variable"),
+    [("openai:x", "OPENAI_API_KEY"), ("anthropic:x", "ANTHROPIC_API_KEY"), ("google:x", "GOOGLE_API_KEY")],
+)
+@pytest.mark.parametrize("key", [None, "", "  "])
+def test_a_missing_or_blank_key_is_named(model: str, variable: str, key: str | None) -> None:
+    """The variable to set is in the message; blank is as good as missing."""
+    problem = check(model, Vendors(openai_key=key, anthropic_key=key, google_key=key))
+    assert problem is not None
+    assert f"{variable} is not set" in problem
+
+
+def test_a_compatible_server_needs_no_key() -> None:
+    """Servers of one's own often have none."""
+    url = "http://127.0.0.1:9901/v1"
+    assert check("openai:local", Vendors(trusted_base_urls=(url,)), url + "/") is None
+
+
+@pytest.mark.parametrize("url", ["http://169.254.169.254/v1", "https://example.com/v1"])
+def test_an_address_the_operator_did_not_name_gets_no_key(url: str) -> None:
+    """An account's record cannot send the operator's key, or any request, somewhere else."""
+    problem = check("openai:x", KEYS, url)
+    assert problem is not None
+    assert "the operator has not allowed this address" in problem
+
+
+def test_an_address_must_be_a_url() -> None:
+    """A base_url without a scheme is refused by name."""
+    problem = check("openai:x", KEYS, "localhost:8000")
+    assert problem is not None
+    assert 'agent.base_url is "localhost:8000"' in problem
+
+
+def test_keys_do_not_show() -> None:
+    """Printing the settings tells no secret."""
+    assert "sk-" not in repr(KEYS)
+    assert "g-k" not in repr(KEYS)
+
+
+def test_checking_loads_no_sdk() -> None:
+    """A gateway without a model configured does not pay for the SDKs."""
+    program = (
+        "import sys; from gateway.agents.model import Vendors, check; check('openai:x', Vendors());"
+        "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
