@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 from urllib.parse import urlsplit
 
@@ -129,6 +130,7 @@ def _model(value: str) -> str:
 
 
 Secret = Annotated[SecretStr, AfterValidator(_filled)]
+Directory = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 Text = Annotated[str, AfterValidator(_written)]
 Secrets = Annotated[tuple[Secret, ...], BeforeValidator(_split)]
 Roles = Annotated[frozenset[Role], BeforeValidator(_all_roles), AfterValidator(_some)]

@@ -21,13 +21,14 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from gateway.layers import Layers, Problem, mask
+from gateway.layers import PREFIX, Layers, Problem, mask
 from gateway.options import (
     SHORTEST_KEY,
     WEEK,
     AgentSettings,
     DatabaseUrl,
     Delays,
+    Directory,
     NatsUrl,
     Networks,
     Origins,
@@ -53,7 +54,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
-    data_dir: Path = Field(
+    data_dir: Directory = Field(
         default_factory=lambda: user_data_path("dovecote"), description="where the gateway keeps its files"
     )
     host: Text = Field(default="127.0.0.1", description="the address to listen on")
@@ -140,7 +141,7 @@ class Settings(BaseSettings):
         """The database in force: the configured one, or the SQLite file of the data directory."""
         if self.database_url:
             return self.database_url.get_secret_value()
-        return f"sqlite+aiosqlite:///{self.data_dir.absolute() / 'dovecote.db'}"
+        return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
 
     def warnings(self) -> tuple[str, ...]:
         """Say what is allowed and unwise."""
@@ -193,6 +194,11 @@ def load(
     layers.add_variables(os.environ if env is None else env)
     layers.add_flags(flags or {})
     return _validate(layers)
+
+
+def foreign_environment() -> dict[str, str]:
+    """Return the environment without our own variables, for a gateway that must not share our settings."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
 
 def _add_dotenv(layers: Layers, path: Path) -> None:

@@ -91,7 +91,8 @@ class _reaching:  # noqa: N801 - reads as a phrase: with _reaching(url)
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, aiohttp.WSServerHandshakeError):
-            raise Refused(error.status, _explain(error.status, error.message)) from error
+            text = f"the gateway does not take the WebSocket (status {error.status})"
+            raise Refused(error.status, _explain(error.status, text)) from error
         if isinstance(error, aiohttp.InvalidURL):
             raise WrongUsage(f"{self._url} is no URL") from error
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):

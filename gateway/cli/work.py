@@ -109,17 +109,14 @@ async def list_deliveries(gateway: Gateway, *, state: State = None, as_json: Jso
     columns: Columns = {
         "id": "id",
         "state": "state",
-        "route": lambda row: row.get("kind") or row.get("route"),
-        "event": "event",
-        "attempts": lambda row: _count(row.get("attempts", row.get("attempt"))),
+        "route": "kind",
+        "event": "type",
+        "attempts": "attempts",
         "due": "due_at",
+        "error": lambda row: short(row.get("error"), 80),
     }
     rows = only(await gateway.every("deliveries"), state)
     print_rows(rows, columns, as_json=as_json, empty="no deliveries")
-
-
-def _count(attempts: object) -> object:
-    return len(attempts) if isinstance(attempts, list) else attempts
 
 
 @remote(deliveries, "show")
