@@ -62,6 +62,7 @@ FILES: Mapping[str, str] = MappingProxyType(
         "parts.js": _SCRIPT,
         "socket.js": _SCRIPT,
         "splice.js": _SCRIPT,
+        "streams.js": _SCRIPT,
         "thread.js": _SCRIPT,
         "timeline.js": _SCRIPT,
         "webhooks.js": _SCRIPT,

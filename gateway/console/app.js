@@ -8,6 +8,7 @@ import { Jobs } from "./jobs.js";
 import { Outbox } from "./outbox.js";
 import { html, useThread } from "./parts.js";
 import { Socket } from "./socket.js";
+import { Streams } from "./streams.js";
 import { Thread } from "./thread.js";
 import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
 import { render } from "./vendor/preact.mjs";
@@ -17,6 +18,7 @@ const VIEWS = [
   { name: "chat", title: "Chat", view: Chat },
   { name: "jobs", title: "Jobs", view: Jobs },
   { name: "deliveries", title: "Deliveries", view: Deliveries },
+  { name: "streams", title: "Streams", view: Streams },
   { name: "webhooks", title: "Webhooks", view: Webhooks },
   { name: "health", title: "Health", view: Health },
 ];

@@ -43,7 +43,8 @@ async function conversationsWithQuestions() {
   return Object.assign(marked, { more: talks.more });
 }
 
-function nameOf(talk) {
+/** What a conversation is called. */
+export function nameOf(talk) {
   const { channel, room, thread } = talk.address ?? {};
   return talk.name ?? ([channel, room, thread].filter(Boolean).join(" · ") || talk.id);
 }
