@@ -1,0 +1,97 @@
+"""A throw-away PostgreSQL cluster on a unix socket, run as an unprivileged user."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+class NoServer(RuntimeError):
+    """There is no PostgreSQL server program on this machine, or nobody to run it as."""
+
+
+def _programs() -> Path:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
+    if found:
+        return found[-1].parent
+    on_path = shutil.which("initdb")
+    if on_path is None:
+        raise NoServer("no initdb under /usr/lib/postgresql or on PATH")
+    return Path(on_path).parent
+
+
+def _user() -> pwd.struct_passwd | None:
+    """Return whom to run the server as: nobody else when we are unprivileged ourselves."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            return pwd.getpwnam(name)
+        except KeyError:
+            continue
+    raise NoServer("PostgreSQL does not run as root, and there is no user postgres or nobody")
+
+
+class Cluster:
+    """A running server; `fresh()` makes an empty database."""
+
+    def __init__(self, programs: Path, folder: Path, user: pwd.struct_passwd | None) -> None:
+        self._programs = programs
+        self._folder = folder
+        self._user = user
+
+    def run(self, program: str, *arguments: str) -> None:
+        """Run one of PostgreSQL's programs as the server's user."""
+        user = self._user
+        subprocess.run(
+            [str(self._programs / program), *arguments],
+            check=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+            cwd=self._folder,
+            env={"PATH": os.environ["PATH"], "LC_ALL": "C.UTF-8", "HOME": str(self._folder)},
+            user=user.pw_uid if user else None,
+            group=user.pw_gid if user else None,
+            extra_groups=[] if user else None,
+            timeout=60,
+        )
+
+    def start(self) -> None:
+        """Make the cluster and start it on a socket in its own folder."""
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+        self.run("initdb", "-D", str(self._folder / "cluster"), "-A", "trust", "-U", "dovecote", "-E", "UTF8")
+        log = str(self._folder / "log")
+        self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-l", log, "-o", options, "-w", "start")
+
+    def stop(self) -> None:
+        """End the server at once."""
+        self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "immediate", "-w", "stop")
+
+    def fresh(self) -> str:
+        """Return the URL of a new, empty database."""
+        name = f"test_{uuid.uuid4().hex[:12]}"
+        self.run("createdb", "-h", str(self._folder), "-U", "dovecote", name)
+        return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Run a cluster; raises NoServer where there is none to run."""
+    programs, user = _programs(), _user()
+    folder = Path(tempfile.mkdtemp(prefix="dovecote-postgres-"))
+    if user is not None:
+        os.chown(folder, user.pw_uid, user.pw_gid)
+    running = Cluster(programs, folder, user)
+    try:
+        running.start()
+        yield running
+        running.stop()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
