@@ -19,6 +19,7 @@ from gateway.web import (
     page,
     records,
     replays,
+    trace,
     turns,
     webhooks,
 )
@@ -185,5 +186,6 @@ ROUTES: tuple[Route, ...] = (
     *_jobs(),
     *_deliveries(),
     *completion.ROUTES,
+    *trace.ROUTES,
     *_open(),
 )
