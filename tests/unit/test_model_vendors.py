@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from gateway.agents.model import Vendors, check
+from gateway.agents.model.models import with_path
 
 KEYS = Vendors(openai_key="sk-o", anthropic_key="sk-a", google_key="g-k")
 
@@ -51,6 +52,24 @@ def test_an_address_the_operator_did_not_name_gets_no_key(url: str) -> None:
     problem = check("openai:x", KEYS, url)
     assert problem is not None
     assert "the operator has not allowed this address" in problem
+
+
+def test_a_compatible_server_named_for_all_agents_needs_no_key() -> None:
+    """OPENAI_BASE_URL names a server of one's own as well."""
+    assert check("openai:local", Vendors(openai_base_url="http://127.0.0.1:9901/v1")) is None
+
+
+@pytest.mark.parametrize(
+    ("named", "called"),
+    [
+        ("http://127.0.0.1:11434", "http://127.0.0.1:11434/v1"),
+        ("http://127.0.0.1:11434/", "http://127.0.0.1:11434/v1"),
+        ("http://gpu/ollama/v1", "http://gpu/ollama/v1"),
+    ],
+)
+def test_an_ollama_server_may_be_named_by_its_host_alone(named: str, called: str) -> None:
+    """OLLAMA_HOST has no path, and the OpenAI-compatible part lies under /v1."""
+    assert with_path(named) == called
 
 
 def test_an_address_must_be_a_url() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from httpx2 import AsyncClient
+from httpx2 import URL, AsyncClient
 from pydantic_ai.exceptions import (
     ModelAPIError,
     ModelConnectionError,
@@ -92,7 +92,7 @@ def _ollama(
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.ollama import OllamaProvider
 
-    address = base_url or vendors.ollama_base_url
+    address = with_path(base_url or vendors.ollama_base_url)
     provider = OllamaProvider(base_url=address, api_key="none", http_client=http)
     return OpenAIChatModel(model.name, provider=provider, settings=settings)
 
@@ -117,6 +117,12 @@ def _google(
     address, key = vendors.google_base_url, vendors.google_key
     provider = GoogleProvider(api_key=key, base_url=address, http_client=http)
     return GoogleModel(model.name, provider=provider, settings=settings)
+
+
+def with_path(ollama: str) -> str:
+    """Return the OpenAI-compatible part of an Ollama server, which people name by host and port alone."""
+    url = URL(ollama)
+    return str(url.copy_with(path="/v1")) if url.path in {"", "/"} else ollama
 
 
 _BUILDERS = {"openai": _openai, "ollama": _ollama, "anthropic": _anthropic, "google": _google}

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 Vendor = Literal["openai", "anthropic", "google", "ollama"]
 
 FORMS = '"openai:NAME", "anthropic:NAME", "google:NAME", "ollama:NAME" or "builtin:shell"'
+OPENAI = "https://api.openai.com/v1"
 KEY_VARIABLES: dict[str, str] = {
     "openai": "OPENAI_API_KEY",
     "anthropic": "ANTHROPIC_API_KEY",
@@ -27,7 +28,7 @@ class Vendors:
     """
 
     openai_key: str | None = field(default=None, repr=False)
-    openai_base_url: str = "https://api.openai.com/v1"
+    openai_base_url: str = OPENAI
     anthropic_key: str | None = field(default=None, repr=False)
     anthropic_base_url: str = "https://api.anthropic.com"
     google_key: str | None = field(default=None, repr=False)
@@ -96,8 +97,9 @@ def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
 
 
 def _require_key(model: str, vendor: Vendor, vendors: Vendors, base_url: str | None) -> None:
-    """Refuse a vendor without its key; servers named by `base_url` often need none."""
-    keyless = vendor == "ollama" or (vendor == "openai" and base_url is not None)
+    """Refuse a vendor without its key; OpenAI-compatible servers of one's own often need none."""
+    own_server = base_url is not None or vendors.openai_base_url != OPENAI
+    keyless = vendor == "ollama" or (vendor == "openai" and own_server)
     if not keyless and not (vendors.key_of(vendor) or "").strip():
         raise UnusableModel(
             f'agent.model is "{model}": {KEY_VARIABLES[vendor]} is not set; set it, or choose another model'
