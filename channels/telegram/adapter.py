@@ -82,10 +82,11 @@ _NEVER_SENT = {
 class Refusal(TelegramError):
     """Telegram answered, and the answer is no."""
 
-    __slots__ = ("migrated_to", "retry_after", "status")
+    __slots__ = ("description", "migrated_to", "retry_after", "status")
 
     def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
-        super().__init__(str(answer.get("description") or f"HTTP {status}"))
+        self.description = str(answer.get("description") or f"HTTP {status}")
+        super().__init__(self.description)
         parameters = answer.get("parameters")
         parameters = parameters if isinstance(parameters, dict) else {}
         self.status = status
@@ -100,12 +101,12 @@ def translate(error: Exception, *, method: str) -> ChannelError:
         before = type(error.__cause__).__name__ in _NEVER_SENT
         kind = Unreachable if before else Ambiguous
         return kind(f"{method}: {type(error.__cause__ or error).__name__}")
-    detail = f"{method}: {error.message}"
+    detail = f"{method}: {error.description}"
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return RateLimited(error.retry_after)
     if error.status == HTTPStatus.NOT_FOUND and method == "getMe":
         return Unauthorized(f"{detail} (is the token complete, and base_url right?)")
-    if error.status == HTTPStatus.BAD_REQUEST and any(words in error.message.lower() for words in _DEAD_CHAT):
+    if error.status == HTTPStatus.BAD_REQUEST and any(words in error.description.lower() for words in _DEAD_CHAT):
         return Undeliverable(detail)
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)

@@ -236,8 +236,8 @@ def _text(message: _Message) -> str:
 
 
 def _clean(text: str) -> str:
-    """PostgreSQL takes no NUL."""
-    return text.replace("\0", "\ufffd")
+    """No store takes half a character, and PostgreSQL no NUL."""
+    return encodable(text).replace("\0", "\ufffd")
 
 
 def _without_mention(text: str, message: _Message, bot: Bot) -> tuple[str, bool]:

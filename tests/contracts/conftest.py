@@ -1,40 +1,43 @@
-"""Databases of both kinds for the store contract."""
+"""Fixtures of the channel contract: each installed channel in turn, on its own simulator."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator
 
 import pytest
-from postgres import Cluster, NoServer, cluster
+from channel_rigs import Ear, Rig, opened, receiving, rigged
 
-from delivery.database import Database
-from gateway.migrations import migrate_up
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
-    """A PostgreSQL cluster for this session."""
-    try:
-        with cluster() as running:
-            yield running
-    except NoServer as error:
-        pytest.skip(f"PostgreSQL: {error}")
+from channels.message import Message
+from channels.port import ChannelPlugin, Connection
+from channels.registry import installed
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of each kind."""
-    if request.param == "sqlite":
-        return f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    running: Cluster = request.getfixturevalue("postgres")
-    return running.fresh()
+@pytest.fixture(params=list(installed().values()), ids=lambda plugin: plugin.name)
+def plugin(request: pytest.FixtureRequest) -> ChannelPlugin:
+    """Return each installed channel in turn."""
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    """A migrated database of each kind."""
-    await migrate_up(database_url)
-    opened = Database(database_url)
-    yield opened
-    await opened.close()
+async def rig(plugin: ChannelPlugin) -> AsyncIterator[Rig]:
+    """Return the channel's platform."""
+    async with rigged(plugin) as rig:
+        yield rig
+
+
+@pytest.fixture
+async def connection(plugin: ChannelPlugin, rig: Rig) -> AsyncIterator[Connection]:
+    """Return a connection to the platform."""
+    async with opened(plugin, rig.settings()) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def told(connection: Connection, rig: Rig) -> Message:
+    """Return a message a person sent in the room."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.say("hello")
+        (update,) = await ear.wait(1)
+    assert isinstance(update, Message)
+    return update

@@ -1,0 +1,171 @@
+"""What every installed channel promises about receiving: nothing lost, nothing forged, never stuck."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from channel_rigs import WEBHOOK_SECRET, Ear, Rig, opened, receiving
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from channels.message import Message
+from channels.port import ChannelPlugin, Connection
+
+
+async def test_own_messages_are_ignored(connection: Connection, rig: Rig) -> None:
+    """The bot never answers itself."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.echo("my own words")
+        await rig.say("not mine")
+        updates = await ear.wait(1)
+    assert [update.text for update in updates if isinstance(update, Message)] == ["not mine"]
+
+
+async def test_the_same_update_twice_has_one_key(connection: Connection, rig: Rig) -> None:
+    """An update that could not be stored comes again, with the same key and after no later one."""
+    ear = Ear(refusals=2)
+    async with receiving(connection, ear):
+        await rig.say("first")
+        await rig.say("second")
+        updates = await ear.wait(2)
+    assert ear.refused == 2
+    assert [update.text for update in updates if isinstance(update, Message)] == ["first", "second"]
+    assert len({update.key for update in updates}) == 2
+
+
+async def test_what_was_accepted_is_not_delivered_again(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig
+) -> None:
+    """A restarted inbox gets at most the updates whose acknowledgement was under way, with their keys."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.say("before")
+        await ear.wait(1)
+        await rig.say("also before")
+        await ear.wait(2)
+    async with opened(plugin, rig.settings()) as second, receiving(second, ear):
+        await rig.say("after")
+        async with asyncio.timeout(20):
+            while ear.updates[-1] != _last_text(ear, "after"):
+                await ear.wait(len(ear.updates) + 1)
+    assert len({update.key for update in ear.updates}) == 3
+
+
+def _last_text(ear: Ear, text: str) -> object:
+    return next(
+        (update for update in ear.updates if isinstance(update, Message) and update.text == text), None
+    )
+
+
+async def test_a_connection_cut_mid_stream_reconnects_without_loss(connection: Connection, rig: Rig) -> None:
+    """Everything said around broken connections arrives, in order, and the inbox says when it receives."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.say("0")
+        await ear.wait(1)
+        await rig.cut_receiving()
+        for number in range(1, 10):
+            await rig.say(str(number))
+        updates = await ear.wait(10)
+    texts = [update.text for update in updates if isinstance(update, Message)]
+    assert list(dict.fromkeys(texts)) == [str(number) for number in range(10)]
+    assert ear.states[0] is True
+    assert ear.states[-1] is True
+    assert False in ear.states
+
+
+async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Rig) -> None:
+    """Cancelled while it waits for updates, the inbox is gone at once."""
+    ear = Ear()
+    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+    await rig.say("now it waits")
+    await ear.wait(1)
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=1)
+    assert done == {task}
+    assert task.cancelled()
+
+
+@pytest.mark.parametrize("secret", ["", " ", None])
+def test_a_webhook_without_a_secret_is_refused(plugin: ChannelPlugin, secret: str | None) -> None:
+    """No setting leaves the door open."""
+    if plugin.name != "telegram":
+        pytest.skip("signs with a key of another name")
+    given = {"token": "1:a", "mode": "webhook", "webhook_secret": secret}
+    with pytest.raises(ValidationError) as caught:
+        plugin.settings(**given)
+    assert "1:a" not in str(caught.value)
+
+
+async def test_a_posted_update_is_answered_after_it_is_accepted(plugin: ChannelPlugin, rig: Rig) -> None:
+    """2xx means stored: a failed store is a 503, which the platform repeats."""
+    async with opened(plugin, rig.webhook_settings()) as connection:
+        ear = Ear(refusals=1)
+        request = rig.posted(rig.update("posted"))
+        statuses = [(await connection.inbox.receive(request, ear.accept)).status for _ in range(2)]
+    assert statuses == [503, 200]
+    assert [update.text for update in ear.updates if isinstance(update, Message)] == ["posted"]
+
+
+BAD_SECRETS = [
+    None,
+    "",
+    "wrong",
+    WEBHOOK_SECRET[:-1],
+    WEBHOOK_SECRET + "1",
+    f"{WEBHOOK_SECRET}, {WEBHOOK_SECRET}",
+    "ü\udcff",
+]
+
+
+@pytest.mark.parametrize("secret", BAD_SECRETS)
+async def test_a_wrong_signature_is_401(plugin: ChannelPlugin, rig: Rig, secret: str | None) -> None:
+    """Nothing unsigned, wrongly signed or doubly signed is looked at."""
+    ear = Ear()
+    async with opened(plugin, rig.webhook_settings()) as connection:
+        for body in (rig.update("x"), b"garbage"):
+            assert (await connection.inbox.receive(rig.posted(body, secret=secret), ear.accept)).status == 401
+    assert ear.updates == []
+
+
+async def test_a_channel_that_polls_takes_no_posts(connection: Connection, rig: Rig) -> None:
+    """In polling mode even the right signature is refused."""
+    assert (await connection.inbox.receive(rig.posted(rig.update("x")), Ear().accept)).status == 401
+
+
+_NAMES = (
+    "update_id message edited_message callback_query from chat id text date entities message_id data photo "
+    "type sender_chat is_topic_message message_thread_id user"
+)
+_KEYS = st.sampled_from(_NAMES.split()) | st.text(max_size=8)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_KEYS, inner, max_size=5),
+    max_leaves=25,
+)
+_BODIES = (
+    st.binary(max_size=200) | _JSON.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 100_000)
+)
+
+
+async def test_no_body_is_answered_with_a_fault(plugin: ChannelPlugin, rig: Rig) -> None:
+    """Whatever is posted, the answer is 2xx, 400 or 401."""
+    async with opened(plugin, rig.webhook_settings()) as connection:
+        statuses: set[int] = set()
+
+        @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(_BODIES, st.sampled_from([WEBHOOK_SECRET, WEBHOOK_SECRET, None, "wrong"]))
+        def post(body: bytes, secret: str | None) -> None:
+            request = rig.posted(body, secret=secret)
+            statuses.add(asyncio.run(connection.inbox.receive(request, _take)).status)
+
+        await asyncio.to_thread(post)
+    assert statuses <= {200, 400, 401}
+
+
+async def _take(_: object) -> None:
+    """Accept everything."""

@@ -1,0 +1,270 @@
+"""One rig for each platform: its simulator behind the few words the channel contract speaks.
+
+A new adapter adds a class here; the contract suite fails for an installed channel without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from typing_extensions import override
+
+from channels.message import Update
+from channels.port import ChannelPlugin, Connection, Incoming
+from channels.telegram.simulator import Simulator
+
+CHANNEL = "chn_contract"
+WEBHOOK_SECRET = "canary-webhook-secret_1"
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """What a person reads of the bot."""
+
+    room: str
+    thread: str | None
+    text: str
+
+
+class Rig(Protocol):
+    """A platform as the contract sees it; all acts concern one group room unless they say otherwise."""
+
+    secrets: Sequence[str]
+    stranger: str
+
+    @abstractmethod
+    def settings(self, **others: Any) -> dict[str, Any]:
+        """Return settings that lead to the simulator."""
+
+    @abstractmethod
+    async def say(self, text: str) -> None:
+        """A person says something in the room."""
+
+    @abstractmethod
+    async def say_in_thread(self, text: str) -> str:
+        """A person says something in a thread of a room that has them; returns the thread."""
+
+    @abstractmethod
+    async def echo(self, text: str) -> None:
+        """The platform delivers the bot's own words to it."""
+
+    @abstractmethod
+    async def press(self, platform_id: str, button: str) -> None:
+        """A person presses a button in the room."""
+
+    @abstractmethod
+    async def send_file(self, content: bytes) -> None:
+        """A person sends a file."""
+
+    @abstractmethod
+    def heard(self) -> list[Heard]:
+        """Return what the bot said, in order."""
+
+    @abstractmethod
+    def sends(self) -> int:
+        """Return how many sends reached the platform, refused ones included."""
+
+    @abstractmethod
+    async def throttle(self, seconds: int) -> None:
+        """Answer the next send with a rate limit."""
+
+    @abstractmethod
+    async def fail(self) -> None:
+        """Answer the next send with a fault of the server."""
+
+    @abstractmethod
+    async def revoke(self) -> None:
+        """Refuse the bot's token from now on."""
+
+    @abstractmethod
+    async def kick(self) -> None:
+        """Throw the bot out of the room."""
+
+    @abstractmethod
+    async def refuse_markup(self) -> None:
+        """Refuse the next send because of its markup."""
+
+    @abstractmethod
+    async def cut_receiving(self) -> None:
+        """Break the connection updates come by, more than once."""
+
+    @abstractmethod
+    async def cut_sending(self, *, carried_out: bool) -> None:
+        """Break the connection of the next send."""
+
+    @abstractmethod
+    def webhook_settings(self) -> dict[str, Any]:
+        """Return settings for being posted to."""
+
+    @abstractmethod
+    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+        """Return a request as the platform would post it, signed with the secret."""
+
+    @abstractmethod
+    def update(self, text: str) -> bytes:
+        """Return the body that tells of a message."""
+
+
+class TelegramRig(Rig):
+    """Telegram, as its simulator plays it."""
+
+    room = -4004
+    forum = -1_000_000_004_004
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        self.secrets = (simulator.token, simulator.token.partition(":")[2], WEBHOOK_SECRET)
+        self.stranger = "700700700:not-the-token"
+
+    @override
+    def settings(self, **others: Any) -> dict[str, Any]:
+        return self._simulator.settings(poll_seconds=5, **others)
+
+    @override
+    async def say(self, text: str) -> None:
+        await self._simulator.say(self.room, text, user=7)
+
+    @override
+    async def say_in_thread(self, text: str) -> str:
+        await self._simulator.group(self.forum, forum=True)
+        topic = await self._simulator.topic(self.forum)
+        await self._simulator.say(self.forum, text, user=7, thread=topic)
+        return str(topic)
+
+    @override
+    async def echo(self, text: str) -> None:
+        room = self._simulator.world.room(self.room)
+        post = self._simulator.world.post(
+            room, self._simulator.world.bot, {"text": text}, thread=None, reply_to=None
+        )
+        await self._simulator.push({"message": post.raw})
+
+    @override
+    async def press(self, platform_id: str, button: str) -> None:
+        await self._simulator.press(self.room, int(platform_id), button, user=7)
+
+    @override
+    async def send_file(self, content: bytes) -> None:
+        await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)
+
+    @override
+    def heard(self) -> list[Heard]:
+        return [
+            Heard(str(post.chat), str(post.thread) if post.thread else None, post.text)
+            for post in self._simulator.messages()
+        ]
+
+    @override
+    def sends(self) -> int:
+        return sum(method == "sendMessage" for method, _ in self._simulator.calls)
+
+    @override
+    async def throttle(self, seconds: int) -> None:
+        await self._simulator.fail(429, retry_after=seconds, method="sendMessage")
+
+    @override
+    async def fail(self) -> None:
+        await self._simulator.fail(502, method="sendMessage")
+
+    @override
+    async def revoke(self) -> None:
+        await self._simulator.fail(401, times=1000, description="Unauthorized")
+
+    @override
+    async def kick(self) -> None:
+        await self._simulator.kick(self.room)
+
+    @override
+    async def refuse_markup(self) -> None:
+        description = "Bad Request: can't parse entities: something is odd"
+        await self._simulator.fail(400, method="sendMessage", description=description)
+
+    @override
+    async def cut_receiving(self) -> None:
+        await self._simulator.cut(method="getUpdates", times=3)
+
+    @override
+    async def cut_sending(self, *, carried_out: bool) -> None:
+        await self._simulator.cut(method="sendMessage", after=carried_out)
+
+    @override
+    def webhook_settings(self) -> dict[str, Any]:
+        return self._simulator.settings(
+            mode="webhook", webhook_secret=WEBHOOK_SECRET, webhook_url="http://127.0.0.1:9/inbound"
+        )
+
+    @override
+    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+        headers = {"content-type": "application/json"}
+        signed = {} if secret is None else {"x-telegram-bot-api-secret-token": secret}
+        return Incoming(headers={**headers, **signed}, body=body)
+
+    @override
+    def update(self, text: str) -> bytes:
+        person = {"id": 7, "is_bot": False, "first_name": "Ada"}
+        chat = {"id": 7, "type": "private"}
+        message = {"message_id": 1, "date": 1767225600, "from": person, "chat": chat, "text": text}
+        return json.dumps({"update_id": 5, "message": message}).encode()
+
+
+RIGS: Mapping[str, type[TelegramRig]] = {"telegram": TelegramRig}
+
+
+@asynccontextmanager
+async def rigged(plugin: ChannelPlugin) -> AsyncIterator[Rig]:
+    """Start a plugin's simulator with its rig."""
+    assert plugin.simulate is not None, f"{plugin.name} has no simulator"
+    async with plugin.simulate() as (simulator, _):
+        yield RIGS[plugin.name](simulator)
+
+
+@dataclass(slots=True)
+class Ear:
+    """An `accept` that keeps what it is given, and refuses while it has `refusals` left."""
+
+    updates: list[Update] = field(default_factory=list)
+    refused: int = 0
+    refusals: int = 0
+    states: list[bool] = field(default_factory=list)
+    _heard: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def accept(self, update: Update) -> None:
+        """Take an update, or raise as a full disk would."""
+        async with self._heard:
+            self._heard.notify_all()
+            if self.refusals:
+                self.refusals -= 1
+                self.refused += 1
+                raise OSError("no space left on device")
+            self.updates.append(update)
+
+    async def wait(self, count: int) -> list[Update]:
+        """Wait for so many updates."""
+        async with asyncio.timeout(20), self._heard:
+            await self._heard.wait_for(lambda: len(self.updates) >= count)
+        return self.updates
+
+
+@asynccontextmanager
+async def opened(plugin: ChannelPlugin, settings: Mapping[str, Any]) -> AsyncIterator[Connection]:
+    """Open a connection from plain settings."""
+    async with plugin.open(CHANNEL, plugin.settings(**settings)) as connection:
+        yield connection
+
+
+@asynccontextmanager
+async def receiving(connection: Connection, ear: Ear) -> AsyncIterator[asyncio.Task[None]]:
+    """Run the inbox in the background."""
+    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+    try:
+        yield task
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
