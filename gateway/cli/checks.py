@@ -41,6 +41,9 @@ OURS = ("gateway", "channels", "sandbox", "delivery")
 ROOMY = 1024**3
 """Free bytes below which we warn: the broker keeps a reserve and refuses writes in it."""
 
+ISOLATION = "isolation"
+"""The ability without which a provider runs nothing, unless the operator allows plain processes."""
+
 SKEW = 30.0
 """Seconds a clock may be off before signatures and leases suffer."""
 
@@ -144,8 +147,13 @@ def check_sandbox(settings: Settings) -> Iterator[Check]:
         yield failed("sandbox", str(error), "reinstall the package that provides it")
         return
     for ability in abilities:
-        state = State.OK if ability.present else State.WARNING
-        yield Check(f"{chosen} sandbox: {ability.name}", state, ability.detail)
+        subject = f"{chosen} {ability.name}"
+        if ability.present:
+            yield well(subject, ability.detail)
+        elif ability.name == ISOLATION and not settings.allow_unsandboxed_host:
+            yield failed(subject, ability.detail, "allow user namespaces; docs/sandboxes.md tells how")
+        else:
+            yield Check(subject, State.WARNING, ability.detail)
 
 
 def check_port(settings: Settings) -> Iterator[Check]:

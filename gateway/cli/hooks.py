@@ -34,7 +34,8 @@ async def list_webhooks(gateway: Gateway, *, as_json: Json = False) -> None:
         "url": "url",
         "events": "events",
         "conversation": "conversation",
-        "state": "state",
+        "enabled": "enabled",
+        "why not": "disabled_why",
     }
     found = await gateway.every("accounts", "me", "webhooks")
     print_rows(found, columns, as_json=as_json, empty="no webhooks")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.commands import Json
-from gateway.cli.output import Columns, print_json, print_rows
+from gateway.cli.output import Columns, print_json, print_rows, short
 
 if TYPE_CHECKING:
     from gateway.cli.client import Gateway
@@ -24,5 +24,6 @@ async def trace(
     if as_json:
         print_json(found)
         return
-    columns: Columns = {"time": "time", "what": "what", "id": "id", "state": "state", "detail": "detail"}
+    columns: Columns = {"time": "time", "what": "what", "id": "id", "state": "state"}
+    columns = {**columns, "detail": lambda row: short(row.get("detail"), 100)}
     print_rows(found["steps"], columns, as_json=False, empty="nothing is known of it")
