@@ -1,9 +1,13 @@
 """The rate budget of one bot: what it may still say, in each room and in all.
 
-Token buckets with floors. A bucket refills at the platform's rate up to its capacity; the last tokens are
-kept back by importance: an edit of a draft needs one more than the reserve, typing two more, a final text
-none. So whatever drafts do, a final text finds its token. A platform's "wait" (429) closes a room, or the
-whole bot, until it is over.
+Token buckets, cut so that no stretch of time sees more than the platform's stated limit. Drafts (edits,
+typing) always keep to them, and leave a reserve untouched: an edit needs the reserve and one token more,
+typing twice the reserve. So whatever drafts do, a final text finds its token.
+
+Final texts are let through in bursts as long as the platform takes them: stated limits are averages, and a
+person should not wait for an average. A 429 closes the room (or the whole bot) for as long as the platform
+says, and makes the stated limits strict there for ten minutes; 429s in several rooms at once mean that it is
+the whole bot that was too fast. So a bucket that overflows does so once, not again and again.
 """
 
 from __future__ import annotations
@@ -11,13 +15,24 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 from channels.port import Limits
 
+STRICT_SECONDS = 600.0
+"""How long a 429 is remembered."""
+
+_BURST, _SINGLE, _SLOWER = 0.4, 1.5, 0.95
+_LENIENT = 5.0
+_RESERVE = 0.25
+_NEGLIGIBLE = 1e-9
+_ROOMS_KEPT = 1024
+_SEVERAL, _TOGETHER = 3, 5.0
+
 
 class Use(IntEnum):
-    """What a token is wanted for; the number is how many tokens above the floor must be there."""
+    """What a token is wanted for; the number is how many times the reserve must stay untouched."""
 
     FINAL = 0
     EDIT = 1
@@ -38,13 +53,12 @@ class Bucket:
 
     def wait(self, use: Use, now: float) -> float:
         """Return how many seconds until there is a token for `use`; 0 when there is one."""
-        needed = 1.0 if use is Use.FINAL else min(1.0 + self._reserve * use, self._capacity)
-        missing = needed - self._refilled(now)
-        return max(missing, 0.0) / self._rate if missing > _NEGLIGIBLE else 0.0
+        missing = min(1.0 + self._reserve * use, self._capacity) - self._refilled(now)
+        return missing / self._rate if missing > _NEGLIGIBLE else 0.0
 
     def take(self, now: float) -> None:
-        """Take a token; the caller has seen that there is one."""
-        self._level = self._refilled(now) - 1.0
+        """Take a token, on credit if need be, which never grows beyond the capacity."""
+        self._level = max(self._refilled(now) - 1.0, -self._capacity)
         self._seen = now
 
     def is_full(self, now: float) -> bool:
@@ -55,8 +69,73 @@ class Bucket:
         return min(self._capacity, self._level + max(now - self._seen, 0.0) * self._rate)
 
 
-_NEGLIGIBLE = 1e-9
-_ROOMS_KEPT = 1024
+def strict(limit: float, seconds: float, *, now: float, reserve: float = 0.0) -> Bucket:
+    """Return a bucket that gives at most `limit` tokens in any stretch of `seconds`, wherever it begins.
+
+    What may come at once and what flows in meanwhile add up to the limit. A single token flows in a little
+    slower than allowed, because calls do not travel equally fast.
+    """
+    burst = max(1.0, limit * _BURST)
+    flow = (limit - burst) if limit > _SINGLE else limit * _SLOWER
+    return Bucket(rate=flow / seconds, capacity=burst, reserve=burst * reserve, now=now)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Room:
+    """What a room has: `lenient` for final texts in good weather, the others for drafts and after a 429."""
+
+    lenient: Bucket
+    finals: Bucket
+    drafts: Bucket
+    minute: Bucket | None
+    strict_until: float = float("-inf")
+
+    @classmethod
+    def new(cls, limits: Limits, now: float) -> _Room:
+        rate, minute = limits.room_sends_per_second, limits.room_sends_per_minute
+        return cls(
+            lenient=Bucket(rate=rate, capacity=rate * _LENIENT, reserve=0.0, now=now),
+            finals=strict(rate, 1.0, now=now),
+            drafts=strict(rate, 2.0, now=now),
+            minute=strict(minute, 60.0, now=now, reserve=_RESERVE) if minute else None,
+        )
+
+    def taken_from(self, use: Use) -> tuple[Bucket, ...]:
+        shared = () if self.minute is None else (self.minute,)
+        return (self.lenient, self.finals, *shared) if use is Use.FINAL else (self.drafts, *shared)
+
+    def wait(self, use: Use, now: float) -> float:
+        """Return the seconds until there is a token; a draft also waits out the second after a final text."""
+        if use is Use.FINAL and now >= self.strict_until:
+            return self.lenient.wait(use, now)
+        return max(self.finals.wait(Use.FINAL, now), *(b.wait(use, now) for b in self.taken_from(use)))
+
+    def is_idle(self, now: float) -> bool:
+        """Tell whether it is as good as new."""
+        buckets = {*self.taken_from(Use.FINAL), *self.taken_from(Use.EDIT)}
+        return now >= self.strict_until and all(bucket.is_full(now) for bucket in buckets)
+
+
+@dataclass(slots=True)
+class _Weather:
+    """What the platform has said lately: holds, and since when it is strict with the whole bot."""
+
+    held: dict[str | None, float] = field(default_factory=dict)
+    refused: dict[str, float] = field(default_factory=dict)
+    strict_until: float = float("-inf")
+
+    def refuse(self, room: str | None, until: float, now: float) -> None:
+        """Remember a 429."""
+        self.held[room] = max(until, self.held.get(room, until))
+        if room is not None:
+            self.refused = {name: when for name, when in self.refused.items() if when > now - _TOGETHER}
+            self.refused[room] = now
+        if room is None or len(self.refused) >= _SEVERAL:
+            self.strict_until = now + STRICT_SECONDS
+
+    def wait(self, room: str, now: float) -> float:
+        """Return for how many seconds the room, or the whole bot, is still closed."""
+        return max(self.held.get(key, now) - now for key in (None, room))
 
 
 class Budget:
@@ -76,53 +155,37 @@ class Budget:
         self._limits = limits
         self._clock = clock
         self._sleep = sleep
-        self._account = self._account_bucket(clock())
-        self._rooms: dict[str, tuple[Bucket, ...]] = {}
-        self._held: dict[str | None, float] = {}
+        self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=_RESERVE)
+        self._rooms: dict[str, _Room] = {}
+        self._weather = _Weather()
 
-    def _account_bucket(self, now: float) -> Bucket:
-        rate = self._limits.account_sends_per_second
-        return Bucket(rate=rate, capacity=rate, reserve=rate / 5, now=now)
-
-    def _room_buckets(self, room: str) -> tuple[Bucket, ...]:
-        if room not in self._rooms:
-            now = self._clock()
+    def _room(self, name: str, now: float) -> _Room:
+        if name not in self._rooms:
             self._forget_idle(now)
-            self._rooms[room] = self._new_room(now)
-        return self._rooms[room]
-
-    def _new_room(self, now: float) -> tuple[Bucket, ...]:
-        rate, minute = self._limits.room_sends_per_second, self._limits.room_sends_per_minute
-        second_bucket = Bucket(rate=rate, capacity=max(2.0, rate), reserve=max(1.0, rate / 5), now=now)
-        if not minute:
-            return (second_bucket,)
-        return second_bucket, Bucket(rate=minute / 60, capacity=minute, reserve=max(1.0, minute / 4), now=now)
+            self._rooms[name] = _Room.new(self._limits, now)
+        return self._rooms[name]
 
     def _forget_idle(self, now: float) -> None:
         """Keep memory bounded: a full bucket and an ended hold say nothing."""
         if len(self._rooms) < _ROOMS_KEPT:
             return
-        busy = {
-            room: buckets
-            for room, buckets in self._rooms.items()
-            if not all(bucket.is_full(now) for bucket in buckets)
-        }
-        self._rooms = busy
-        self._held = {room: until for room, until in self._held.items() if until > now}
+        self._rooms = {name: room for name, room in self._rooms.items() if not room.is_idle(now)}
+        held = self._weather.held
+        self._weather.held = {name: until for name, until in held.items() if until > now}
 
     def wait(self, use: Use, room: str) -> float:
         """Return how many seconds until `use` in `room` is within the budget; 0: now."""
         now = self._clock()
-        holds = [self._held.get(key, now) - now for key in (None, room)]
-        buckets = (self._account, *self._room_buckets(room))
-        return max(0.0, *holds, *(bucket.wait(use, now) for bucket in buckets))
+        free = use is Use.FINAL and now >= self._weather.strict_until
+        account = 0.0 if free else self._account.wait(use, now)
+        return max(0.0, account, self._weather.wait(room, now), self._room(room, now).wait(use, now))
 
     def try_take(self, use: Use, room: str) -> bool:
         """Take the tokens for `use` in `room` if they are there now."""
         if self.wait(use, room) > 0:
             return False
         now = self._clock()
-        for bucket in (self._account, *self._room_buckets(room)):
+        for bucket in (self._account, *self._room(room, now).taken_from(use)):
             bucket.take(now)
         return True
 
@@ -138,5 +201,7 @@ class Budget:
 
     def hold(self, seconds: float, *, room: str | None = None) -> None:
         """Close a room, or the whole bot, for so many seconds from now; a longer hold stands."""
-        until = self._clock() + max(seconds, 0.0)
-        self._held[room] = max(until, self._held.get(room, until))
+        now = self._clock()
+        self._weather.refuse(room, now + max(seconds, 0.0), now)
+        if room is not None:
+            self._room(room, now).strict_until = now + STRICT_SECONDS

@@ -24,6 +24,9 @@ from channels.errors import (
 )
 from channels.message import Address, Button
 from channels.port import Feature, Limits
+from channels.telegram import plugin as telegram
+from channels.telegram.simulator import Simulator, simulate
+from channels.telegram.simulator.faults import Fault
 from delivery.budget import Budget
 from delivery.egress import Egress, Rules
 from delivery.part import Part, encode_part
@@ -60,14 +63,17 @@ class Stage(Protocol):
     sink: Sink
     delivery: Delivery
 
-    def fail(self, how: str) -> None:
-        """Make the next attempt meet trouble: later, never, gone, hold or hang."""
+    async def fail(self, how: str) -> None:
+        """Make the next attempt meet trouble: later, gone, hold or hang."""
 
     def seen(self) -> list[str]:
         """Return the identity of each attempt, as the far end sees it."""
 
     async def reached(self) -> None:
         """Return when an attempt has reached the far end."""
+
+    def mend(self) -> None:
+        """Let the far end answer again."""
 
 
 @dataclass
@@ -78,7 +84,7 @@ class WebhookStage:
     receiver: WebhookReceiver
     delivery: Delivery
 
-    def fail(self, how: str) -> None:
+    async def fail(self, how: str) -> None:
         """Script the receiver's next answer."""
         script = {
             "later": answers(500),
@@ -96,6 +102,9 @@ class WebhookStage:
         """Wait for a request."""
         await self.receiver.came.wait()
 
+    def mend(self) -> None:
+        """Only one answer was held back."""
+
 
 @dataclass
 class ChatStage:
@@ -105,7 +114,7 @@ class ChatStage:
     channel: MemoryChannel
     delivery: Delivery
 
-    def fail(self, how: str) -> None:
+    async def fail(self, how: str) -> None:
         """Put trouble into the platform."""
         if how == "hang":
             self.channel.frozen = asyncio.Event()
@@ -120,6 +129,43 @@ class ChatStage:
     async def reached(self) -> None:
         """Wait for a call."""
         await self.channel.called.wait()
+
+    def mend(self) -> None:
+        """Let calls through again."""
+        self.channel.frozen = None
+
+
+@dataclass
+class TelegramStage:
+    """The chat sink in front of Telegram's real adapter and a simulated Telegram."""
+
+    sink: Sink
+    simulator: Simulator
+    delivery: Delivery
+
+    async def fail(self, how: str) -> None:
+        """Let fate act."""
+        if how == "later":
+            await self.simulator.fail(418, description="Not now")
+        elif how == "gone":
+            await self.simulator.block(42)
+        elif how == "hold":
+            await self.simulator.fail(429, retry_after=7)
+        else:
+            self.simulator.faults.add(Fault("hang", 1))
+
+    def seen(self) -> list[str]:
+        """Return what was to be said; Telegram knows no keys."""
+        return [arguments["text"] for method, arguments in self.simulator.calls if method == "sendMessage"]
+
+    async def reached(self) -> None:
+        """Wait for a call."""
+        async with asyncio.timeout(10):
+            while not self.seen():  # noqa: ASYNC110 - the simulator tells of a call when it ends
+                await asyncio.sleep(0.01)
+
+    def mend(self) -> None:
+        """Only one call was held back."""
 
 
 @asynccontextmanager
@@ -148,7 +194,19 @@ def a_chat_sink(channel: MemoryChannel, *features: Feature, send_seconds: float 
     return ChatSink({"chn_1": bot}.get, send_seconds=send_seconds)
 
 
-STAGES = {"webhook": webhooks, "chat": chats}
+@asynccontextmanager
+async def telegram_chats() -> AsyncIterator[Stage]:
+    """Yield the chat sink's stage on Telegram, where a person has said something in the room."""
+    async with simulate() as simulator:
+        await simulator.say(42, "hello")
+        settings = telegram.settings.model_validate(simulator.settings())
+        async with telegram.open("chn_1", settings) as connection:
+            bot = Bot(channel=connection.channel, features=telegram.features, budget=Budget(GENEROUS))
+            sink = ChatSink({"chn_1": bot}.get, send_seconds=1)
+            yield TelegramStage(sink, simulator, a_delivery())
+
+
+STAGES = {"webhook": webhooks, "chat": chats, "telegram": telegram_chats}
 
 
 @pytest.fixture(params=sorted(STAGES))
@@ -166,14 +224,14 @@ async def test_a_far_end_that_takes_it_is_delivered(stage: Stage) -> None:
 
 async def test_passing_trouble_is_to_be_retried(stage: Stage) -> None:
     """Trouble of the moment means later; the sink itself tries once only."""
-    stage.fail("later")
+    await stage.fail("later")
     assert (await stage.sink.send(stage.delivery)).verdict is Verdict.RETRY
     assert len(stage.seen()) <= 1
 
 
 async def test_a_far_end_that_is_gone_is_given_up(stage: Stage) -> None:
     """A far end that will never take anything again ends the delivery and is remembered."""
-    stage.fail("gone")
+    await stage.fail("gone")
     outcome = await stage.sink.send(stage.delivery)
     assert outcome.verdict is Verdict.GIVE_UP
     assert outcome.address_dead or outcome.disable
@@ -181,14 +239,14 @@ async def test_a_far_end_that_is_gone_is_given_up(stage: Stage) -> None:
 
 async def test_a_wait_that_is_asked_for_holds_the_destination(stage: Stage) -> None:
     """A far end that asks for seven seconds gets them, for everything that goes there."""
-    stage.fail("hold")
+    await stage.fail("hold")
     outcome = await stage.sink.send(stage.delivery)
     assert (outcome.verdict, outcome.retry_after, outcome.hold) == (Verdict.RETRY, 7, True)
 
 
 async def test_silence_ends_in_time(stage: Stage) -> None:
     """A far end that never answers costs a bounded time and is judged as unknown or to be repeated."""
-    stage.fail("hang")
+    await stage.fail("hang")
     async with asyncio.timeout(20):
         outcome = await stage.sink.send(stage.delivery)
     assert outcome.verdict in {Verdict.RETRY, Verdict.AMBIGUOUS}
@@ -204,14 +262,13 @@ async def test_every_attempt_has_the_same_identity(stage: Stage) -> None:
 
 async def test_an_attempt_can_be_cancelled(stage: Stage) -> None:
     """Cancelling an attempt in flight ends it at once, and the sink goes on working."""
-    stage.fail("hang")
+    await stage.fail("hang")
     task = asyncio.create_task(stage.sink.send(stage.delivery))
     await stage.reached()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    if isinstance(stage, ChatStage):
-        stage.channel.frozen = None
+    stage.mend()
     assert (await stage.sink.send(stage.delivery)).verdict is Verdict.DELIVERED
 
 
@@ -343,3 +400,33 @@ async def test_a_cut_connection_is_no_accident() -> None:
         assert isinstance(stage, WebhookStage)
         stage.receiver.script.append(resets)
         assert (await stage.sink.send(stage.delivery)).verdict is Verdict.RETRY
+
+
+async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
+    """Five chats, thirty texts each: a refusal or two a chat, then the limits are kept, and the order."""
+    limits = replace(telegram.limits, room_sends_per_second=20, room_sends_per_minute=0)
+    async with simulate() as simulator:
+        await simulator.limit(room_per_second=20)
+        settings = telegram.settings.model_validate(simulator.settings())
+        async with telegram.open("chn_1", settings) as connection:
+            bot = Bot(channel=connection.channel, features=telegram.features, budget=Budget(limits))
+            sink = ChatSink({"chn_1": bot}.get, patience_seconds=30)
+            chats = range(1, 6)
+            for chat in chats:
+                await simulator.say(chat, "go")
+            async with asyncio.timeout(60):
+                await asyncio.gather(*(_say_all(sink, chat) for chat in chats))
+        for chat in chats:
+            assert [post.text for post in simulator.messages(chat)] == [f"text {n}" for n in range(30)]
+        assert simulator.meter.refused <= 2 * len(chats)
+
+
+async def _say_all(sink: Sink, chat: int) -> None:
+    for number in range(30):
+        delivery = a_delivery(
+            id=f"dlv_{chat}_{number}",
+            target=replace(ROOM, room=str(chat)).dump(),
+            body=encode_part(Part(text=f"text {number}")),
+        )
+        while (await sink.send(delivery)).verdict is not Verdict.DELIVERED:
+            pass
