@@ -19,6 +19,7 @@ from gateway.secrets import Secret
 from gateway.store import accounts, jobs
 from gateway.switchboard import Switchboard
 from gateway.telemetry import Metrics
+from gateway.web.listen import Runner
 from gateway.web.server import build, build_callbacks
 from gateway.web.surface import Health, Surface
 from sandbox.errors import SandboxError
@@ -67,7 +68,7 @@ class Stopping:
 async def opened(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> AsyncIterator[str]:
     """Listen on the configured address and on the callback socket; yields the base URL."""
     surface = _surface(ground, core, book, switchboard)
-    runner = web.AppRunner(build(surface), access_log=None, shutdown_timeout=2.0)
+    runner = Runner(build(surface), surface.bounds, access_log=None, shutdown_timeout=2.0)
     callbacks = web.AppRunner(build_callbacks(surface), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await callbacks.setup()

@@ -12,6 +12,7 @@ from aiohttp.typedefs import Middleware
 
 from gateway.accounts import Principal, Scope, digest_of
 from gateway.web.limiter import Limiter, client_address
+from gateway.web.listen import CROWD
 from gateway.web.problems import Handler, Problem
 from gateway.web.surface import Surface
 
@@ -106,6 +107,7 @@ class Door:
         if principal is None:
             raise self.refused(request)
         self.limiter.proved(self.address(request), digest)
+        self.known(request, principal.key)
         return principal
 
     async def _operator(self, request: web.Request, bearer: str) -> None:
@@ -119,6 +121,12 @@ class Door:
             raise self.refused(request)
         remedy = "" if admin is not None else "; none is configured (DOVECOTE_ADMIN_KEY)"
         raise Problem(403, f"this takes the operator's admin key{remedy}")
+
+    def known(self, request: web.Request, key: str) -> None:
+        """Count the connection by who it is from now on; 429 for one too many."""
+        crowd = request.config_dict.get(CROWD)
+        if crowd is not None and not crowd.identifies(request.transport, key):
+            raise Problem(429, "too many connections with this key", headers={"Retry-After": "5"}, close=True)
 
     def refused(self, request: web.Request) -> Problem:
         """Count a failure and return the 401."""

@@ -7,7 +7,7 @@ from aiohttp import web
 from channels.port import Incoming
 from gateway.web import bodies
 from gateway.web.problems import not_found
-from gateway.web.typed import Call, Nothing
+from gateway.web.typed import DOOR, Call, Nothing
 
 
 async def receive(call: Call[Nothing, Nothing]) -> web.Response:
@@ -20,4 +20,6 @@ async def receive(call: Call[Nothing, Nothing]) -> web.Response:
         answer = await surface.inboxes.receive(call.path["id"], Incoming(headers=headers, body=body))
     if answer is None:
         raise not_found()
+    if answer.status < 400:  # noqa: PLR2004 - the adapter believes the platform
+        request.app[DOOR].known(request, call.path["id"])
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -10,8 +10,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection
 from sqlalchemy.ext.asyncio import create_async_engine
 
-import delivery.tables
-import gateway.store.tables  # noqa: F401  (registers its tables)
+import gateway.store.tables  # noqa: F401  (registers its tables, and delivery's)
 from delivery.database import metadata
 from gateway.migrations import migrate_up, status
 
@@ -26,7 +25,6 @@ async def _on(url: str, look: Any) -> Any:
 
 
 def _differences(connection: Connection) -> list[Any]:
-    assert delivery.tables
     context = MigrationContext.configure(connection, opts={"compare_type": True, "render_as_batch": True})
     return list(compare_metadata(context, metadata))
 

@@ -1,0 +1,244 @@
+"""What every database must hold to: names, tenants, digests, one winner, clean removal."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import func, select
+from sqlalchemy.exc import IntegrityError
+
+from delivery import endpoints
+from delivery import store as delivery_store
+from delivery.database import Database, metadata
+from delivery.endpoints import Endpoint
+from delivery.event import Event, Kind, new_id
+from gateway import accounts
+from gateway.accounts import Gatekeeper, Taken, digest_of
+from gateway.store import accounts as account_store
+from gateway.store import conversations, records, removal, replies
+from gateway.store.conversations import Conversation
+from gateway.store.records import Record
+
+NASTY = ["*", ">", "a.b", "\r\n", "../x", "x" * 4096, "\N{PILE OF POO}", "' OR 1=1 --", "%", "_"]
+
+
+async def _account(database: Database, name: str) -> tuple[str, str]:
+    async with database.begin() as connection:
+        account, key = await accounts.create_account(connection, name)
+    return account.id, key
+
+
+def _record(account: str, name: str, kind: records.Kind = "workspace") -> Record:
+    now = datetime.now(UTC)
+    return Record(
+        id=new_id(records.PREFIXES[kind]),
+        account=account,
+        kind=kind,
+        name=name,
+        config={"nested": {"list": [1, "zwei", None]}},
+        sealed={"/a": "v1.x.y"},
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _endpoint(account: str, name: str | None = None, origin: str = endpoints.RECORD) -> Endpoint:
+    return Endpoint(
+        id=new_id("whk"),
+        account=account,
+        name=name,
+        origin=origin,
+        url="https://example.org/hook",
+        events=("agent.finished", "job.*"),
+        secret=b"sealed",
+        created_at=datetime.now(UTC),
+    )
+
+
+async def test_a_key_is_found_by_its_digest_alone(database: Database) -> None:
+    """The text of a key is nowhere in the database; its digest finds account and scopes."""
+    account, key = await _account(database, "one")
+    async with database.read() as connection:
+        found = await account_store.key_by_digest(connection, digest_of(key))
+        nothing = await account_store.key_by_digest(connection, digest_of(key + "x"))
+    assert found is not None
+    assert (found.account, found.scopes, found.revoked_at) == (account, accounts.ALL_SCOPES, None)
+    assert nothing is None
+
+
+async def test_an_account_name_is_taken_once(database: Database) -> None:
+    """A second account of the same name is refused, and leaves nothing behind."""
+    await _account(database, "one")
+    with pytest.raises(Taken):
+        await _account(database, "one")
+
+
+async def test_a_revoked_key_opens_nothing_more(database: Database) -> None:
+    """Authentication ends with the revocation, here at once."""
+    _account_id, key = await _account(database, "one")
+    door = Gatekeeper(database)
+    principal = await door.authenticate(key)
+    assert principal is not None
+    told: list[str] = []
+    door.on_revoked.append(told.append)
+    assert await door.revoke(principal.key)
+    assert await door.authenticate(key) is None
+    assert not await door.still_valid(principal)
+    assert told == [principal.key]
+
+
+async def test_a_revocation_elsewhere_is_seen_within_a_second(database: Database) -> None:
+    """Another replica's memory of a key ends after a second."""
+    now = [0.0]
+    here, there = Gatekeeper(database), Gatekeeper(database, clock=lambda: now[0])
+    _account_id, key = await _account(database, "one")
+    principal = await there.authenticate(key)
+    assert principal is not None
+    await here.revoke(principal.key)
+    now[0] = 1.0
+    assert await there.authenticate(key) is None
+
+
+async def test_records_come_back_as_they_went_in(database: Database) -> None:
+    """Config, sealed secrets and moments survive the database."""
+    account, _key = await _account(database, "one")
+    record = _record(account, "mine")
+    async with database.begin() as connection:
+        await records.add(connection, record)
+        found = await records.find(connection, account, "workspace", "mine")
+    assert found == record
+
+
+async def test_a_record_is_found_by_id_and_name_in_its_account_only(database: Database) -> None:
+    """No id and no name opens another account's record."""
+    one, _ = await _account(database, "one")
+    two, _ = await _account(database, "two")
+    record = _record(one, "mine")
+    async with database.begin() as connection:
+        await records.add(connection, record)
+        for wanted in (record.id, "mine"):
+            assert await records.find(connection, one, "workspace", wanted) is not None
+            assert await records.find(connection, two, "workspace", wanted) is None
+            assert await records.find(connection, one, "agent", wanted) is None
+        assert not await records.remove(connection, two, record.id)
+        await records.change(connection, replace(record, account=two, name="stolen"))
+        assert await records.find(connection, one, "workspace", "mine") is not None
+
+
+@pytest.mark.parametrize("wanted", NASTY)
+async def test_a_strange_id_finds_nothing(database: Database, wanted: str) -> None:
+    """What looks like a pattern, a path or SQL is an id like any other, of nothing."""
+    account, _ = await _account(database, "one")
+    async with database.begin() as connection:
+        await records.add(connection, _record(account, "mine"))
+        assert await records.find(connection, account, "workspace", wanted) is None
+        assert await endpoints.find(connection, account, wanted) is None
+        assert await account_store.find_key(connection, account, wanted) is None
+        assert await conversations.find(connection, account, wanted) is None
+
+
+async def test_a_name_is_taken_once_within_account_and_kind(database: Database) -> None:
+    """The same name is free for another kind and another account."""
+    one, _ = await _account(database, "one")
+    two, _ = await _account(database, "two")
+    async with database.begin() as connection:
+        await records.add(connection, _record(one, "mine"))
+        await records.add(connection, _record(one, "mine", "agent"))
+        await records.add(connection, _record(two, "mine"))
+    with pytest.raises(IntegrityError):
+        async with database.begin() as connection:
+            await records.add(connection, _record(one, "mine"))
+
+
+async def test_pages_hold_every_record_once(database: Database) -> None:
+    """Walking by the last id misses nothing and repeats nothing."""
+    account, _ = await _account(database, "one")
+    async with database.begin() as connection:
+        for number in range(7):
+            await records.add(connection, _record(account, f"r{number}"))
+    seen: list[str] = []
+    async with database.read() as connection:
+        while page := await records.list_of(
+            connection, account, "workspace", after=seen[-1] if seen else "", limit=3
+        ):
+            seen += [record.id for record in page]
+    assert len(seen) == len(set(seen)) == 7
+
+
+async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
+    """What an agent brought with it is neither listed nor found by id among the account's records."""
+    account, _ = await _account(database, "one")
+    record, brought = _endpoint(account, "mine"), _endpoint(account, origin="agent:agt_1")
+    async with database.begin() as connection:
+        await endpoints.add(connection, record)
+        await endpoints.add(connection, brought)
+        assert await endpoints.list_of(connection, account, after="", limit=10) == [record]
+        assert await endpoints.find(connection, account, brought.id) is None
+        assert await endpoints.of_origin(connection, account, "agent:agt_1") == brought
+
+
+async def test_one_of_many_claims_an_idempotency_key(database: Database) -> None:
+    """Of twenty requests at once with one key, one is carried out."""
+    account, _ = await _account(database, "one")
+    claims = await asyncio.gather(*(replies.claim(database, account, "key", "digest") for _ in range(20)))
+    assert claims.count(True) == 1
+
+
+async def test_one_of_many_takes_over_an_abandoned_key(database: Database) -> None:
+    """When the first request died unanswered, one of those who wait takes its place."""
+    account, _ = await _account(database, "one")
+    await replies.claim(database, account, "key", "digest")
+    async with database.read() as connection:
+        kept = await replies.find(connection, account, "key")
+    assert kept is not None
+
+    async def take() -> bool:
+        async with database.begin() as connection:
+            return await replies.take_over(connection, account, "key", since=kept.created_at)
+
+    assert (await asyncio.gather(*(take() for _ in range(5)))).count(True) == 1
+
+
+async def test_answers_are_kept_and_forgotten(database: Database) -> None:
+    """An answer is found under its key until it is older than the window."""
+    account, _ = await _account(database, "one")
+    await replies.claim(database, account, "key", "digest")
+    async with database.begin() as connection:
+        await replies.keep(connection, account, "key", status=201, body=b"sealed")
+        kept = await replies.find(connection, account, "key")
+        assert kept is not None
+        assert (kept.status, kept.body) == (201, b"sealed")
+        assert await replies.forget(connection, before=datetime.now(UTC) + timedelta(seconds=1)) == 1
+        assert await replies.find(connection, account, "key") is None
+
+
+async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
+    """Every table that names accounts is free of the one that was removed, and the other is whole."""
+    one, _ = await _account(database, "one")
+    two, _ = await _account(database, "two")
+    for account in (one, two):
+        await replies.claim(database, account, "key", "digest")
+        async with database.begin() as connection:
+            await records.add(connection, _record(account, "mine"))
+            await endpoints.add(connection, _endpoint(account))
+            conversation = Conversation(
+                id=new_id("cnv"), account=account, agent="agt_1", created_at=datetime.now(UTC)
+            )
+            await conversations.insert_conversation(connection, conversation)
+            await delivery_store.open_stream(
+                connection, conversation=conversation.id, account=account, agent="agt_1"
+            )
+            said = Event.now(Kind.MESSAGE_RECEIVED, conversation.id, {"text": "hi"})
+            await delivery_store.record(connection, conversation.id, [said])
+    async with database.begin() as connection:
+        assert await removal.remove_account(connection, one)
+    owned = [table for table in metadata.sorted_tables if "account" in table.c]
+    async with database.read() as connection:
+        for table in owned:
+            gone = select(func.count()).select_from(table).where(table.c.account == one)
+            assert (await connection.execute(gone)).scalar_one() == 0, table.name
+        kept = await records.list_of(connection, two, "workspace")
+    assert len(kept) == 1
