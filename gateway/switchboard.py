@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +31,7 @@ UNKNOWN = Limits(text=2000)
 """What a channel of an unknown kind is planned for."""
 
 BACK_OFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-OPERATOR_WAIT = 60.0
+OPERATOR_BACK_OFF = (2.0, 5.0, 10.0, 30.0, 60.0)
 STANDBY_LOOK = 1.0
 
 
@@ -150,11 +150,11 @@ class Switchboard:
                     await self._receive(line, connection)
             except ChannelError as error:
                 line.trouble = str(error)
-                wait = OPERATOR_WAIT if error.remedy == "operator" else _wait(tries)
+                wait = _wait(tries, OPERATOR_BACK_OFF if error.remedy == "operator" else BACK_OFF)
                 log.warning("channel.down", channel=line.record.name, error=str(error), retry_in=wait)
             except Exception as error:  # the outermost loop of a channel: the others must go on
                 line.trouble = str(error)
-                wait = _wait(tries)
+                wait = _wait(tries, BACK_OFF)
                 log.exception("channel.failed", channel=line.record.name)
             else:
                 wait = 0.0
@@ -241,8 +241,8 @@ class Switchboard:
         ]
 
 
-def _wait(tries: int) -> float:
-    return BACK_OFF[min(tries, len(BACK_OFF) - 1)]
+def _wait(tries: int, back_off: Sequence[float]) -> float:
+    return back_off[min(tries, len(back_off) - 1)]
 
 
 async def _either(*events: asyncio.Event, timeout: float) -> None:

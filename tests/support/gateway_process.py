@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import aiohttp
 
-ADDRESS = re.compile(r"address[^h]*(http://[^\s\"]+)")
+ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 PLAIN = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -90,7 +90,7 @@ class GatewayProcess:
         async for raw in child.stdout:
             line = PLAIN.sub("", raw.decode(errors="replace")).rstrip()
             self.log.append(line)
-            found = ADDRESS.search(line) if "ready" in line else None
+            found = ADDRESS.search(line)
             if found:
                 self.url = found.group(1)
                 self.ready.set()

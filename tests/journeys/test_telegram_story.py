@@ -1,0 +1,87 @@
+"""A person on Telegram: question, answer, job, kill -9, the result in the same chat."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator, simulate
+from gateway_process import GatewayProcess, gateway
+
+CHAT = 4711
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Telegram on loopback."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway with one Telegram channel that lets anyone in."""
+    settings = platform.settings(allow=["*"])
+    env = {
+        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in settings.items()
+    }
+    async with gateway(tmp_path / "data", env=env) as process:
+        yield process
+
+
+async def until_delivered(process: GatewayProcess, count: int) -> None:
+    """Wait until so many deliveries are recorded as delivered."""
+    async with asyncio.timeout(30), process.http() as session:
+        while True:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            if sum(one["state"] == "delivered" for one in found) >= count:
+                return
+
+
+async def test_a_command_is_answered_in_its_chat(platform: Simulator, running: GatewayProcess) -> None:
+    """What a person sends is answered in the same chat."""
+    await platform.say(CHAT, "!echo hello")
+    (answer,) = await platform.wait_for_messages(1, chat=CHAT)
+    assert "hello" in answer.text
+
+
+async def test_a_job_started_in_a_chat_comes_home_through_kill_9(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """The result of a job is said in the chat that asked for it, once, although the gateway was killed."""
+    await platform.say(CHAT, "!&sleep 2; echo pigeon")
+    (started,) = await platform.wait_for_messages(1, chat=CHAT)
+    assert "Started job" in started.text
+    await until_delivered(running, 1)
+    await running.kill()
+    await running.start()
+    said = await platform.wait_for_messages(2, chat=CHAT)
+    assert "pigeon" in said[-1].text
+
+
+async def test_a_message_sent_while_the_gateway_is_down_is_answered(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """Telegram keeps what we have not acknowledged; it is answered when the gateway is back."""
+    await running.kill()
+    await platform.say(CHAT, "!echo patience")
+    await running.start()
+    (answer,) = await platform.wait_for_messages(1, chat=CHAT)
+    assert "patience" in answer.text
+
+
+async def test_a_stranger_is_given_a_code_and_no_answer(platform: Simulator, tmp_path: Path) -> None:
+    """By default a stranger gets a pairing code, once, and nothing runs for them."""
+    settings = platform.settings()
+    env = {f"DOVECOTE_CHANNELS__TELEGRAM__{k.upper()}": str(v) for k, v in settings.items() if k != "allow"}
+    async with gateway(tmp_path / "data", env=env):
+        await platform.say(CHAT, "!echo secret")
+        (answer,) = await platform.wait_for_messages(1, chat=CHAT)
+    assert "dovecote channels pair telegram" in answer.text
+    assert "secret" not in answer.text
