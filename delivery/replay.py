@@ -86,7 +86,7 @@ async def frames(
             reader.position = extent.last_seq
         else:
             reader.position = after
-            async for frame in reader.catch_up(extent, claimed=epoch):
+            async for frame in reader.reach(extent, claimed=epoch):
                 yield frame
         yield CaughtUp(seq=reader.position)
         if live:
@@ -105,7 +105,20 @@ class _Reader:
         self._epoch = extent.epoch
         self._finished: dict[str, None] = {}
 
-    async def catch_up(self, extent: Extent, *, claimed: str | None) -> AsyncIterator[Frame]:
+    async def reach(self, extent: Extent | None, *, claimed: str | None) -> AsyncIterator[Frame]:
+        """Catch up; when the broker goes away meanwhile, go on as soon as it is back."""
+        while True:
+            try:
+                extent = extent or await self._stream.extent(self._conversation)
+                async for frame in self._catch_up(extent, claimed=claimed):
+                    yield frame
+            except Unreachable:
+                await asyncio.sleep(_RETRY_SECONDS)
+                extent, claimed = None, self._epoch
+            else:
+                return
+
+    async def _catch_up(self, extent: Extent, *, claimed: str | None) -> AsyncIterator[Frame]:
         """Read from the position to the edge."""
         reset = (claimed or extent.epoch) != extent.epoch or self.position > extent.last_seq
         self._epoch = extent.epoch
@@ -166,25 +179,13 @@ class _Reader:
             if item is not None and item.transient and not self._deltas:
                 continue
             if item is None or self._misses(item):
-                async for frame in self._read_again():
+                async for frame in self.reach(None, claimed=self._epoch):
                     yield frame
                 continue
             self.position = item.seq
             self._note(item)
             if not self._is_late(item):
                 yield Events(items=(item,))
-
-    async def _read_again(self) -> AsyncIterator[Frame]:
-        """Catch up while following; when the broker goes away meanwhile, as soon as it is back."""
-        while True:
-            try:
-                extent = await self._stream.extent(self._conversation)
-                async for frame in self.catch_up(extent, claimed=self._epoch):
-                    yield frame
-            except Unreachable:
-                await asyncio.sleep(_RETRY_SECONDS)
-            else:
-                return
 
     def _misses(self, item: Recorded) -> bool:
         return max(item.previous, item.sibling) > self.position

@@ -19,6 +19,7 @@ from gateway.web import (
     page,
     records,
     replays,
+    stream_doors,
     trace,
     turns,
     webhooks,
@@ -187,5 +188,6 @@ ROUTES: tuple[Route, ...] = (
     *_deliveries(),
     *completion.ROUTES,
     *trace.ROUTES,
+    *stream_doors.ROUTES,
     *_open(),
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from gateway.web import completion
+from gateway.web import completion, stream_doors
 from gateway.web.auth import Door, Public
 from gateway.web.problems import answer_problems
 from gateway.web.routes import ROUTES
@@ -16,7 +16,9 @@ from gateway.web.typed import DOOR, SURFACE, Route, endpoint
 
 def build(surface: Surface) -> web.Application:
     """Return the gateway's whole public face."""
-    return assemble(surface, ROUTES)
+    application = assemble(surface, ROUTES)
+    stream_doors.install(application, surface)
+    return application
 
 
 def build_callbacks(surface: Surface) -> web.Application:

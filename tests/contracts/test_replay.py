@@ -290,7 +290,7 @@ async def _history(before: list[Action], during: list[Action], after: int, keep:
             covered |= {seq for seq in writer.seqs if seq < (await stream.extent(CONVERSATION)).first_seq}
             position = 0
         elif isinstance(frame, Gap):
-            assert frame.first == position + 1 <= frame.last
+            assert position < frame.first <= frame.last
             covered |= set(range(frame.first, frame.last + 1))
             position = frame.last
         elif isinstance(frame, Events):

@@ -1,0 +1,281 @@
+"""The WebSocket: a reader of streams that may also speak, approve and cancel."""
+
+from __future__ import annotations
+
+import asyncio
+import socket as sockets
+from collections.abc import AsyncIterator
+from contextlib import aclosing, suppress
+from http import HTTPStatus
+
+from aiohttp import WSMsgType, web
+
+from delivery.database import Unavailable
+from delivery.errors import DeliveryError
+from delivery.replay import CaughtUp, Events, Frame, Reset, frames
+from gateway.accounts import Principal, Scope
+from gateway.web.frames import (
+    Approve,
+    Authenticate,
+    BadFrame,
+    Cancel,
+    ClientFrame,
+    Cursor,
+    Mistaken,
+    Ping,
+    Send,
+    Subscribe,
+    Unsubscribe,
+    Written,
+    cursor_of,
+    dumped,
+    parse,
+    written,
+)
+from gateway.web.outgoing import Outgoing, TooSlow
+from gateway.web.problems import Problem
+from gateway.web.readership import Reader, Readers, Readership
+
+FRAME_BYTES = 64 * 1024
+SUBSCRIPTIONS = 16
+PING_EVERY = 20.0
+"""Seconds; aiohttp waits half of it for the pong."""
+AUTHENTICATE_WITHIN = 10.0
+LINGER = 4.0
+_SEND_BUFFER = 128 * 1024
+_RETRY_SECONDS = 0.5
+
+BAD_FRAME = 4400
+NOT_AUTHENTICATED = 4401
+TOO_SLOW = 4408
+TRY_LATER = 1013
+
+
+class _Ending(Exception):
+    """The connection is over, and this is what the peer is told."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(reason)
+        self.code = code
+        self.reason = reason
+
+
+async def serve(
+    request: web.Request, doors: Readership, readers: Readers, principal: Principal | None
+) -> web.WebSocketResponse:
+    """Upgrade the request and talk until the end."""
+    response = web.WebSocketResponse(
+        heartbeat=PING_EVERY,
+        max_msg_size=FRAME_BYTES,
+        compress=False,
+        writer_limit=64 * 1024,
+        timeout=LINGER,
+    )
+    if not response.can_prepare(request):
+        raise Problem(426, "this path speaks WebSocket", headers={"Upgrade": "websocket"})
+    with readers.admitted(principal) as reader:
+        await response.prepare(request)
+        _bound_kernel_buffer(request)
+        await _Session(request, response, doors, reader).run()
+    return response
+
+
+def _bound_kernel_buffer(request: web.Request) -> None:
+    """Keep what the kernel holds for a peer who does not read small."""
+    raw = request.get_extra_info("socket")
+    if raw is not None:
+        with suppress(OSError):
+            raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, _SEND_BUFFER)
+
+
+class _Session:
+    """One connection's life."""
+
+    def __init__(
+        self,
+        request: web.Request,
+        response: web.WebSocketResponse,
+        doors: Readership,
+        reader: Reader,
+    ) -> None:
+        self._request = request
+        self._socket = response
+        self._doors = doors
+        self._reader = reader
+        self._outgoing = Outgoing(response)
+        self._subscriptions: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Read, write and follow until one of them ends or we are told to."""
+        tasks = [
+            asyncio.create_task(self._listen()),
+            asyncio.create_task(self._outgoing.run()),
+            asyncio.create_task(self._reader.ended.wait()),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            everything = [*tasks, *self._subscriptions.values()]
+            for task in everything:
+                task.cancel()
+            ends = await asyncio.gather(*everything, return_exceptions=True)
+            await self._close(next((end for end in ends if isinstance(end, _Ending | TooSlow)), None))
+
+    async def _close(self, why: BaseException | None) -> None:
+        code, reason = self._reader.code, self._reader.reason
+        if isinstance(why, TooSlow):
+            code, reason = TOO_SLOW, f"too slow; last seq {self._outgoing.last_seq}"
+        elif isinstance(why, _Ending):
+            code, reason = why.code, why.reason
+            with suppress(TooSlow, ConnectionError):
+                await self._outgoing.flush()
+        closing = asyncio.create_task(
+            self._socket.close(code=code, message=reason.encode()[:120], drain=False)
+        )
+        _, late = await asyncio.wait({closing}, timeout=LINGER)
+        if late:
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+        if self._request.transport is not None and code == TOO_SLOW:
+            self._request.transport.abort()  # what it did not read would wait here for ever
+
+    async def _listen(self) -> None:
+        deadline = asyncio.get_running_loop().time() + AUTHENTICATE_WITHIN
+        while True:
+            text = await self._receive(deadline)
+            try:
+                await self._obey(parse(text))
+            except BadFrame as error:
+                raise _Ending(BAD_FRAME, str(error)) from None
+            except Mistaken as error:
+                await self._say({"type": "error", "code": error.code, "detail": error.detail} | error.about)
+            except (Unavailable, DeliveryError):
+                await self._say({"type": "error", "code": "unavailable", "detail": "try again soon"})
+
+    async def _receive(self, deadline: float) -> str:
+        try:
+            async with asyncio.timeout_at(deadline if self._reader.principal is None else None):
+                message = await self._socket.receive()
+        except TimeoutError:
+            raise _Ending(NOT_AUTHENTICATED, "say who you are first") from None
+        if message.type is WSMsgType.TEXT:
+            return str(message.data)
+        if message.type is WSMsgType.BINARY:
+            raise _Ending(BAD_FRAME, "frames are text")
+        raise _Ending(self._socket.close_code or 1000, "")
+
+    async def _obey(self, frame: ClientFrame) -> None:
+        principal = self._reader.principal
+        if principal is None:
+            await self._authenticate(frame)
+            return
+        match frame:
+            case Ping():
+                await self._say({"type": "pong"})
+            case Subscribe():
+                await self._subscribe(_with(principal, "read", frame), frame)
+            case Unsubscribe():
+                await self._unsubscribe(principal, frame)
+            case Authenticate():
+                raise Mistaken("invalid", "this connection has said who it is")
+            case _:
+                await self._act(principal, frame)
+
+    async def _act(self, principal: Principal, frame: Send | Approve | Cancel) -> None:
+        match frame:
+            case Send():
+                taken = await self._doors.submit(_with(principal, "chat", frame), frame)
+                await self._say(
+                    {
+                        "type": "accepted",
+                        "id": frame.id,
+                        "turn": taken.turn,
+                        "conversation": taken.conversation,
+                    }
+                )
+            case Approve():
+                await self._doors.decide(_with(principal, "chat", frame), frame)
+            case Cancel():
+                await self._doors.cancel(_with(principal, "chat", frame), frame)
+
+    async def _authenticate(self, frame: ClientFrame) -> None:
+        if not isinstance(frame, Authenticate):
+            raise _Ending(NOT_AUTHENTICATED, "say who you are first")
+        try:
+            self._reader.principal = await self._doors.authenticate(self._request, frame.key)
+        except Problem as problem:
+            wrong = problem.status == HTTPStatus.UNAUTHORIZED
+            raise _Ending(NOT_AUTHENTICATED if wrong else TRY_LATER, problem.detail) from None
+
+    async def _subscribe(self, principal: Principal, frame: Subscribe) -> None:
+        conversation = await self._doors.find_conversation(principal, frame.conversation)
+        if conversation is None:
+            raise Mistaken("not_found", "there is no such conversation", {"conversation": frame.conversation})
+        await self._drop(conversation)
+        if len(self._subscriptions) >= SUBSCRIPTIONS:
+            detail = f"at most {SUBSCRIPTIONS} subscriptions a connection"
+            raise Mistaken("too_many", detail, {"conversation": frame.conversation})
+        self._subscriptions[conversation] = asyncio.create_task(self._follow(conversation, frame))
+
+    async def _unsubscribe(self, principal: Principal, frame: Unsubscribe) -> None:
+        conversation = await self._doors.find_conversation(principal, frame.conversation)
+        if conversation is None or not await self._drop(conversation):
+            raise Mistaken("not_found", "there is no such subscription", {"conversation": frame.conversation})
+
+    async def _drop(self, conversation: str) -> bool:
+        task = self._subscriptions.pop(conversation, None)
+        if task is None:
+            return False
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return True
+
+    async def _follow(self, conversation: str, frame: Subscribe) -> None:
+        cursor = cursor_of(frame.after) if frame.after is not None else None
+        if cursor is not None and cursor.epoch is None:
+            cursor = Cursor(cursor.seq, frame.epoch)
+        while True:
+            try:
+                async for found in self._given(conversation, frame, cursor):
+                    cursor = _moved(cursor, found)
+                    for text in written(found, conversation, batch=frame.batch):
+                        await self._outgoing.put(text)
+            except DeliveryError:  # the broker is away before the first frame, or refuses us
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _given(
+        self, conversation: str, frame: Subscribe, cursor: Cursor | None
+    ) -> AsyncIterator[Frame]:
+        source = frames(
+            self._doors.stream,
+            conversation,
+            after=cursor.seq if cursor else None,
+            epoch=cursor.epoch if cursor else None,
+            deltas=frame.deltas,
+        )
+        async with aclosing(source) as given:  # type: ignore[type-var]
+            async for found in given:
+                yield found
+
+    async def _say(self, shape: dict[str, object]) -> None:
+        await self._outgoing.put(Written(dumped(shape)))
+
+
+def _with(principal: Principal, scope: Scope, frame: ClientFrame) -> Principal:
+    """Return the principal if its key may do this."""
+    if scope not in principal.scopes:
+        about = {"id": frame.id} if isinstance(frame, Send) else {}
+        raise Mistaken("forbidden", f"this key does not have the scope {scope!r}", about)
+    return principal
+
+
+def _moved(cursor: Cursor | None, frame: Frame) -> Cursor | None:
+    """Return where to go on from once a frame has been given."""
+    match frame:
+        case Reset():
+            return Cursor(0, frame.epoch)
+        case CaughtUp():
+            return Cursor(frame.seq, cursor.epoch if cursor else None)
+        case Events():
+            return Cursor(frame.items[-1].seq, cursor.epoch if cursor else None)
+    return cursor
