@@ -1,0 +1,155 @@
+"""Webhooks through a real gateway: signed, repeated on schedule and through kill -9, replayed, closed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from gateway_process import GatewayProcess, gateway
+from standardwebhooks.webhooks import Webhook
+from webhook_receiver import Received, WebhookReceiver, answers, webhook_receiver
+
+PATIENCE = 30.0
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway that may call loopback and repeats webhooks quickly."""
+    env = {
+        "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+        "DOVECOTE_WEBHOOK_SCHEDULE": "0.3,0.3,0.3",
+        "DOVECOTE_AGENT__MODEL": "builtin:shell",
+    }
+    async with gateway(tmp_path / "data", env=env, options=["--allow-unsandboxed-host"]) as process:
+        yield process
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    """Listen for webhooks."""
+    async with webhook_receiver() as listening:
+        yield listening
+
+
+async def ask(running: GatewayProcess, method: str, path: str, body: object = None) -> Any:
+    """Make a request that must succeed, and return its answer."""
+    async with running.http() as session, session.request(method, path, json=body) as answer:
+        assert answer.status < 300, await answer.text()
+        return await answer.json() if answer.status != 204 else None
+
+
+async def heard(receiver: WebhookReceiver, count: int) -> list[Received]:
+    """Wait until the receiver has heard so much."""
+    async with asyncio.timeout(PATIENCE):
+        while len(receiver.requests) < count:
+            receiver.came.clear()
+            await receiver.came.wait()
+    return receiver.requests
+
+
+async def settled(running: GatewayProcess, state: str) -> dict[str, Any]:
+    """Wait until a delivery is in a state, and return it with its attempts."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            found = await ask(running, "GET", f"/deliveries?state={state}")
+            if found["items"]:
+                detail: dict[str, Any] = await ask(running, "GET", f"/deliveries/{found['items'][0]['id']}")
+                return detail
+            await asyncio.sleep(0.1)
+
+
+async def say(running: GatewayProcess, text: str, **more: object) -> dict[str, Any]:
+    """Ask the default agent for something."""
+    agents = await ask(running, "GET", "/accounts/me/agents")
+    agent = agents["items"][0]["id"]
+    taken: dict[str, Any] = await ask(running, "POST", f"/agents/{agent}/turns", {"input": text, **more})
+    return taken
+
+
+async def test_a_result_reaches_its_endpoint_signed_and_once(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """An endpoint that fails twice gets the event a third time with one id, and verifies every attempt."""
+    receiver.script.extend([answers(500), answers(503)])
+    made = await ask(
+        running, "POST", "/accounts/me/webhooks", {"url": receiver.url, "events": ["agent.finished"]}
+    )
+    turn = await say(running, "!echo hello", webhook={"id": made["id"]})
+    requests = await heard(receiver, 3)
+    for request in requests:
+        told = Webhook(made["secret"]).verify(request.body, request.headers)
+        assert told["type"] == request.headers["ce-type"] == "agent.finished"
+        assert told["data"]["turnId"] == turn["turnId"]
+        assert told["id"] == request.headers["webhook-id"] == request.headers["ce-id"]
+    assert len({request.headers["webhook-id"] for request in requests}) == 1
+    detail = await settled(running, "delivered")
+    assert [attempt["status"] for attempt in detail["attempts"]] == [500, 503, 200]
+    assert detail["id"] == requests[0].headers["dovecote-delivery"]
+
+
+async def test_a_delivery_survives_the_gateway(running: GatewayProcess, receiver: WebhookReceiver) -> None:
+    """Killed while a webhook waits for its next attempt, the gateway makes it after the restart."""
+    receiver.script.append(answers(429, Retry_After="3"))
+    await say(running, "!echo hello", webhook={"url": receiver.url})
+    await heard(receiver, 1)
+    await settled(running, "retrying")
+    await running.kill()
+    await running.start()
+    requests = await heard(receiver, 2)
+    assert requests[0].headers["webhook-id"] == requests[1].headers["webhook-id"]
+    assert (await settled(running, "delivered"))["state"] == "delivered"
+    assert len(receiver.requests) == 2
+
+
+async def test_a_closed_endpoint_is_opened_and_told_again(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """A 410 disables an endpoint; opened again, it is sent what it missed, under the same id."""
+    receiver.script.append(answers(410))
+    made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
+    path = f"/accounts/me/webhooks/{made['id']}"
+    await say(running, "!echo hello")
+    await settled(running, "suppressed")
+    assert not (await ask(running, "GET", path))["enabled"]
+    await ask(running, "PATCH", path, {"enabled": True})
+    missed = receiver.requests[0].headers["webhook-id"]
+    assert (await ask(running, "POST", f"/webhooks/{made['id']}/replay", {"ids": [missed]}))["replayed"] == 1
+    requests = await heard(receiver, 2)
+    assert requests[1].headers["webhook-id"] == missed
+    assert json.loads(requests[1].body)["id"] == missed
+
+
+async def test_both_secrets_sign_after_a_rotation(running: GatewayProcess, receiver: WebhookReceiver) -> None:
+    """A test event after a rotation is verified with the new secret and with the old one."""
+    made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
+    rotated = await ask(running, "POST", f"/webhooks/{made['id']}/rotate")
+    await ask(running, "POST", f"/webhooks/{made['id']}/test")
+    (request,) = await heard(receiver, 1)
+    for secret in (made["secret"], rotated["secret"]):
+        assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
+    assert len(request.headers["webhook-signature"].split()) == 2
+
+
+async def test_a_dead_letter_is_sent_again_on_request(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """After the last attempt a delivery is dead and listed; asked for again, it arrives."""
+    receiver.script.extend([answers(500)] * 4)
+    await say(running, "!echo hello", webhook={"url": receiver.url})
+    dead = await settled(running, "dead")
+    assert len(dead["attempts"]) == 4
+    await ask(running, "POST", f"/deliveries/{dead['id']}/retry")
+    await heard(receiver, 5)
+    assert (await settled(running, "delivered"))["id"] == dead["id"]
+
+
+async def test_an_endpoint_inside_is_never_called(running: GatewayProcess) -> None:
+    """An address outside the allowed network is refused: dead after one attempt that says why."""
+    await say(running, "!echo hello", webhook={"url": "http://169.254.169.254/latest/meta-data/"})
+    dead = await settled(running, "dead")
+    assert [attempt["status"] for attempt in dead["attempts"]] == [None]
+    assert "refused" in dead["error"]
