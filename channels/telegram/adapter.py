@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from telegram import Bot as LibraryBot
 from telegram import InputFile
-from telegram.error import TelegramError
+from telegram.error import NetworkError, TelegramError
 from telegram.request import HTTPXRequest
 
 from channels.errors import (
@@ -106,7 +106,7 @@ def translate(error: Exception, *, method: str) -> ChannelError:
         return RateLimited(error.retry_after)
     if error.status == HTTPStatus.NOT_FOUND and method == "getMe":
         return Unauthorized(f"{detail} (is the token complete, and base_url right?)")
-    if error.status == HTTPStatus.BAD_REQUEST and any(words in error.description.lower() for words in _DEAD_CHAT):
+    if error.status == HTTPStatus.BAD_REQUEST and any(words in detail.lower() for words in _DEAD_CHAT):
         return Undeliverable(detail)
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
@@ -133,12 +133,21 @@ class _Request(HTTPXRequest):
         return answer
 
     async def stream(self, url: str) -> AsyncIterator[bytes]:
-        """Yield a file's bytes; raises Refusal."""
-        async with self._client.stream("GET", url, timeout=PATIENCE) as response:
-            if response.status_code != HTTPStatus.OK:
-                raise Refusal(response.status_code, {})
-            async for chunk in response.aiter_bytes():
-                yield chunk
+        """Yield a file's bytes; raises TelegramError."""
+        try:
+            async with self._client.stream("GET", url, timeout=PATIENCE) as response:
+                _check_status(response.status_code)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except TelegramError:
+            raise
+        except Exception as error:  # as the library does for its calls: httpx is its own affair
+            raise NetworkError(f"the download broke off: {type(error).__name__}") from error
+
+
+def _check_status(status: int) -> None:
+    if status != HTTPStatus.OK:
+        raise Refusal(status, {})
 
 
 def _as_object(payload: bytes) -> Mapping[str, Any]:

@@ -212,10 +212,10 @@ def _clip(entities: Iterable[Entity], lead: int, end: int) -> list[Entity]:
 def _tidy(entities: Sequence[Entity]) -> tuple[Entity, ...]:
     """Apply Telegram's nesting rules and its limit on the number of entities."""
     entities = _most_useful(entities)
-    quotes = _outermost([entity for entity in entities if entity.type == "blockquote"])
-    links = _outermost([entity for entity in entities if entity.type == "text_link"])
+    quotes = _outermost(_of("blockquote", entities))
+    links = _outermost(_of("text_link", entities))
     code = [entity for entity in entities if entity.type in {"code", "pre"} and not _touches(entity, links)]
-    others = [entity for entity in entities if entity.type in _STYLES.values()]
+    others = [found for kind in _STYLES.values() for found in _outermost(_of(kind, entities))]
     kept = _most_useful([*code, *links, *_without([*quotes, *others], code)])
     return tuple(sorted(kept, key=lambda entity: (entity.offset, -entity.length, entity.type)))
 
@@ -223,6 +223,10 @@ def _tidy(entities: Sequence[Entity]) -> tuple[Entity, ...]:
 def _most_useful(entities: Sequence[Entity]) -> list[Entity]:
     """Keep as many as Telegram takes; code and links go before styles."""
     return sorted(entities, key=lambda entity: _WORTH.get(entity.type, len(_WORTH)))[:MOST_ENTITIES]
+
+
+def _of(kind: str, entities: Sequence[Entity]) -> list[Entity]:
+    return [entity for entity in entities if entity.type == kind]
 
 
 def _outermost(entities: Sequence[Entity]) -> list[Entity]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from channel_rigs import Ear, Rig, opened, receiving, rigged
 
+from channel_rigs import Ear, Rig, opened, receiving, rigged
 from channels.message import Message
 from channels.port import ChannelPlugin, Connection
 from channels.registry import installed

@@ -7,6 +7,7 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import asdict
 from datetime import datetime
@@ -16,10 +17,10 @@ from importlib.resources import files
 from typing import Any
 
 import pytest
-from channel_rigs import CHANNEL, RIGS, Ear, Rig, opened, receiving, rigged
 from hypothesis import given
 from hypothesis import strategies as st
 
+from channel_rigs import CHANNEL, RIGS, Ear, Rig, opened, receiving, rigged
 from channels.errors import (
     Ambiguous,
     ChannelError,
@@ -267,7 +268,7 @@ async def test_an_undeclared_feature_is_unsupported(
 ) -> None:
     """What a channel does not declare it refuses, and what it declares works."""
     channel, address = connection.channel, told.address
-    calls = {
+    calls: dict[Feature, Callable[[], Awaitable[object]]] = {
         Feature.EDIT: lambda: channel.edit(address, "1", a_reply("x")),
         Feature.TYPING: lambda: channel.typing(address),
         Feature.UPLOAD: lambda: channel.upload(

@@ -6,11 +6,11 @@ import asyncio
 import json
 
 import pytest
-from channel_rigs import WEBHOOK_SECRET, Ear, Rig, opened, receiving
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from channel_rigs import WEBHOOK_SECRET, Ear, Rig, opened, receiving
 from channels.message import Message
 from channels.port import ChannelPlugin, Connection
 

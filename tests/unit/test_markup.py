@@ -11,7 +11,6 @@ from types import FrameType
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from markup_documents import HOSTILE, documents
 
 from channels.markup import (
     Block,
@@ -30,6 +29,7 @@ from channels.markup import (
     parse,
     split,
 )
+from markup_documents import HOSTILE, documents
 
 
 def words_of(blocks: tuple[Block, ...]) -> str:

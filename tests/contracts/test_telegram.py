@@ -1,0 +1,284 @@
+"""What Telegram alone has: conflicts of pollers, registered webhooks, supergroups, bad single updates."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from channel_rigs import Ear, opened, receiving
+from channels.errors import Ambiguous, Conflict, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.message import Address, Button, File, Message, Moved, Reply
+from channels.port import Accept, Answer, Connection, Incoming
+from channels.telegram import plugin
+from channels.telegram.simulator import Simulator, simulate
+
+SECRET = "webhook-secret_1"
+ROOM = Address(channel="chn_contract", room="7")
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """Return a simulated Telegram in which person 7 has a private chat with the bot."""
+    async with simulate() as simulator:
+        simulator.world.room(7)
+        yield simulator
+
+
+@pytest.fixture
+async def telegram(simulator: Simulator) -> AsyncIterator[Connection]:
+    """Return a connection that polls."""
+    async with opened(plugin, simulator.settings(poll_seconds=5)) as connection:
+        yield connection
+
+
+def a_reply(text: str, **others: Any) -> Reply:
+    """Return a reply."""
+    return Reply(text=text, key="dlv_1.0", **others)
+
+
+async def test_a_second_poller_is_a_conflict(simulator: Simulator) -> None:
+    """Two gateways with one token find out, and an operator has to choose."""
+    async with (
+        opened(plugin, simulator.settings(conflict_seconds=0)) as one,
+        opened(plugin, simulator.settings(conflict_seconds=30)) as two,
+        receiving(two, Ear()),
+    ):
+        with pytest.raises(Conflict) as caught:
+            async with asyncio.timeout(20):
+                await one.inbox.run(Ear().accept, receiving=lambda _: None)
+    assert caught.value.remedy == "operator"
+
+
+async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) -> None:
+    """While the old poller dies the new one is patient, and it gets what is said."""
+    ear = Ear()
+    async with (
+        opened(plugin, simulator.settings(poll_seconds=5)) as old,
+        opened(plugin, simulator.settings(poll_seconds=5)) as new,
+        receiving(new, ear),
+    ):
+        async with receiving(old, Ear()):
+            await simulator.wait_until(lambda: sum(call == "getUpdates" for call, _ in simulator.calls) > 4)
+        await simulator.say(7, "still there?")
+        await ear.wait(1)
+    assert ear.states[-1] is True
+
+
+async def test_a_webhook_left_behind_is_removed(simulator: Simulator, telegram: Connection) -> None:
+    """A bot that was posted to before can poll."""
+    await simulator.updates.post_to("http://127.0.0.1:9/", "")
+    ear = Ear()
+    async with receiving(telegram, ear):
+        await simulator.say(7, "hello")
+        await ear.wait(1)
+    assert simulator.updates.info()["url"] == ""
+
+
+@pytest.mark.parametrize(
+    "update",
+    [
+        {},
+        {"message": None},
+        {"message": {"message_id": "many", "chat": []}},
+        {"callback_query": {"id": 1}},
+        {"message": {"message_id": 1, "chat": {"id": 7}, "date": 10**30, "from": {"id": 7}, "text": "x"}},
+        {"unheard_of": {"a": [1]}},
+    ],
+)
+async def test_a_bad_update_does_not_stop_the_poll(
+    simulator: Simulator, telegram: Connection, update: dict[str, Any]
+) -> None:
+    """Updates around one that makes no sense arrive all the same, and it is not asked for again."""
+    ear = Ear()
+    async with receiving(telegram, ear):
+        await simulator.say(7, "before")
+        await simulator.push(update)
+        await simulator.say(7, "after")
+        updates = await ear.wait(2)
+        await simulator.wait_until(lambda: not simulator.world.updates)
+    assert [update.text for update in updates if isinstance(update, Message)] == ["before", "after"]
+
+
+async def test_a_wait_of_the_poll_is_honoured(simulator: Simulator, telegram: Connection) -> None:
+    """A 429 to a poll is waited out, then updates come."""
+    await simulator.fail(429, method="getUpdates", retry_after=1)
+    ear = Ear()
+    async with receiving(telegram, ear):
+        await simulator.say(7, "hello")
+        await ear.wait(1)
+    assert ear.states[:2] == [False, True]
+
+
+@asynccontextmanager
+async def posted_to(connection: Connection, accept: Accept) -> AsyncIterator[tuple[str, list[Answer]]]:
+    """Serve the connection's webhook; yield its address and the answers so far."""
+    answers: list[Answer] = []
+
+    async def inbound(request: web.Request) -> web.Response:
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        answer = await connection.inbox.receive(Incoming(headers=headers, body=await request.read()), accept)
+        answers.append(answer)
+        return web.Response(status=answer.status, body=answer.body)
+
+    application = web.Application()
+    application.router.add_post("/inbound", inbound)
+    runner = web.AppRunner(application, access_log=None)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/inbound", answers
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator: Simulator) -> None:
+    """Telegram repeats what could not be stored; nothing is lost and the order is kept."""
+    ear = Ear(refusals=2)
+    settings = simulator.settings(mode="webhook", webhook_secret=SECRET)
+    async with (
+        opened(plugin, settings) as waiting,
+        posted_to(waiting, ear.accept) as (url, answers),
+        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        receiving(connection, ear),
+    ):
+        for number in range(5):
+            await simulator.say(7, str(number))
+        updates = await ear.wait(5)
+        await simulator.wait_until(lambda: not simulator.world.updates)
+    assert [update.text for update in updates if isinstance(update, Message)] == ["0", "1", "2", "3", "4"]
+    assert [answer.status for answer in answers] == [503, 503, 200, 200, 200, 200, 200]
+    assert ear.states == [True]
+    assert ("setWebhook", SECRET) in [(name, given.get("secret_token")) for name, given in simulator.calls]
+
+
+async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simulator) -> None:
+    """In webhook mode there is nothing to wait for."""
+    settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://127.0.0.1:9/")
+    ear = Ear()
+    async with opened(plugin, settings) as connection:
+        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+        await simulator.wait_until(lambda: bool(simulator.updates.info()["url"]))
+        task.cancel()
+        done, _ = await asyncio.wait({task}, timeout=1)
+    assert done == {task}
+
+
+async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulator) -> None:
+    """Telegram posts to https only, and says so when the webhook is set."""
+    settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://gateway.test/")
+    async with opened(plugin, settings) as connection:
+        with pytest.raises(Unauthorized, match="HTTPS"):
+            await connection.inbox.run(Ear().accept, receiving=lambda _: None)
+
+
+async def test_a_group_that_became_a_supergroup_is_followed(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """The room's new id is told, and a message to the old one arrives in the new one."""
+    await simulator.group(-42)
+    ear = Ear()
+    async with receiving(telegram, ear):
+        new = await simulator.migrate(-42)
+        updates = await ear.wait(2)
+    assert {(update.old.room, update.new.room) for update in updates if isinstance(update, Moved)} == {
+        ("-42", str(new))
+    }
+    await telegram.channel.send(Address(channel="chn_contract", room="-42"), a_reply("moved with you"))
+    assert [post.text for post in simulator.messages(new)] == ["moved with you"]
+
+
+async def test_one_room_over_its_rate_leaves_the_others_alone(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """The wait Telegram asks for concerns the room that was too fast."""
+    simulator.world.room(8)
+    await simulator.limit(room_per_second=1)
+    await telegram.channel.send(ROOM, a_reply("first"))
+    with pytest.raises(RateLimited) as caught:
+        await telegram.channel.send(ROOM, a_reply("second"))
+    await telegram.channel.send(Address(channel="chn_contract", room="8"), a_reply("elsewhere"))
+    assert caught.value.retry_after == 1
+
+
+async def test_a_topic_that_is_gone_is_undeliverable(simulator: Simulator, telegram: Connection) -> None:
+    """A reply never falls from a deleted topic into the room."""
+    with pytest.raises(Undeliverable):
+        await telegram.channel.send(Address(channel="chn_contract", room="7", thread="99"), a_reply("x"))
+    assert simulator.messages() == []
+
+
+async def test_a_reply_to_a_deleted_message_is_sent_all_the_same(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """What is answered may be gone; the answer counts."""
+    await telegram.channel.send(ROOM, a_reply("x", reply_to="4711"))
+    assert [post.text for post in simulator.messages()] == ["x"]
+
+
+async def test_text_too_long_for_a_message_is_rejected(telegram: Connection) -> None:
+    """The adapter neither cuts nor splits."""
+    with pytest.raises(Rejected):
+        await telegram.channel.send(ROOM, a_reply("x" * 4097))
+
+
+async def test_editing_takes_buttons_away(simulator: Simulator, telegram: Connection) -> None:
+    """A decided question offers no choice any more."""
+    sent = await telegram.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    await telegram.channel.edit(ROOM, sent.platform_id, a_reply("Approved"))
+    (post,) = simulator.messages()
+    assert (post.text, post.buttons, post.history) == ("Approved", [], ["May I?"])
+
+
+async def test_editing_a_message_that_is_gone_is_rejected(telegram: Connection) -> None:
+    """A deleted message cannot be edited, and no retry will help."""
+    with pytest.raises(Rejected):
+        await telegram.channel.edit(ROOM, "4711", a_reply("x"))
+
+
+@pytest.mark.parametrize(
+    ("content", "method"), [(b"\x89PNG and so on", "sendPhoto"), (b"not a picture", "sendDocument")]
+)
+async def test_a_picture_is_a_photo_where_telegram_takes_it(
+    simulator: Simulator, telegram: Connection, content: bytes, method: str
+) -> None:
+    """What Telegram does not take as a photo is sent as a document."""
+    file = File(name="plot.png", media_type="image/png", content=content, caption="a plot")
+    await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+    assert simulator.calls[-1][0] == method
+    assert (simulator.messages()[0].file, simulator.messages()[0].text) == (content, "a plot")
+
+
+async def test_a_file_too_large_is_rejected_before_it_is_sent(
+    simulator: Simulator, telegram: Connection
+) -> None:
+    """Fifty megabytes are the limit; more are not tried."""
+    calls = len(simulator.calls)
+    file = File(name="huge.bin", media_type="application/octet-stream", content=bytes(50_000_001))
+    with pytest.raises(Rejected):
+        await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+    assert len(simulator.calls) == calls
+
+
+async def test_typing_is_shown_in_the_topic(simulator: Simulator, telegram: Connection) -> None:
+    """The indicator appears where the answer will."""
+    await simulator.group(-1_000_000_000_042, forum=True)
+    topic = await simulator.topic(-1_000_000_000_042)
+    await telegram.channel.typing(Address(channel="c", room="-1000000000042", thread=str(topic)))
+    assert simulator.methods.actions == [(-1_000_000_000_042, topic, "typing")]
+
+
+async def test_half_a_download_is_an_error(simulator: Simulator, telegram: Connection) -> None:
+    """A file that stops in the middle is never taken for the whole."""
+    ear = Ear()
+    async with receiving(telegram, ear):
+        await simulator.send_file(7, b"x" * 100_000, name="a.bin")
+        (update,) = await ear.wait(1)
+    assert isinstance(update, Message)
+    await simulator.cut(method="file")
+    with pytest.raises(Ambiguous):
+        _ = [chunk async for chunk in telegram.channel.download(update.attachments[0].ref)]

@@ -1,0 +1,107 @@
+"""The one table from Telegram's refusals to ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from telegram.error import NetworkError, TimedOut
+
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    Conflict,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
+from channels.telegram.adapter import Refusal, translate
+from channels.telegram.settings import TelegramSettings
+
+
+def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
+    """Return what Telegram answered."""
+    return Refusal(status, {"ok": False, "description": description, "parameters": parameters})
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (refusal(401, "Unauthorized"), Unauthorized),
+        (refusal(404, "Not Found"), Unreachable),
+        (refusal(409, "Conflict: terminated by other getUpdates request"), Conflict),
+        (refusal(403, "Forbidden: bot was blocked by the user"), Undeliverable),
+        (refusal(403, "Forbidden: bot was kicked from the supergroup chat"), Undeliverable),
+        (refusal(400, "Bad Request: chat not found"), Undeliverable),
+        (refusal(400, "Bad Request: message thread not found"), Undeliverable),
+        (refusal(400, "Bad Request: not enough rights to send text messages to the chat"), Undeliverable),
+        (refusal(400, "Bad Request: message is too long"), Rejected),
+        (refusal(400, "Bad Request: message text is empty"), Rejected),
+        (refusal(413, "Request Entity Too Large"), Rejected),
+        (refusal(429, "Too Many Requests: retry after 3", retry_after=3), RateLimited),
+        (refusal(500, "Internal Server Error"), Ambiguous),
+        (refusal(502, "Bad Gateway"), Ambiguous),
+        (refusal(302), Unreachable),
+        (TimedOut(), Ambiguous),
+        (NetworkError("httpx.ReadError: "), Ambiguous),
+    ],
+)
+def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]) -> None:
+    """The class says what happens next, whatever Telegram's words are."""
+    assert type(translate(error, method="sendMessage")) is kind
+
+
+def test_a_404_to_the_first_question_is_a_bad_token() -> None:
+    """Telegram says "not found" both for a malformed token and for a method it does not have."""
+    assert isinstance(translate(refusal(404, "Not Found"), method="getMe"), Unauthorized)
+
+
+@pytest.mark.parametrize(("given", "seconds"), [(7, 7.0), (None, 5.0), ("soon", 5.0), (-1, 5.0)])
+def test_a_rate_limit_without_a_delay_has_one_of_ours(given: object, seconds: float) -> None:
+    """An odd answer never turns into a wait of nothing."""
+    error = translate(refusal(429, "", retry_after=given), method="sendMessage")
+    assert isinstance(error, RateLimited)
+    assert error.retry_after == seconds
+
+
+@pytest.mark.parametrize("name", ["ConnectError", "ConnectTimeout", "PoolTimeout"])
+def test_what_broke_before_the_request_was_not_sent(name: str) -> None:
+    """A connection that never came about leaves no doubt."""
+    error = NetworkError("broken")
+    error.__cause__ = type(name, (Exception,), {})()
+    assert isinstance(translate(error, method="sendMessage"), Unreachable)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"token": ""},
+        {"token": "no-colon"},
+        {"token": "1:a\nb"},
+        {"token": "1:secret-value", "unknown": 1},
+        {"token": "1:secret-value", "mode": "webhook"},
+        {"token": "1:secret-value", "mode": "webhook", "webhook_secret": "   "},
+        {"token": "1:secret-value", "webhook_secret": "ümlaut"},
+        {"token": "1:secret-value", "base_url": "ftp://telegram.test"},
+        {"token": "1:secret-value", "base_url": "https://name:word@telegram.test"},
+        {"token": "1:secret-value", "poll_seconds": 100},
+    ],
+)
+def test_wrong_settings_are_refused_without_telling_secrets(given: dict[str, Any]) -> None:
+    """Each mistake is named, and no value stands in the message."""
+    with pytest.raises(ValidationError) as caught:
+        TelegramSettings(**given)
+    assert "secret-value" not in str(caught.value)
+
+
+def test_addresses_of_other_libraries_habits_are_understood() -> None:
+    """A trailing slash or `/bot` in base_url is no mistake."""
+    settings = TelegramSettings.model_validate(
+        {"token": "1:a", "base_url": "http://127.0.0.1:81/bot/", "allow": [7]}
+    )
+    assert (settings.base_url, settings.file_url) == ("http://127.0.0.1:81", "http://127.0.0.1:81/file")
+    assert (settings.allow, settings.bot_id) == (("7",), "1")
