@@ -1,0 +1,188 @@
+"""House rules that no linter has: size, words, calls that have bitten us, and what a repository may name."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "delivery", "channels", "sandbox")
+MOST_LINES = 400
+BANNED_CALLS = {
+    "wait_for": "asyncio.wait_for swallows cancellation on Python 3.11: use asyncio.timeout or asyncio.wait",
+    "ordered_consumer": "nats-py's ordered consumer loses messages silently: read in batches",
+    "delete_msg": "deleting a stream's last message makes the server forget message ids",
+}
+BANNED_WORDS = {"manager", "service", "helper", "helpers", "util", "utils", "common", "misc"}
+SESSIONS = {"delivery/egress.py"}
+"""Where a client session may be made that goes to addresses people name."""
+REGISTRIES = re.compile(
+    r"https?://[^\s\"'`)]*(pypi\.org|pythonhosted|registry\.npmjs|deb\.debian\.org|ghcr\.io|quay\.io)"
+)
+
+
+@cache
+def tracked() -> tuple[Path, ...]:
+    """Return the files of the repository, the untracked ones that are not ignored too."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    names = listed.stdout.decode().split("\0")
+    return tuple(path for name in names if name and (path := ROOT / name).is_file())
+
+
+def sources(*tops: str) -> Iterator[tuple[str, str]]:
+    """Yield (name, text) of the Python files below these folders."""
+    for path in tracked():
+        name = path.relative_to(ROOT).as_posix()
+        if name.endswith(".py") and name.split("/")[0] in tops:
+            yield name, path.read_text()
+
+
+def trees(*tops: str) -> Iterator[tuple[str, ast.Module]]:
+    """Yield (name, syntax tree) of the Python files below these folders."""
+    for name, text in sources(*tops):
+        yield name, ast.parse(text)
+
+
+def test_no_file_is_longer_than_400_lines() -> None:
+    """A longer file has more than one responsibility."""
+    long = {
+        name: text.count("\n")
+        for name, text in sources(*PACKAGES, "tests", "bench")
+        if text.count("\n") > MOST_LINES and "/migrations/versions/" not in name
+    }
+    assert not long
+
+
+def test_every_module_class_function_and_test_says_what_it_is() -> None:
+    """Modules, public classes and functions, and tests have a docstring."""
+    silent = [
+        f"{name}: {what}" for name, tree in trees(*PACKAGES, "tests", "bench") for what in _silent_in(tree)
+    ]
+    assert not silent
+
+
+def _silent_in(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+    """Yield what says nothing of itself in a module or a public class; setters belong to their property."""
+    if node.body and ast.get_docstring(node) is None:
+        yield getattr(node, "name", "the module")
+    for inner in node.body:
+        if isinstance(inner, ast.ClassDef) and not inner.name.startswith("_"):
+            yield from _silent_in(inner)
+        if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
+            setter = any(isinstance(one, ast.Attribute) for one in inner.decorator_list)
+            if ast.get_docstring(inner) is None and not setter:
+                yield inner.name
+
+
+@pytest.mark.parametrize("call", sorted(BANNED_CALLS))
+def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
+    """What swallowed cancellations or lost messages once is not called again."""
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in trees(*PACKAGES, "tests", "bench")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition(node)
+    ]
+    assert not found, BANNED_CALLS[call]
+
+
+def _is_condition(node: ast.Attribute) -> bool:
+    """Tell asyncio.Condition.wait_for, which is fine, from asyncio.wait_for."""
+    return node.attr == "wait_for" and not (isinstance(node.value, ast.Name) and node.value.id == "asyncio")
+
+
+def test_leases_are_never_renewed_by_a_key_value_update() -> None:
+    """`kv.update` drops the time to live, which makes a lease immortal."""
+    found = [
+        name
+        for name, tree in trees(*PACKAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "update"
+        and isinstance(node.value, ast.Name)
+        and node.value.id in {"kv", "bucket"}
+    ]
+    assert not found
+
+
+def test_only_settings_reads_the_environment() -> None:
+    """Everything else is told what it needs."""
+    allowed = {"gateway/settings.py"}
+    found = [
+        name
+        for name, tree in trees(*PACKAGES)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and node.attr in {"environ", "getenv"} and name not in allowed
+    ]
+    assert not found
+
+
+def test_client_sessions_are_made_in_few_places() -> None:
+    """A session outside the guarded door could be sent anywhere."""
+    found = {
+        name
+        for name, tree in trees("gateway", "delivery")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "ClientSession"
+        and isinstance(node.ctx, ast.Load)
+        and not name.startswith("gateway/cli/")
+    }
+    calls = {name for name in found if "ClientSession(" in (ROOT / name).read_text()}
+    assert calls <= SESSIONS
+
+
+def test_secrets_are_compared_in_constant_time() -> None:
+    """Whoever verifies a token or a signature calls compare_digest."""
+    for name in ("channels/telegram/inbox.py", "delivery/signing.py", "gateway/jobs.py"):
+        assert "compare_digest" in (ROOT / name).read_text(), name
+
+
+def test_banned_words_name_nothing() -> None:
+    """A noun that says nothing hides what a thing is for."""
+    found = [name for name, _text in sources(*PACKAGES) if BANNED_WORDS & set(re.split(r"[/_.]", name))]
+    assert not found
+
+
+def test_the_repository_names_no_registry_and_no_machine() -> None:
+    """Installs work with whatever index is configured; nothing points at somebody's machine."""
+    found = []
+    for path in tracked():
+        if path.suffix in {".png", ".ico", ".woff2"} or path == Path(__file__):
+            continue
+        text = path.read_text(errors="replace")
+        if REGISTRIES.search(text) or re.search(r"/(?:root|home)/\w+/\.(?:pyenv|cache)", text):
+            found.append(str(path.relative_to(ROOT)))
+    assert not found
+
+
+def test_paths_that_documents_name_exist() -> None:
+    """A document that names a file of ours names one that is there."""
+    named = re.compile(r"`((?:gateway|delivery|channels|sandbox|tests|bench|docs|\.ci)/[\w./-]+)`")
+    missing = [
+        f"{path.name}: {found}"
+        for path in tracked()
+        if path.suffix == ".md"
+        for found in named.findall(path.read_text())
+        if not (ROOT / found.rstrip("/")).exists()
+    ]
+    assert not missing
+
+
+def test_no_test_patches_what_we_own() -> None:
+    """Tests use real collaborators or simulators that speak the platform's protocol."""
+    pattern = re.compile(r"mock\.patch|monkeypatch\.setattr|MagicMock|AsyncMock")
+    own = Path(__file__).name
+    found = [name for name, text in sources("tests") if not name.endswith(own) and pattern.search(text)]
+    assert not found
