@@ -85,10 +85,11 @@ def test_keys_do_not_show() -> None:
     assert "g-k" not in repr(KEYS)
 
 
-def test_checking_loads_no_sdk() -> None:
+def test_checking_and_opening_load_no_sdk() -> None:
     """A gateway without a model configured does not pay for the SDKs."""
     program = (
-        "import sys; from gateway.agents.model import Vendors, check; check('openai:x', Vendors());"
+        "import sys; from gateway.agents.model import Vendors, check, open_model_agent;"
+        "check('openai:x', Vendors()); open_model_agent(Vendors());"
         "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-import pydantic_ai
-from httpx2 import AsyncClient
-from pydantic_ai.models import create_async_httpx2_client
-
-from gateway.agents.model.models import build_chain
-from gateway.agents.model.performance import Performance
-from gateway.agents.model.vendors import UnusableModel, Vendors
+from gateway.agents.model.vendors import UnusableModel, Vendors, require_library
 from gateway.agents.port import Agent, AgentError, Step, Tools, Work
 
-pydantic_ai.BANNER_ENABLED = False
+if TYPE_CHECKING:
+    from httpx2 import AsyncClient
+
+    from gateway.agents.model.performance import Performance
 
 CANCEL_AGAIN_AFTER = 1.0
 
@@ -28,6 +25,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
     def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
         self._http: AsyncClient | None = None
+        self._warm: set[str] = set()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -43,16 +41,18 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         if http is not None:
             await http.aclose()
 
+    async def warm(self, models: Iterable[str]) -> None:
+        """Load what these models need, in a thread: it takes seconds, in which leases must be renewed."""
+        cold = {model.partition(":")[0] for model in models} - self._warm
+        if cold:
+            require_library()
+            await asyncio.to_thread(_load, cold)
+            self._warm |= cold
+
     async def perform(self, work: Work, tools: Tools) -> AsyncIterator[Step]:
         """Perform one attempt, as the port says; the next step waits until this one was dealt with."""
-        if self._http is None:
-            self._http = create_async_httpx2_client()
-        try:
-            model = build_chain(work.persona, self._vendors, self._http)
-        except UnusableModel as error:
-            raise AgentError(str(error)) from error
         handover = _Handover()
-        performance = Performance(work=work, tools=tools, model=model, emit=handover.give)
+        performance = await self._prepare(work, tools, handover)
         task = asyncio.create_task(handover.watch(performance), name=f"model agent, turn {work.turn}")
         try:
             while (step := await handover.take()) is not None:
@@ -60,6 +60,27 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
                 handover.taken()
         finally:
             await _end(task)
+
+    async def _prepare(self, work: Work, tools: Tools, handover: _Handover) -> Performance:
+        try:
+            await self.warm(work.persona.models)
+            from gateway.agents.model.models import build_chain, open_connections
+            from gateway.agents.model.performance import Performance
+
+            if self._http is None:
+                self._http = open_connections()
+            model = build_chain(work.persona, self._vendors, self._http)
+        except UnusableModel as error:
+            raise AgentError(str(error)) from error
+        return Performance(work=work, tools=tools, model=model, emit=handover.give)
+
+
+def _load(vendors: Iterable[str]) -> None:
+    """Import the library and the vendors' SDKs; runs in a thread."""
+    from gateway.agents.model.models import load_vendor
+
+    for vendor in vendors:
+        load_vendor(vendor)
 
 
 async def _end(task: asyncio.Task[None]) -> None:

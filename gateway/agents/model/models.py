@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 
+import pydantic_ai
 from httpx2 import URL, AsyncClient
 from pydantic_ai.exceptions import (
     ModelAPIError,
@@ -15,12 +17,14 @@ from pydantic_ai.exceptions import (
     ModelServerError,
     ModelUnavailableError,
 )
-from pydantic_ai.models import Model
+from pydantic_ai.models import Model, create_async_httpx2_client
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 
 from gateway.agents.model.vendors import ModelName, Vendors, require
 from gateway.agents.port import Persona
+
+pydantic_ai.BANNER_ENABLED = False
 
 PASSING = (
     ModelConnectionError,
@@ -33,6 +37,22 @@ PASSING = (
 """What another model, or the same one later, may well not answer with."""
 
 FIRST_SERVER_ERROR = 500
+
+
+def open_connections() -> AsyncClient:
+    """Return the connections that all models share."""
+    return create_async_httpx2_client()
+
+
+def load_vendor(vendor: str) -> None:
+    """Import what a vendor's models need; unknown vendors need nothing."""
+    module = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google"}.get(
+        vendor
+    )
+    import_module("gateway.agents.model.performance")
+    if module is not None:
+        import_module(f"pydantic_ai.models.{module}")
+        import_module(f"pydantic_ai.providers.{vendor}")
 
 
 def is_passing(error: Exception) -> bool:

@@ -81,10 +81,7 @@ def check(model: str, vendors: Vendors, base_url: str | None = None) -> str | No
 def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
     """Return the parsed model if all it needs is configured; raises UnusableModel."""
     parsed = parse(model)
-    if find_spec("pydantic_ai") is None:
-        raise UnusableModel(
-            f'agent.model is "{model}": install the model agent with `pip install dovecote[model]`'
-        )
+    require_library()
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise UnusableModel(f'agent.base_url is "{base_url}": give an http:// or https:// URL')
     if base_url is not None and not vendors.trusts(base_url):
@@ -94,6 +91,12 @@ def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
         )
     _require_key(model, parsed.vendor, vendors, base_url)
     return parsed
+
+
+def require_library() -> None:
+    """Refuse to go on without the optional library; raises UnusableModel."""
+    if find_spec("pydantic_ai") is None:
+        raise UnusableModel("language models need the `model` extra: pip install 'dovecote[model]'")
 
 
 def _require_key(model: str, vendor: Vendor, vendors: Vendors, base_url: str | None) -> None:
