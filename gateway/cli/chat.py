@@ -31,7 +31,7 @@ async def chat(
 
     if message is not None and not message.strip():
         raise WrongUsage("there is nothing to say: the message is blank")
-    ended = await Session(Talk(gateway, conversation), agent=agent, once=message).run()
+    ended = await Session(Talk(gateway, conversation, may_be_new=True), agent=agent, once=message).run()
     if message is not None and ended != "turn.completed":
         raise typer.Exit(Exit.FAILED)
 

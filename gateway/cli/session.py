@@ -152,6 +152,8 @@ class Session:
         kind = str(frame.get("type"))
         if kind == "accepted":
             self._accepted(frame)
+        elif kind == "error":
+            self._refused(frame)
         elif kind == "gap":
             complain(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
         elif kind == "reset":
@@ -165,6 +167,13 @@ class Session:
         early, self._early = self._early, []
         for event in early:
             self._event(event)
+
+    def _refused(self, frame: Frame) -> None:
+        complain(str(frame.get("detail") or frame.get("code")))
+        if str(frame.get("id")) in self._unanswered:
+            self._unanswered.discard(str(frame["id"]))
+            self._last = "refused"
+            self._prompt()
 
     def _event(self, event: Frame) -> None:
         """Show an event; those that come before we know our turn wait, they may be ours."""

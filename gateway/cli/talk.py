@@ -25,11 +25,18 @@ CLOSES = {
 """Close codes that no new attempt would change."""
 
 
+class _Hiccup(Unreachable):
+    """The gateway is there and cannot answer just now."""
+
+
 class Talk:
     """A conversation followed live. What was sent and not yet accepted is sent again after a break."""
 
-    def __init__(self, gateway: Gateway, conversation: str, *, after: int | None = None) -> None:
+    def __init__(
+        self, gateway: Gateway, conversation: str, *, after: int | None = None, may_be_new: bool = False
+    ) -> None:
         self._gateway = gateway
+        self._may_be_new = may_be_new
         self._conversation = conversation
         self._after = after
         self._epoch: object = None
@@ -72,8 +79,9 @@ class Talk:
                 async for frame in self._connection():
                     failures = 0
                     yield frame
-            except Unreachable:
-                if self._epoch is None or failures == len(PAUSES):
+            except Unreachable as error:
+                is_passing = isinstance(error, _Hiccup) or self._epoch is not None
+                if not is_passing or failures == len(PAUSES):
                     raise
             if failures < len(PAUSES):
                 await asyncio.sleep(PAUSES[failures])
@@ -130,10 +138,15 @@ class Talk:
             await self._subscribe()
 
     def _failed(self, frame: Frame) -> bool:
-        """A conversation that does not exist yet is no failure while a message is on its way to make it."""
-        if frame.get("code") == "not_found" and self._waiting and not self._subscribed:
+        """Say whether an error is the caller's to see; one of the connection ends it."""
+        if frame.get("code") == "unavailable":
+            raise _Hiccup(str(frame.get("detail")))
+        if "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new:
             return False
-        raise Failure(f"{frame.get('code', 'error')}: {frame.get('detail', '')}")
+        self._waiting.pop(str(frame.get("id")), None)
+        if {"id", "approval", "turn"} & set(frame):
+            return True
+        raise Failure(str(frame.get("detail") or frame.get("code")))
 
 
 def unpack(text: str) -> list[Frame]:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import GatewayProcess, gateway
 
 from gateway.settings import foreign_environment
+from gateway_process import GatewayProcess, gateway
 
 
 @dataclass(frozen=True, slots=True)

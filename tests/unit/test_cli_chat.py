@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from stand_in_gateway import Socket, StandIn, stand_in_gateway
 
 
@@ -32,7 +33,7 @@ def command(
 async def _greets(socket: Socket) -> None:
     """Answer one message in two deltas."""
     await socket.hear("subscribe")
-    await socket.tell("error", code="not_found", detail="no conversation")
+    await socket.tell("error", code="not_found", detail="no conversation", conversation="terminal")
     sent = await socket.hear("send")
     await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
     resumed = await socket.hear("subscribe")
@@ -52,6 +53,50 @@ def test_chat_prints_the_answer_and_ends(gateway: StandIn, tmp_path: Path) -> No
     result = command(gateway, tmp_path, "chat", "hi")
     assert result.returncode == 0, result.stderr
     assert result.stdout == "hello\n"
+
+
+async def _refuses(socket: Socket) -> None:
+    """Have too much to do."""
+    await socket.hear("subscribe")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.hear("send")
+    await socket.tell("error", code="too_many", detail="50 turns are waiting", id=sent["id"])
+    await socket.socket.receive()
+
+
+def test_a_refused_message_is_told(gateway: StandIn, tmp_path: Path) -> None:
+    """A message that is not taken is one line on stderr, exit code 1."""
+    gateway.scripts = [_refuses]
+    done = command(gateway, tmp_path, "chat", "hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "dovecote: 50 turns are waiting\n"
+
+
+async def _hiccups(socket: Socket) -> None:
+    """Have no database just now."""
+    await socket.hear("subscribe")
+    await socket.tell("error", code="unavailable", detail="try again soon")
+
+
+def test_a_passing_failure_is_tried_again(gateway: StandIn, tmp_path: Path) -> None:
+    """Where the gateway cannot answer just now, the message is sent again and answered."""
+    gateway.scripts = [_hiccups, _greets]
+    done = command(gateway, tmp_path, "chat", "hi")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+
+
+async def _knows_nothing(socket: Socket) -> None:
+    """Have no such conversation."""
+    await socket.hear("subscribe")
+    await socket.tell("error", code="not_found", detail="there is no such conversation", conversation="c")
+
+
+def test_tail_needs_a_conversation(gateway: StandIn, tmp_path: Path) -> None:
+    """`tail` of a conversation that is not there fails instead of waiting."""
+    gateway.scripts = [_knows_nothing]
+    done = command(gateway, tmp_path, "tail", "c")
+    assert done.returncode == 1
+    assert done.stderr == "dovecote: there is no such conversation\n"
 
 
 async def _breaks(socket: Socket) -> None:

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from stand_in_gateway import StandIn, stand_in_gateway
 from typer.testing import CliRunner, Result
 
 from gateway.cli import app
 from gateway.settings import load
+from stand_in_gateway import StandIn, stand_in_gateway
 
 COMMANDS = """serve chat doctor init version tail trace
     migrate,up migrate,status config,show config,check config,schema
