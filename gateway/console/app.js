@@ -14,6 +14,8 @@ import { useEffect, useMemo, useReducer, useState } from "./vendor/hooks.mjs";
 import { render } from "./vendor/preact.mjs";
 import { Webhooks } from "./webhooks.js";
 
+const AGAIN_AFTER = 2000;
+
 const VIEWS = [
   { name: "chat", title: "Chat", view: Chat },
   { name: "jobs", title: "Jobs", view: Jobs },
@@ -34,7 +36,7 @@ class Desk {
       key: () => session.key(),
       onChange: () => this.connectionChanged(),
       onRefused: () => leave("The key is not accepted any more."),
-      onAnswer: (frame) => this.outbox.answered(frame),
+      onAnswer: (frame) => this.answered(frame),
     });
     this.outbox = new Outbox({
       send: (frame) => this.socket.send(frame),
@@ -48,6 +50,13 @@ class Desk {
   connectionChanged() {
     if (this.socket.state === "connected") this.outbox.flush();
     this.onChange();
+  }
+
+  /** Take an answer in; what the gateway could not take just now is sent again a little later. */
+  answered(frame) {
+    if (frame.code !== "unavailable" || frame.id !== undefined) return this.outbox.answered(frame);
+    setTimeout(() => this.outbox.flush(), AGAIN_AFTER);
+    return true;
   }
 
   accepted(letter, before) {

@@ -1,7 +1,7 @@
 // What was typed and is not yet in the stream. Each message has an id of its own that makes sending it
 // again harmless, so after a reconnection whatever was not accepted simply goes out once more.
 
-const LARGEST_FRAME = 40_000; // characters; longer texts go by HTTP, which takes more
+const LARGEST_FRAME = 48_000; // bytes; larger messages go by HTTP, which takes more
 
 /** `send(frame)` says whether it went out; `post(path, body, id)` answers `{turnId, conversationId}`. */
 export class Outbox {
@@ -58,12 +58,11 @@ export class Outbox {
   }
 
   dispatch(id) {
-    const letter = this.letters.get(id);
-    if (letter.text.length > LARGEST_FRAME) this.mail(letter);
-    else {
-      const { conversation, text, agent } = letter;
-      this.send({ type: "send", conversation, text, id, ...(agent ? { agent } : {}) });
-    }
+    const { conversation, text, agent } = this.letters.get(id);
+    const frame = { type: "send", conversation, text, id, ...(agent ? { agent } : {}) };
+    const size = new TextEncoder().encode(JSON.stringify(frame)).length;
+    if (size > LARGEST_FRAME) this.mail(this.letters.get(id));
+    else this.send(frame);
   }
 
   mail(letter) {

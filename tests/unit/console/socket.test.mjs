@@ -226,3 +226,11 @@ test("a text too large for a frame goes by HTTP with the same idempotency", asyn
   assert.equal(frames.length, 0);
   assert.equal(outbox.of("cnv_1")[0].state, "accepted");
 });
+
+test("what counts is the size on the wire, not the number of letters", () => {
+  const { outbox, frames } = box(null, () => new Promise(() => {}));
+  outbox.add({ conversation: "cnv_1", text: "漢".repeat(20_000) });
+  assert.equal(frames.length, 0);
+  outbox.add({ conversation: "cnv_1", text: "x".repeat(20_000) });
+  assert.equal(frames.length, 1);
+});

@@ -1,0 +1,218 @@
+"""The console in a real browser, before a real gateway."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from console_driver import CHROMIUM, Console, looking
+from gateway_process import GatewayProcess
+from gateway_process import gateway as running
+from openai_server import OpenAIServer, echo
+from playwright.async_api import WebSocketRoute, expect
+
+pytestmark = [
+    pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed, which draws the console"),
+    pytest.mark.timeout(180),
+]
+
+
+@pytest.fixture
+async def gateway(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """A gateway with its own data directory and the shell agent."""
+    async with running(tmp_path / "data") as process:
+        yield process
+
+
+@pytest.fixture
+async def console(tmp_path: Path) -> AsyncIterator[Console]:
+    """A browser with an empty profile; the page may not have complained of anything by the end."""
+    async with looking(tmp_path / "profile") as view:
+        yield view
+        assert view.complaints == []
+        assert await view.violations() == []
+
+
+async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, console: Console):
+    """After a wrong key and then the right one, `!echo hi` becomes a tool card and an answer."""
+    page = console.page
+    await page.goto(gateway.url)
+    await console.give("dvk_wrong")
+    await expect(page.get_by_role("alert")).to_contain_text("does not know this key")
+    await console.enter(gateway)
+    await console.begin("!echo hi")
+    tool = page.locator('[data-kind="tool"][data-state="done"]')
+    await expect(tool.get_by_label("Command")).to_contain_text("echo hi")
+    await expect(tool.get_by_label("Output")).to_have_text(re.compile(r"^hi\s*$"))
+    await expect(tool).to_contain_text("exit code 0")
+    await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
+
+
+async def test_the_key_stays_out_of_addresses_and_lasting_storage(gateway: GatewayProcess, console: Console):
+    """No request, socket or page address holds the key, and nothing but this tab's session keeps it."""
+    await console.enter(gateway)
+    await console.begin("!echo hi")
+    assert any(address.startswith("ws://") for address in console.addresses)
+    assert [address for address in console.addresses if gateway.key in address] == []
+    assert await console.page.evaluate("JSON.stringify(localStorage) + document.cookie") == "{}"
+    assert gateway.key in await console.page.evaluate("JSON.stringify(sessionStorage)")
+
+
+async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess, console: Console):
+    """A job shows in Jobs with its log, and its result arrives in the chat that asked for it."""
+    page = console.page
+    await console.enter(gateway)
+    await console.begin("!&sleep 1; echo all-done")
+    await expect(page.locator('[data-kind="job"]')).to_be_visible()
+    await page.get_by_role("link", name="Jobs", exact=True).click()
+    await page.locator("[data-job]").click()
+    await expect(page.locator(".facts .badge")).to_have_text("completed")
+    await expect(page.get_by_label("Log")).to_contain_text("all-done")
+    await page.get_by_role("link", name="Open the conversation").click()
+    await expect(page.locator('[data-kind="job"][data-state="completed"]')).to_contain_text("all-done")
+    await expect(page.locator('[data-kind="message"]').last).to_contain_text("all-done")
+
+
+async def test_a_killed_gateway_is_found_again_and_nothing_shows_twice(
+    gateway: GatewayProcess, console: Console
+):
+    """The page says that it lost the gateway, comes back by itself, and shows every message once,
+    the one typed in between included."""
+    page = console.page
+    await console.enter(gateway)
+    await console.begin("!echo before")
+    messages = page.locator('[data-kind="message"]')
+    await expect(messages).to_have_count(2)
+    await gateway.kill()
+    await expect(page.locator('[data-connection="Reconnecting"]')).to_be_visible()
+    await console.say("!echo between")
+    await expect(page.locator('[data-kind="letter"][data-state="sending"]')).to_be_visible()
+    await gateway.start()
+    await console.is_caught_up()
+    await expect(messages).to_have_count(4)
+    await console.say("!echo after")
+    await expect(messages).to_have_count(6)
+    typed = page.locator('[data-kind="message"][data-role="user"] .text')
+    await expect(typed).to_have_text(["!echo before", "!echo between", "!echo after"])
+    await expect(page.locator('[data-kind="letter"]')).to_have_count(0)
+    await expect(page.locator(".hole")).to_have_count(0)
+
+
+async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console: Console):
+    """When an event never arrives the page names its number, and reading again from the start mends it."""
+    lost: list[int] = []
+
+    def lose_one(route: WebSocketRoute) -> None:
+        server = route.connect_to_server()
+
+        def pass_on(message: str | bytes) -> None:
+            frame = json.loads(message)
+            items = frame.get("items", [frame])
+            found = [item["n"] for item in items if item["type"] == "tool.called" and not lost]
+            lost.extend(found)
+            kept = [item for item in items if item.get("n") not in found]
+            for item in kept if found else []:
+                route.send(json.dumps(item))
+            if not found:
+                route.send(message)
+
+        server.on_message(pass_on)
+
+    page = console.page
+    await page.route_web_socket(re.compile("/ws$"), lose_one)
+    await console.enter(gateway)
+    await console.begin("!echo hi")
+    warning = page.locator(".hole")
+    await expect(warning).to_contain_text("did not arrive")
+    await expect(warning).to_contain_text(str(lost[0]))
+    await warning.get_by_role("button", name="Read it again from the start").click()
+    await expect(warning).to_have_count(0)
+    await expect(page.locator('[data-kind="tool"]').get_by_label("Command")).to_contain_text("echo hi")
+
+
+async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console):
+    """Markup, script links and endless lines from anybody are shown and do nothing."""
+    page = console.page
+    await console.enter(gateway)
+    await console.begin("<img src=x onerror=alert(1)> [x](javascript:alert(1)) <script>alert(1)</script>")
+    await console.say("!printf '%s\\n' '<img src=x onerror=alert(1)>' '[x](javascript:alert(1))'")
+    await console.say("!head -c 100000 /dev/zero | tr '\\0' x")
+    await console.say("y" * 100_000)
+    await expect(page.locator('[data-kind="message"][data-role="user"]')).to_have_count(4)
+    await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_have_count(2)
+    await expect(page.locator('[data-kind="message"][data-role="assistant"]')).to_have_count(4)
+    assert await page.locator("main img, main script, a[href^='javascript']").count() == 0
+    assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, console: Console):
+    """A key that is revoked while the page is open ends the session and says so."""
+    async with gateway.http() as session:
+        scopes = ["read", "chat", "jobs", "admin"]
+        async with session.post("/accounts/me/keys", json={"name": "desk", "scopes": scopes}) as answer:
+            made = await answer.json()
+        await console.enter(gateway, made["key"])
+        async with session.delete(f"/accounts/me/keys/{made['id']}") as answer:
+            assert answer.status == 204
+    await expect(console.page.get_by_role("alert")).to_contain_text("not accepted any more")
+    await expect(console.page.get_by_label("API key")).to_be_visible()
+
+
+async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, console: Console):
+    """The card shows the exact command; approved it runs, denied it does not."""
+    page = console.page
+    async with OpenAIServer(echo) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with running(tmp_path / "data", env=env | {"OPENAI_API_KEY": "loopback"}) as gateway:
+            await console.enter(gateway)
+            await console.begin("run: echo approved-this")
+            card = page.locator('[data-kind="approval"]')
+            await expect(card.get_by_label("The exact command")).to_have_text("echo approved-this")
+            await card.get_by_role("button", name="Approve").click()
+            await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_contain_text("exit code 0")
+            await expect(page.locator('[data-kind="message"]').last).to_contain_text("approved-this")
+            await console.say("run: echo never-this")
+            await card.last.get_by_role("button", name="Deny").click()
+            await expect(card.last).to_have_attribute("data-state", "denied")
+            await expect(page.locator('[data-kind="message"]')).to_have_count(4)
+            await expect(page.locator('[data-kind="tool"]')).to_have_count(1)
+
+
+async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, tmp_path: Path):
+    """At 360 pixels every view is as wide as the screen, and a conversation can be left for the list."""
+    async with looking(tmp_path / "small", width=360, height=740, dark=True) as view:
+        await view.enter(gateway)
+        await view.begin("!seq 200")
+        await expect(view.page.locator('[data-kind="tool"][data-state="done"]')).to_be_visible()
+        await view.page.get_by_role("link", name="← Conversations").click()
+        await expect(view.page.get_by_role("navigation", name="Conversations")).to_be_visible()
+        for name in ("Jobs", "Deliveries", "Streams", "Webhooks", "Health"):
+            await view.page.get_by_role("link", name=name, exact=True).click()
+            await expect(view.page.get_by_role("heading", name=name)).to_be_visible()
+            assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console: Console):
+    """Adding and rotating show a secret, which is gone once it was kept; removing asks again first."""
+    page = console.page
+    await console.enter(gateway)
+    await page.get_by_role("link", name="Webhooks", exact=True).click()
+    await page.get_by_label("Address").fill("https://hooks.example.org/dovecote")
+    await page.get_by_role("button", name="Add", exact=True).click()
+    secret = page.locator(".secret code")
+    await expect(secret).to_have_text(re.compile("^whsec_"))
+    first = await secret.inner_text()
+    await page.get_by_role("button", name="I have kept it").click()
+    await expect(secret).to_have_count(0)
+    await page.get_by_role("button", name="Rotate the secret").click()
+    await expect(secret).to_have_text(re.compile("^whsec_"))
+    assert await secret.inner_text() != first
+    await page.reload()
+    await expect(page.locator(".endpoint")).to_contain_text("hooks.example.org")
+    await expect(page.get_by_text("whsec_")).to_have_count(0)
+    await page.get_by_role("button", name="Remove").click()
+    await page.get_by_role("button", name="Really remove").click()
+    await expect(page.locator(".endpoint")).to_have_count(0)

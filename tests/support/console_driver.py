@@ -1,0 +1,105 @@
+"""A browser that looks at a gateway's console, for the console's journeys."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway_process import GatewayProcess
+from playwright.async_api import Page, async_playwright, expect
+
+CHROMIUM = Path("/usr/bin/chromium")
+SWITCHES = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE = 30_000
+"""Milliseconds the browser waits for what must come; nothing is concluded from how long it took."""
+
+WATCH = """
+window.violations = [];
+addEventListener("securitypolicyviolation", (event) => {
+  window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
+});
+"""
+
+
+@dataclass(slots=True, kw_only=True)
+class Console:
+    """The page under test, with everything that it asked for and complained of."""
+
+    page: Page
+    addresses: list[str] = field(default_factory=list)
+    complaints: list[str] = field(default_factory=list)
+
+    def watch(self) -> None:
+        """Keep every address that the page asks for and every error that it reports."""
+        self.page.on("request", lambda request: self.addresses.append(request.url))
+        self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
+        self.page.on("framenavigated", lambda frame: self.addresses.append(frame.url))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+
+    async def enter(self, gateway: GatewayProcess, key: str | None = None) -> None:
+        """Open the console and give it the key."""
+        await self.page.goto(f"{gateway.url}/")
+        await self.give(key or gateway.key)
+        await expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
+
+    async def give(self, key: str) -> None:
+        """Type a key and send it."""
+        await self.page.get_by_label("API key").fill(key)
+        await self.page.get_by_role("button", name="Enter").click()
+
+    async def begin(self, text: str) -> None:
+        """Begin a new conversation with a message, and wait until the stream shows it."""
+        await self.page.get_by_role("link", name="New", exact=True).click()
+        await expect(self.page.get_by_role("heading", name="New conversation")).to_be_visible()
+        await self.say(text)
+        await self.is_caught_up()
+
+    async def say(self, text: str) -> None:
+        """Type a message and press Enter."""
+        field = self.page.get_by_label("Message", exact=True)
+        await field.fill(text)
+        await field.press("Enter")
+
+    async def is_caught_up(self) -> None:
+        """Wait until the page says that it saw everything there is."""
+        await expect(self.page.locator('[data-connection="Caught up"]')).to_be_visible()
+
+    async def violations(self) -> list[str]:
+        """Return what the browser refused because of the page's policy."""
+        found: list[str] = await self.page.evaluate("window.violations")
+        return found
+
+
+@asynccontextmanager
+async def looking(
+    profile: Path, *, width: int = 1280, height: int = 800, dark: bool = False
+) -> AsyncIterator[Console]:
+    """Open a new browser with an empty profile."""
+    expect.set_options(timeout=PATIENCE)
+    async with async_playwright() as playwright:
+        context = await playwright.chromium.launch_persistent_context(
+            profile,
+            executable_path=CHROMIUM,
+            args=list(SWITCHES),
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+        )
+        context.set_default_timeout(PATIENCE)
+        await context.add_init_script(WATCH)
+        console = Console(page=context.pages[0])
+        console.watch()
+        try:
+            yield console
+        finally:
+            await context.close()
