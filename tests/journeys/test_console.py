@@ -8,11 +8,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from playwright.async_api import WebSocketRoute, expect
+
 from console_driver import CHROMIUM, Console, looking
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
-from playwright.async_api import WebSocketRoute, expect
 
 pytestmark = [
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed, which draws the console"),

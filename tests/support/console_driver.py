@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway_process import GatewayProcess
 from playwright.async_api import Page, async_playwright, expect
+
+from gateway_process import GatewayProcess
 
 CHROMIUM = Path("/usr/bin/chromium")
 SWITCHES = (
