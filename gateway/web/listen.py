@@ -8,13 +8,17 @@ at once and say who they are; beyond that the address waits.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from typing import Any
 
 from aiohttp import web
 
 from gateway.web.limiter import normal
+from gateway.web.problems import Problem
 from gateway.web.surface import Bounds
+
+log = logging.getLogger("dovecote.web")
 
 GRACE = 1.0
 """Seconds in which a connection may say who it is before it counts."""
@@ -80,42 +84,60 @@ class Crowd:
 CROWD = web.AppKey("crowd", Crowd)
 
 
-class _Guarded(asyncio.Protocol):
-    """Stands before aiohttp's protocol for one connection, and passes everything on."""
+class _Connection(web.RequestHandler):
+    """aiohttp's connection, counted, and polite about what is no HTTP at all."""
 
-    def __init__(self, inner: asyncio.Protocol, crowd: Crowd) -> None:
-        self._inner = inner
+    __slots__ = ("_anonymous", "_crowd")
+
+    def __init__(self, crowd: Crowd, manager: web.Server, **options: Any) -> None:
+        super().__init__(manager, **options)
         self._crowd = crowd
-        self._transport: asyncio.BaseTransport | None = None
-        self._deadline: asyncio.TimerHandle | None = None
-        self.data_received = inner.data_received  # type: ignore[method-assign]  # no hop per packet
-        self.pause_writing = inner.pause_writing  # type: ignore[method-assign]
-        self.resume_writing = inner.resume_writing  # type: ignore[method-assign]
-        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self._anonymous: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        """Count the connection, or end it."""
         stays = self._crowd.arrives(transport)
-        self._inner.connection_made(transport)
+        super().connection_made(transport)
         if not stays:
-            self._abort()
+            self.force_close()
         elif self._crowd.is_too_many(transport):
-            self._deadline = asyncio.get_running_loop().call_later(GRACE, self._look)
+            self._anonymous = asyncio.get_running_loop().call_later(GRACE, self._look_again)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._transport is not None:
-            self._crowd.leaves(self._transport)
-        self._inner.connection_lost(exc)
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Forget the connection."""
+        if self._anonymous is not None:
+            self._anonymous.cancel()
+        if self.transport is not None:
+            self._crowd.leaves(self.transport)
+        super().connection_lost(exc)
 
-    def _look(self) -> None:
-        if self._transport is not None and self._crowd.is_too_many(self._transport):
-            self._abort()
+    def _look_again(self) -> None:
+        if self.transport is not None and self._crowd.is_too_many(self.transport):
+            self.force_close()
 
-    def _abort(self) -> None:
-        if isinstance(self._transport, asyncio.Transport):
-            self._transport.abort()
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,  # noqa: ARG002 - it repeats what was sent, keys included
+    ) -> web.StreamResponse:
+        """Answer what could not be read as HTTP, without repeating it, here or in the log."""
+        if status >= 500:  # noqa: PLR2004 - ours, not the client's
+            log.error("a connection failed", exc_info=exc)
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer has begun")
+        words = "this is not a request that can be read" if status < 500 else "something went wrong inside"  # noqa: PLR2004
+        return Problem(status, words, close=True).response()
+
+
+class _Server(web.Server):
+    """Makes our connections in the place of aiohttp's."""
+
+    crowd: Crowd
+
+    def __call__(self) -> web.RequestHandler:
+        return _Connection(self.crowd, self, loop=self._loop, **self._kwargs)
 
 
 class Runner(web.AppRunner):
@@ -126,10 +148,8 @@ class Runner(web.AppRunner):
         self._crowd = Crowd(bounds)
         application[CROWD] = self._crowd
 
-    @property
-    def server(self) -> Any:
-        """Return the protocol factory that sites listen with."""
-        inner = super().server
-        if inner is None:
-            return None
-        return lambda: _Guarded(inner(), self._crowd)
+    async def _make_server(self) -> web.Server:
+        made = await super()._make_server()
+        made.__class__ = _Server  # aiohttp has no other way to bring one's own connection
+        made.crowd = self._crowd  # type: ignore[attr-defined]
+        return made

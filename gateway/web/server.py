@@ -34,7 +34,7 @@ def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
         client_max_size=surface.bounds.body_bytes,
         handler_args={
             "keepalive_timeout": surface.bounds.header_deadline,
-            "lingering_time": 2.0,
+            "lingering_time": 1.0,
             "auto_decompress": False,
         },
     )

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -69,12 +73,26 @@ class Face:
     changed: list[tuple[str, str]] = field(default_factory=list)
 
 
+@cache
+def _template() -> Path:
+    """Return a migrated database to copy: migrating once a session saves most of a test's time."""
+    return Path(tempfile.mkdtemp(prefix="dovecote-template-")) / "gateway.db"
+
+
+async def _migrated(path: Path) -> str:
+    template = _template()
+    if not template.exists():
+        await migrate_up(f"sqlite+aiosqlite:///{template}")
+        atexit.register(shutil.rmtree, template.parent, ignore_errors=True)
+    if not path.exists():
+        shutil.copyfile(template, path)
+    return f"sqlite+aiosqlite:///{path}"
+
+
 @asynccontextmanager
 async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) -> AsyncIterator[Face]:
     """Serve records from `data` on a free port."""
-    url = f"sqlite+aiosqlite:///{data / 'gateway.db'}"
-    await migrate_up(url)
-    database = Database(url)
+    database = Database(await _migrated(data / "gateway.db"))
     changed: list[tuple[str, str]] = []
 
     async def channels_changed(account: str, record: str) -> None:

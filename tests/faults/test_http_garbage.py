@@ -1,0 +1,312 @@
+"""Whatever is sent, the answer is a problem with a 4xx, soon; never a 5xx, a hang or a look inside."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as some
+
+from gateway.web.surface import Bounds
+from web_face import Face, open_face
+
+QUICK = Bounds(
+    auth_failures=100_000,
+    header_deadline=0.5,
+    body_deadline=0.3,
+    body_bytes=64 * 1024,
+    anonymous_connections=20,
+)
+WITHIN = 10.0
+
+
+@pytest.fixture
+async def face(tmp_path: Path) -> AsyncIterator[Face]:
+    """A face with short deadlines."""
+    async with open_face(tmp_path, bounds=QUICK) as running:
+        yield running
+
+
+async def raw(face: Face, *pieces: bytes) -> bytes:
+    """Send bytes as they are and return everything that comes back until the gateway closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", face.port)
+    try:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+        async with asyncio.timeout(WITHIN):
+            return await reader.read()
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+def post(face: Face, body: bytes, *, path: str = "/accounts/me/agents", **headers: str) -> bytes:
+    """Return a POST with the default key; header names may use underscores."""
+    given_headers = {
+        "Host": f"127.0.0.1:{face.port}",
+        "Authorization": f"Bearer {face.mine.key}",
+        "Content-Type": "application/json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    } | {name.replace("_", "-"): value for name, value in headers.items()}
+    lines = [f"{name}: {value}" for name, value in given_headers.items() if value]
+    return "\r\n".join([f"POST {path} HTTP/1.1", *lines, "", ""]).encode("latin-1") + body
+
+
+def status_of(answer: bytes) -> int:
+    """Return the status of a raw answer, 0 for none."""
+    return int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.") else 0
+
+
+def problem_of(answer: bytes) -> dict[str, object]:
+    """Return the problem a raw answer tells."""
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert b"application/problem+json" in head, answer
+    told: dict[str, object] = json.loads(body)
+    return told
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"", 400, "needs a JSON body"),
+        (b"{", 400, "not JSON"),
+        (b"nonsense", 400, "not JSON"),
+        (b"[]", 422, "JSON object"),
+        (b'"text"', 422, "JSON object"),
+        (b'{"name": "a", "name": "b"}', 400, "repeats a key"),
+        (b'{"name": "a", "config": {"x": 1, "x": 2}}', 400, "repeats a key"),
+        (b'{"name": NaN}', 400, "NaN"),
+        (b'{"name": 1e999}', 400, "too large"),
+        (b'{"name": ' + b"9" * 5000 + b"}", 400, "too large"),
+        (b'{"name": "\xff\xfe"}', 400, "not UTF-8"),
+        (b'{"name": "\\u0000"}', 422, "NUL"),
+        (b'{"name": "\\ud800"}', 422, "surrogate"),
+        (b'{"\\ud800": 1}', 422, "surrogate"),
+        (b"[" * 50_000, 400, "levels"),
+        (b'{"config":' * 40 + b"1" + b"}" * 40, 400, "levels"),
+        (b'{"name": 5}', 422, "string"),
+        (b'{"name": null}', 422, "string"),
+        (b'{"name": "a", "surplus": 1}', 422, "no such key"),
+        (b'{"config": {}}', 422, "required"),
+        (b'{"name": "a/b"}', 422, "slash"),
+        (b'{"name": "a\\nb"}', 422, "control"),
+        (b'{"name": "a", "config": []}', 422, "dict"),
+    ],
+)
+async def test_a_body_that_cannot_be_says_why(face: Face, body: bytes, status: int, says: str) -> None:
+    """Malformed, ambiguous and wrongly typed bodies are 400 or 422 with the reason."""
+    answer = await raw(face, post(face, body))
+    assert status_of(answer) == status, answer
+    assert says in json.dumps(problem_of(answer))
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content_Type": ""}, 415),
+        ({"Content_Encoding": "gzip"}, 415),
+        ({"Content_Encoding": "br"}, 415),
+        ({"Content_Length": "99999999"}, 413),
+        ({"Content_Length": "-1"}, 400),
+        ({"Content_Length": "many"}, 400),
+        ({"Transfer_Encoding": "chunked"}, 400),
+        ({"Authorization": "Basic Zm9vOmJhcg=="}, 401),
+        ({"Authorization": "Bearer"}, 401),
+        ({"Authorization": "Bearer " + "x" * 4000}, 401),
+        ({"Authorization": "Bearer dvk_\xff"}, 401),
+        ({"Idempotency_Key": "x" * 201}, 422),
+        ({"Idempotency_Key": "a b"}, 422),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Cookie": "a=b"}, 403),
+    ],
+)
+async def test_a_header_that_cannot_be_is_refused(face: Face, headers: dict[str, str], status: int) -> None:
+    """Wrong media types, encodings, lengths, keys and origins each have their 4xx."""
+    answer = await raw(face, post(face, b'{"name": "a"}', **headers))
+    assert status_of(answer) == status, answer
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"\r\n\r\n\r\n",
+        b"GET\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET / HTTP/9.9\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nBad Header: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nA: " + b"x" * 100_000 + b"\r\n\r\n",
+        b"GET /" + b"x" * 100_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 1000 + b"\r\n",
+        b"POST /accounts HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        b"POST /accounts HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nZZ\r\n",
+        b"GET /accounts/me/agents/%ff%fe HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"GET /accounts/me/agents/\xff HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"GET //evil.example/ HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"GET http://evil.example/accounts/me HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"OPTIONS * HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"CONNECT evil.example:80 HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+        b"BREW / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+    ],
+)
+async def test_what_is_no_request_is_refused_at_once(face: Face, request_bytes: bytes) -> None:
+    """Garbage on the wire is a 4xx or a closed connection, and the next request is served."""
+    answer = await raw(face, request_bytes)
+    assert answer == b"" or 400 <= status_of(answer) < 500, answer
+    assert not answer or problem_of(answer)["status"] == status_of(answer)
+    assert (await face.mine.ask("GET", "/healthz")).status == 200
+
+
+async def test_a_compressed_body_is_never_unpacked(face: Face) -> None:
+    """A gzip bomb is refused by its header, whether it says its length or comes in chunks."""
+    bomb = gzip.compress(b"0" * 10_000_000)
+    answer = await raw(face, post(face, bomb, Content_Encoding="gzip"))
+    assert status_of(answer) == 415
+
+
+async def test_a_body_without_end_is_cut_at_the_limit(face: Face) -> None:
+    """A chunked body is refused as soon as it is beyond the limit."""
+    head = post(face, b"", Transfer_Encoding="chunked", Content_Length="")
+    chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
+    answer = await raw(face, head, *([chunk] * 6))
+    assert status_of(answer) == 413
+
+
+async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(face: Face) -> None:
+    """Without a key a large body is refused before it is read."""
+    answer = await raw(face, post(face, b"x" * 1000, Authorization="", Content_Length="100000000"))
+    assert status_of(answer) == 401
+    inbound = await raw(face, post(face, b"x", path="/channels/chn_1/inbound", Content_Length="300000"))
+    assert status_of(inbound) == 413
+
+
+async def test_a_slow_body_is_not_waited_for(face: Face) -> None:
+    """A body that does not arrive in time is a 408."""
+    answer = await raw(face, post(face, b"{", Content_Length="100"))
+    assert status_of(answer) == 408
+
+
+async def test_a_slow_head_is_not_waited_for(face: Face) -> None:
+    """A connection that never finishes its request head, or says nothing, is closed."""
+    assert status_of(await raw(face, b"GET / HTTP/1.1\r\nHost: a\r\n")) in (0, 408)
+    assert await raw(face, b"") == b""
+
+
+async def test_silent_connections_do_not_keep_others_out(face: Face) -> None:
+    """Many half-open connections are closed, and requests go on being answered meanwhile."""
+    silent = [await asyncio.open_connection("127.0.0.1", face.port) for _ in range(60)]
+    for _reader, writer in silent:
+        writer.write(b"POST /accounts HTTP/1.1\r\nHost: a\r\n")
+    for _ in range(20):
+        assert (await face.mine.ask("GET", "/accounts/me")).status == 200
+    async with asyncio.timeout(WITHIN):
+        await asyncio.gather(*(_until_closed(reader) for reader, _writer in silent))
+    for _reader, writer in silent:
+        writer.close()
+
+
+async def _until_closed(reader: asyncio.StreamReader) -> None:
+    try:
+        await reader.read()
+    except ConnectionResetError:
+        return
+
+
+@pytest.mark.parametrize(
+    ("origin", "host", "status"),
+    [
+        ("http://127.0.0.1:{port}", "127.0.0.1:{port}", 201),
+        ("http://localhost:{port}", "localhost:{port}", 201),
+        ("http://[::1]:{port}", "[::1]:{port}", 201),
+        ("https://console.example", "127.0.0.1:{port}", 201),
+        ("https://bots.example", "bots.example", 201),
+        ("http://127.0.0.1:{port}", "localhost:{port}", 403),
+        ("http://127.0.0.1", "127.0.0.1:{port}", 403),
+        ("http://127.0.0.1:1", "127.0.0.1:{port}", 403),
+        ("http://rebound.example:{port}", "rebound.example:{port}", 403),
+        ("http://127.0.0.1.evil.example", "127.0.0.1:{port}", 403),
+        ("https://console.example.evil.example", "127.0.0.1:{port}", 403),
+        ("https://evil-console.example", "127.0.0.1:{port}", 403),
+        ("https://console.example:8443", "127.0.0.1:{port}", 403),
+        ("http://console.example", "127.0.0.1:{port}", 403),
+        ("HTTPS://CONSOLE.EXAMPLE", "127.0.0.1:{port}", 403),
+        ("https://console.example/", "127.0.0.1:{port}", 403),
+        ("https://console.example, https://evil.example", "127.0.0.1:{port}", 403),
+        ("null", "127.0.0.1:{port}", 403),
+        ("", "127.0.0.1:{port}", 201),
+        ("file://", "127.0.0.1:{port}", 403),
+    ],
+)
+async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, host: str, status: int) -> None:
+    """A browser's origin must be listed, public, or this very address; anything like it is refused."""
+    more = {"origins": frozenset({"https://console.example"}), "public_url": "https://bots.example/"}
+    async with open_face(tmp_path, **more) as face:
+        headers = {"Host": host.format(port=face.port), "Origin": origin.format(port=face.port)}
+        answer = await raw(face, post(face, b'{"name": "a"}', **headers))
+    assert status_of(answer) == status, answer
+
+
+async def test_an_address_is_locked_after_too_many_failures(tmp_path: Path) -> None:
+    """After thirty failures, whatever fields they mix, further attempts are 429; a proven key goes on."""
+    async with open_face(tmp_path, bounds=Bounds(auth_failures=30)) as face:
+        assert (await face.mine.ask("GET", "/accounts/me")).status == 200
+        mixed = [
+            {"Authorization": "Bearer dvk_" + "a" * 43},
+            {"Authorization": "Bearer wrong", "X-Forwarded-For": "203.0.113.9"},
+            {"Authorization": "Bearer wrong", "X-Forwarded-For": "::ffff:127.0.0.1"},
+        ]
+        seen = [
+            (await face.nobody.ask("GET", "/accounts/me", **mixed[turn % 3])).status for turn in range(31)
+        ]
+        operator = await face.operator.ask("POST", "/accounts", {"name": "new"})
+        proven = await face.mine.ask("GET", "/accounts/me")
+    assert seen == [401] * 30 + [429]
+    assert operator.status == 429
+    assert int(operator.headers["Retry-After"]) > 0
+    assert proven.status == 200
+
+
+TREES = some.recursive(
+    some.none() | some.booleans() | some.integers() | some.floats() | some.text(),
+    lambda inner: some.lists(inner, max_size=4) | some.dictionaries(some.text(), inner, max_size=4),
+    max_leaves=20,
+)
+CONFIGS = some.fixed_dictionaries(
+    {}, optional={"name": TREES, "config": TREES, "url": TREES, "events": TREES}
+)
+
+
+PATHS = ("/accounts/me/agents", "/accounts/me/sandboxes", "/accounts/me/webhooks", "/accounts/me/channels")
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    path=some.sampled_from(PATHS),
+    body=some.binary(max_size=200) | (TREES | CONFIGS).map(lambda tree: json.dumps(tree).encode()),
+)
+async def test_no_body_breaks_anything(face: Face, path: str, body: bytes) -> None:
+    """Bytes and trees of every shape are taken or refused, never an error of ours."""
+    answer = await raw(face, post(face, body, path=path))
+    assert status_of(answer) in range(200, 500), (path, body, answer)
+
+
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(path=some.binary(min_size=1, max_size=60), query=some.binary(max_size=60))
+async def test_no_path_breaks_anything(face: Face, path: bytes, query: bytes) -> None:
+    """Whatever stands where an id stands, raw or escaped, is not found or refused."""
+    for written in (path, b"".join(b"%%%02x" % byte for byte in path)):
+        request = b"GET /accounts/me/agents/" + written + b"?cursor=" + query + b" HTTP/1.1\r\n"
+        head = f"Host: a\r\nAuthorization: Bearer {face.mine.key}\r\nConnection: close\r\n\r\n".encode()
+        answer = await raw(face, request + head)
+        assert answer == b"" or status_of(answer) in range(200, 500), (path, query, answer)
