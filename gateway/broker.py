@@ -26,6 +26,7 @@ _MOST_BUDGET = 20 * 1024**3
 _LEAST_BUDGET = 64 * 1024**2
 _HEALTHY_AFTER = 10.0
 _PR_SET_PDEATHSIG = 1
+_BOOT = "boot"
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -34,7 +35,11 @@ class BrokerFailed(RuntimeError):
 
 
 class Broker:
-    """A running nats-server on a random loopback port, which it keeps across restarts; made by `embedded`."""
+    """A running nats-server on a random loopback port, which it keeps across restarts; made by `embedded`.
+
+    `budget` is the file space its streams may use together. `may_have_lost` says that the machine went down
+    under the broker before this one, so that what was appended last may be gone.
+    """
 
     def __init__(self, directory: Path, binary: Path, *, sync_interval: str, budget: int) -> None:
         self.token = secrets.token_urlsafe(32)
@@ -42,6 +47,7 @@ class Broker:
         self.budget = budget
         self._directory = directory
         self._binary = binary
+        self.may_have_lost = _ended_with_machine(directory)
         self._sync_interval = sync_interval
         self._port = 0
         self._child: asyncio.subprocess.Process | None = None
@@ -68,6 +74,7 @@ class Broker:
     async def start(self) -> None:
         """Start the child and its supervision; raises BrokerFailed."""
         await self._end_stale()
+        (self._directory / _BOOT).write_text(_machine_boot())
         await self._spawn()
         self._watching = asyncio.create_task(self._supervise())
 
@@ -81,7 +88,8 @@ class Broker:
         if late:
             self._kill(signal.SIGKILL)
             await self._watching
-        (self._directory / "server.conf").unlink(missing_ok=True)
+        for name in ("server.conf", _BOOT):
+            (self._directory / name).unlink(missing_ok=True)
 
     def _kill(self, number: signal.Signals) -> None:
         if self._child is not None and self._child.returncode is None:
@@ -236,6 +244,22 @@ def _kept_budget(directory: Path, wanted: int | None) -> int:
         budget = max(budget, int(kept.read_text()))
     kept.write_text(str(budget))
     return budget
+
+
+def _machine_boot() -> str:
+    """Return what tells one uptime of the machine from another."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return "unknown"
+
+
+def _ended_with_machine(directory: Path) -> bool:
+    """Tell whether the machine went down while the broker ran: its last second may be lost then."""
+    try:
+        return (directory / _BOOT).read_text() != _machine_boot()
+    except OSError:
+        return False
 
 
 def _stale_pid(directory: Path) -> int | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
 
 import structlog
 
@@ -15,7 +15,7 @@ from delivery.lease import Holder, JetStreamLeases
 from delivery.signals import JetStreamSignals
 from delivery.streams import jetstream, layout
 from delivery.streams.connection import Link, connect
-from gateway.broker import embedded
+from gateway.broker import Broker, embedded
 from gateway.datadir import DataDirLock
 from gateway.faults import Faults
 from gateway.migrations import migrate_up
@@ -53,13 +53,15 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
     async with AsyncExitStack() as stack:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _lock(settings, stack)
-        url, token, restart = await _broker(settings, lock, stack)
+        broker = await _broker(settings, lock, stack)
         database = await _database(settings, stack)
-        link = await stack.enter_async_context(connect(url, token=token, unresponsive=restart))
-        wanted = layout.Layout(keep_days=settings.event_max_age / DAY)
+        link = await stack.enter_async_context(_connected(settings, broker))
+        wanted = _layout(settings, broker)
         origin = await layout.ensure(link, wanted)
         async with database.begin() as connection:
-            epoch = await epochs.settle(connection, origin)
+            epoch = await epochs.settle(
+                connection, origin, may_have_lost=broker is not None and broker.may_have_lost
+            )
         boot = secrets.token_hex(8)
         holder = Holder(instance=lock.instance() if lock else boot, boot=boot, sole=lock is not None)
         yield Ground(
@@ -83,18 +85,26 @@ def _lock(settings: Settings, stack: AsyncExitStack) -> DataDirLock | None:
     return stack.enter_context(DataDirLock(settings.data_dir))
 
 
-Restart = Callable[[], None]
-
-
-async def _broker(
-    settings: Settings, lock: DataDirLock | None, stack: AsyncExitStack
-) -> tuple[str, str | None, Restart | None]:
-    if settings.nats_url is not None or lock is None:
-        assert settings.nats_url is not None, "without a lock both URLs are given"
-        return settings.nats_url.get_secret_value(), None, None
+async def _broker(settings: Settings, lock: DataDirLock | None, stack: AsyncExitStack) -> Broker | None:
+    """Start a broker of our own unless another is named."""
+    if settings.nats_url is not None:
+        return None
+    assert lock is not None, "without a lock both URLs are given"
     binary = str(settings.nats_bin) if settings.nats_bin else None
-    broker = await stack.enter_async_context(embedded(lock, binary=binary))
-    return broker.url, broker.token, broker.restart
+    return await stack.enter_async_context(embedded(lock, binary=binary))
+
+
+def _connected(settings: Settings, broker: Broker | None) -> AbstractAsyncContextManager[Link]:
+    if broker is not None:
+        return connect(broker.url, token=broker.token, unresponsive=broker.restart)
+    assert settings.nats_url is not None, "there is a broker of our own or one that is named"
+    return connect(settings.nats_url.get_secret_value())
+
+
+def _layout(settings: Settings, broker: Broker | None) -> layout.Layout:
+    """Our own broker knows how much of the disk its streams may take."""
+    wanted = layout.Layout(keep_days=settings.event_max_age / DAY)
+    return wanted if broker is None else replace(wanted, budget=broker.budget)
 
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database:

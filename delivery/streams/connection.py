@@ -67,6 +67,7 @@ class Link:
         self._reconnected: set[Watcher] = set()
         self._overflowed: dict[Subscription, Watcher] = {}
         self._closed = False
+        self._last_error: Exception | None = None
 
     @property
     def is_up(self) -> bool:
@@ -270,6 +271,7 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):
             self._overflowed.get(error.sub, lambda: None)()
+        self._last_error = error
         _log.debug("nats: %s: %s", type(error).__name__, error)
 
     async def _on_disconnected(self) -> None:
@@ -327,19 +329,20 @@ async def connect(
     error = opening.exception()
     if error is not None:
         await link._close()  # noqa: SLF001
-        raise _why(error) from error
+        raise _why(error, link._last_error) from error  # noqa: SLF001
     try:
         yield link
     finally:
         await link._close()  # noqa: SLF001
 
 
-def _why(error: BaseException) -> Exception:
-    text = str(error).lower()
+def _why(error: BaseException, reported: Exception | None) -> Exception:
+    """The library raises that it found no server, and reports why on the side."""
+    text = f"{error} {reported}".lower()
     if "authorization" in text or "authentication" in text:
         return Refused("the NATS server refuses our credentials")
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
-        return Unreachable(f"cannot connect to NATS: {str(error) or type(error).__name__}")
+        return Unreachable(f"cannot connect to NATS: {reported or error}")
     return Refused(f"cannot connect to NATS: {error}")
 
 
