@@ -29,9 +29,9 @@ class Receiver:
         return web.Response()
 
     async def until(self, count: int) -> None:
-        """Wait for so many deliveries."""
+        """Wait for so many different events; one in flight at a kill comes again with its id."""
         async with asyncio.timeout(30):
-            while len(self.heard) < count:
+            while len({event for event, _ in self.heard}) < count:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -100,7 +100,7 @@ async def test_a_command_answers_in_the_stream_and_at_its_status(running: Gatewa
 
 
 async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver: Receiver) -> None:
-    """A job outlives the turn and a killed gateway; its result is told once, in the stream and at the hook."""
+    """A job outlives the turn and a killed gateway; its result is told once, everywhere."""
     queued = await post(
         running,
         "/agents/default/turns",
@@ -120,8 +120,7 @@ async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver
     assert finished["data"]["resultId"] == started["data"]["resultId"]
     assert "pigeon" in finished["data"]["output"]
     await receiver.until(2)
-    ids = [heard[0] for heard in receiver.heard]
-    assert len(set(ids)) == 2
+    assert len({event for event, _ in receiver.heard}) == 2
     assert receiver.heard[-1][1]["id"] == finished["id"]
     events = await running.events(queued["conversationId"])
     lasting = [event["n"] for event in events if "n" in event]
@@ -168,6 +167,8 @@ async def test_a_socket_talks_and_repeats_are_one_message(running: GatewayProces
 async def test_another_key_is_turned_away(running: GatewayProcess) -> None:
     """A wrong key opens nothing."""
     wrong = {"Authorization": "Bearer dvk_wrong"}
-    async with aiohttp.ClientSession(running.url, headers=wrong) as session:
-        async with session.get("/conversations") as answer:
-            assert answer.status == 401
+    async with (
+        aiohttp.ClientSession(running.url, headers=wrong) as session,
+        session.get("/conversations") as answer,
+    ):
+        assert answer.status == 401

@@ -40,6 +40,11 @@ def tracked() -> tuple[Path, ...]:
     return tuple(path for name in names if name and (path := ROOT / name).is_file())
 
 
+@cache
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
+
+
 def sources(*tops: str) -> Iterator[tuple[str, str]]:
     """Yield (name, text) of the Python files below these folders."""
     for path in tracked():
@@ -51,7 +56,7 @@ def sources(*tops: str) -> Iterator[tuple[str, str]]:
 def trees(*tops: str) -> Iterator[tuple[str, ast.Module]]:
     """Yield (name, syntax tree) of the Python files below these folders."""
     for name, text in sources(*tops):
-        yield name, ast.parse(text)
+        yield name, _parsed(text)
 
 
 def test_no_file_is_longer_than_400_lines() -> None:
