@@ -106,7 +106,6 @@ class Settings(BaseSettings):
         description="seconds to wait before each further attempt at a webhook",
     )
     event_max_age: Seconds = Field(default=WEEK, description="seconds a conversation's events are kept")
-    delta_max_age: Seconds = Field(default=3600.0, description="seconds the parts of a message are kept")
     lease_ttl: float = Field(
         default=6.0, ge=1, le=300, description="seconds until a dead replica's work is taken"
     )

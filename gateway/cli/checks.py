@@ -151,7 +151,9 @@ def check_sandbox(settings: Settings) -> Iterator[Check]:
         if ability.present:
             yield well(subject, ability.detail)
         elif ability.name == ISOLATION and not settings.allow_unsandboxed_host:
-            yield failed(subject, ability.detail, "allow user namespaces; docs/sandboxes.md tells how")
+            yield failed(
+                subject, ability.detail, "allow unprivileged user namespaces, or --allow-unsandboxed-host"
+            )
         else:
             yield Check(subject, State.WARNING, ability.detail)
 
