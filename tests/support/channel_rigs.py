@@ -8,12 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
-
-from typing_extensions import override
 
 from channels.message import Update
 from channels.port import ChannelPlugin, Connection, Incoming
@@ -111,7 +109,7 @@ class Rig(Protocol):
         """Return the body that tells of a message."""
 
 
-class TelegramRig(Rig):
+class _Telegram(Rig):
     """Telegram, as its simulator plays it."""
 
     room = -4004
@@ -122,22 +120,18 @@ class TelegramRig(Rig):
         self.secrets = (simulator.token, simulator.token.partition(":")[2], WEBHOOK_SECRET)
         self.stranger = "700700700:not-the-token"
 
-    @override
     def settings(self, **others: Any) -> dict[str, Any]:
         return self._simulator.settings(poll_seconds=5, **others)
 
-    @override
     async def say(self, text: str) -> None:
         await self._simulator.say(self.room, text, user=7)
 
-    @override
     async def say_in_thread(self, text: str) -> str:
         await self._simulator.group(self.forum, forum=True)
         topic = await self._simulator.topic(self.forum)
         await self._simulator.say(self.forum, text, user=7, thread=topic)
         return str(topic)
 
-    @override
     async def echo(self, text: str) -> None:
         room = self._simulator.world.room(self.room)
         post = self._simulator.world.post(
@@ -145,67 +139,53 @@ class TelegramRig(Rig):
         )
         await self._simulator.push({"message": post.raw})
 
-    @override
     async def press(self, platform_id: str, button: str) -> None:
         await self._simulator.press(self.room, int(platform_id), button, user=7)
 
-    @override
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)
 
-    @override
     def heard(self) -> list[Heard]:
         return [
             Heard(str(post.chat), str(post.thread) if post.thread else None, post.text)
             for post in self._simulator.messages()
         ]
 
-    @override
     def sends(self) -> int:
         return sum(method == "sendMessage" for method, _ in self._simulator.calls)
 
-    @override
     async def throttle(self, seconds: int) -> None:
         await self._simulator.fail(429, retry_after=seconds, method="sendMessage")
 
-    @override
     async def fail(self) -> None:
         await self._simulator.fail(502, method="sendMessage")
 
-    @override
     async def revoke(self) -> None:
         await self._simulator.fail(401, times=1000, description="Unauthorized")
 
-    @override
     async def kick(self) -> None:
         await self._simulator.kick(self.room)
 
-    @override
     async def refuse_markup(self) -> None:
         description = "Bad Request: can't parse entities: something is odd"
         await self._simulator.fail(400, method="sendMessage", description=description)
 
-    @override
     async def cut_receiving(self) -> None:
         await self._simulator.cut(method="getUpdates", times=3)
 
-    @override
     async def cut_sending(self, *, carried_out: bool) -> None:
         await self._simulator.cut(method="sendMessage", after=carried_out)
 
-    @override
     def webhook_settings(self) -> dict[str, Any]:
         return self._simulator.settings(
             mode="webhook", webhook_secret=WEBHOOK_SECRET, webhook_url="http://127.0.0.1:9/inbound"
         )
 
-    @override
     def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
         headers = {"content-type": "application/json"}
         signed = {} if secret is None else {"x-telegram-bot-api-secret-token": secret}
         return Incoming(headers={**headers, **signed}, body=body)
 
-    @override
     def update(self, text: str) -> bytes:
         person = {"id": 7, "is_bot": False, "first_name": "Ada"}
         chat = {"id": 7, "type": "private"}
@@ -213,7 +193,7 @@ class TelegramRig(Rig):
         return json.dumps({"update_id": 5, "message": message}).encode()
 
 
-RIGS: Mapping[str, type[TelegramRig]] = {"telegram": TelegramRig}
+RIGS: Mapping[str, Callable[[Any], Rig]] = {"telegram": _Telegram}
 
 
 @asynccontextmanager
