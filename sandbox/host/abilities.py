@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from sandbox.host import bubblewrap, limits, network, runtimes
 from sandbox.host.settings import HostSettings
@@ -24,11 +25,11 @@ def _isolation(settings: HostSettings) -> Iterator[Ability]:
         present=trouble is None,
         detail=detail if trouble is None else f"{trouble}; {bubblewrap.REMEDY}",
     )
-    networking = network.find(settings.network_helper)
+    networking = network.find(settings.network_helper, bubblewrap.trial(binary or Path("bwrap")))
     told = (
         f"allow-all has a network namespace of its own ({networking.wrapper[0]})"
         if networking.isolated
-        else "allow-all SHARES this machine's network, loopback included: install pasta (Debian: passt)"
+        else f"allow-all SHARES this machine's network, loopback included: {networking.detail}"
     )
     yield Ability(name="network", present=networking.isolated, detail=told)
 

