@@ -13,6 +13,7 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import nats
@@ -34,7 +35,9 @@ _TRANSIENT_CODES = frozenset({10008, 10164})
 _TRIES = 3
 _PAUSE = 0.05
 SILENCES = 3
-"""So many requests without an answer, while TCP is up, mean that the server is stuck."""
+SILENT_FOR = 2.0
+"""So many requests without an answer for so many seconds, while TCP is up, mean that the server is stuck;
+many at once mean only that we were."""
 
 Headers = Mapping[str, str]
 Callback = Callable[[Msg], Awaitable[None]]
@@ -63,6 +66,7 @@ class Link:
         self._inbox = ""
         self._tokens = 0
         self._silences = 0
+        self._silent_since = 0.0
         self._unresponsive = unresponsive
         self._reconnected: set[Watcher] = set()
         self._overflowed: dict[Subscription, Watcher] = {}
@@ -258,8 +262,12 @@ class Link:
         return message
 
     def _note_silence(self) -> None:
+        now = monotonic()
+        if not self._silences:
+            self._silent_since = now
         self._silences += 1
-        if self._silences >= SILENCES and self.is_up and self._unresponsive is not None:
+        stuck = self._silences >= SILENCES and now - self._silent_since >= SILENT_FOR
+        if stuck and self.is_up and self._unresponsive is not None:
             self._silences = 0
             self._unresponsive()
 
