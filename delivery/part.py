@@ -15,20 +15,26 @@ class BadPart(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """CommonMark text within the length limit, perhaps with buttons, perhaps as an answer to a message."""
+    """CommonMark text within the length limit, perhaps with buttons, perhaps as an answer to a message.
+
+    `message` is the id of the message it is the beginning of: a draft of it may show already.
+    """
 
     text: str
+    message: str | None = None
     buttons: tuple[Button, ...] = ()
     reply_to: str | None = None
 
 
 def encode_part(part: Part) -> bytes:
     """Return the bytes a delivery row keeps as its body."""
-    shape = {
+    shape: dict[str, Any] = {
         "text": part.text,
         "buttons": [{"label": button.label, "data": button.data} for button in part.buttons],
         "reply_to": part.reply_to,
     }
+    if part.message is not None:
+        shape["message"] = part.message
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -37,6 +43,11 @@ def decode_part(body: bytes) -> Part:
     try:
         shape: dict[str, Any] = json.loads(body)
         buttons = tuple(Button(label=raw["label"], data=raw["data"]) for raw in shape.get("buttons") or ())
-        return Part(text=shape["text"], buttons=buttons, reply_to=shape.get("reply_to"))
+        return Part(
+            text=shape["text"],
+            message=shape.get("message"),
+            buttons=buttons,
+            reply_to=shape.get("reply_to"),
+        )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"this is no part of a reply: {error!r}") from error

@@ -163,3 +163,14 @@ attempts = Table(
     Column("detail", Text),
     Column("excerpt", Text),
 )
+
+drafts = Table(
+    "drafts",
+    metadata,
+    Column("message", String(80), primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("platform_id", String(200)),
+    Column("busy_until", Moment),
+    Column("claimed_at", Moment),
+    Column("created_at", Moment, nullable=False, index=True),
+)

@@ -17,7 +17,8 @@ SPOKEN_ROLES = ("assistant", "notice")
 def _message(event: Event) -> Part | None:
     if event.data.get("role") not in SPOKEN_ROLES or not str(event.data.get("text", "")).strip():
         return None
-    return Part(text=str(event.data["text"]))
+    message = event.data.get("message")
+    return Part(text=str(event.data["text"]), message=message if isinstance(message, str) else None)
 
 
 def _approval(event: Event) -> Part:

@@ -198,7 +198,12 @@ class Switchboard:
         line = self._lines.get(channel)
         if line is None or line.connection is None:
             return None
-        return Bot(channel=line.connection.channel, features=line.plugin.features, budget=line.budget)
+        return Bot(
+            channel=line.connection.channel,
+            features=line.plugin.features,
+            budget=line.budget,
+            limits=line.plugin.limits,
+        )
 
     def limits(self, channel: str) -> Limits:
         """Return a channel's limits, for planning."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from channels.errors import (
@@ -16,8 +16,9 @@ from channels.errors import (
     Undeliverable,
 )
 from channels.message import Address, Reply
-from channels.port import Channel, Feature
+from channels.port import Channel, Feature, Limits
 from delivery.budget import Budget, Use
+from delivery.database import Unavailable
 from delivery.part import BadPart, Part, decode_part
 from delivery.port import Delivery, Outcome, Sink, Verdict
 
@@ -33,10 +34,27 @@ class Bot:
     channel: Channel
     features: frozenset[Feature]
     budget: Budget
+    limits: Limits
 
 
 Find = Callable[[str], Bot | None]
 """Find a connected bot by channel id; None when it is not connected in this process."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """What there is of a draft: the platform id under which it shows, or how long to wait for its writer."""
+
+    platform_id: str | None = None
+    wait: float = 0.0
+
+
+Claim = Callable[[str, str], Awaitable[Claimed]]
+"""Take the draft of (target, message) over for its final text."""
+
+
+async def _no_draft(_target: str, _message: str) -> Claimed:
+    return Claimed()
 
 
 def reply_key(delivery_id: str) -> str:
@@ -55,10 +73,12 @@ class ChatSink(Sink):
         self,
         find: Find,
         *,
+        claim: Claim = _no_draft,
         send_seconds: float = SEND_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._find = find
+        self._claim = claim
         self._send_seconds = send_seconds
         self._patience_seconds = patience_seconds
 
@@ -73,10 +93,20 @@ class ChatSink(Sink):
             return Outcome(verdict=Verdict.RETRY, detail="the channel is not connected here")
         wait = await bot.budget.take(Use.FINAL, address.destination, at_most=self._patience_seconds)
         if wait > 0:
-            return Outcome(
-                verdict=Verdict.RETRY, detail="waiting for the rate budget", retry_after=wait, hold=True
-            )
-        return await self._say(bot, address, delivery, part)
+            return _later(wait, "waiting for the rate budget")
+        try:
+            claimed = await self._claimed(delivery, part)
+        except Unavailable as error:
+            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+        if claimed.wait > 0:
+            return _later(claimed.wait, "a draft of it is still being written")
+        return await self._say(bot, address, replace(delivery, platform_id=claimed.platform_id), part)
+
+    async def _claimed(self, delivery: Delivery, part: Part) -> Claimed:
+        """Say where the delivery shows already: by an earlier attempt, or as a draft, now taken over."""
+        if delivery.platform_id is not None or part.message is None or delivery.part:
+            return Claimed(platform_id=delivery.platform_id)
+        return await self._claim(delivery.target, part.message)
 
     async def _say(self, bot: Bot, address: Address, delivery: Delivery, part: Part) -> Outcome:
         reply = Reply(
@@ -114,6 +144,10 @@ class ChatSink(Sink):
         except ChannelError as error:
             return judge_error(error, bot.budget, address, repeatable=repeatable)
         return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id)
+
+
+def _later(wait: float, why: str) -> Outcome:
+    return Outcome(verdict=Verdict.RETRY, detail=why, retry_after=wait, hold=True)
 
 
 def judge_error(error: ChannelError, budget: Budget, address: Address, *, repeatable: bool) -> Outcome:

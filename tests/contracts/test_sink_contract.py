@@ -10,8 +10,6 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 import pytest
-from memory_channel import MemoryChannel
-from webhook_receiver import WebhookReceiver, answers, is_silent, resets, webhook_receiver
 
 from channels.errors import (
     Ambiguous,
@@ -23,7 +21,7 @@ from channels.errors import (
     Unreachable,
 )
 from channels.message import Address, Button
-from channels.port import Feature, Limits
+from channels.port import Channel, Feature, Limits
 from channels.telegram import plugin as telegram
 from channels.telegram.simulator import Simulator, simulate
 from channels.telegram.simulator.faults import Fault
@@ -34,6 +32,8 @@ from delivery.port import Delivery, Outcome, Sink, Verdict
 from delivery.signing import new_secret
 from delivery.sinks.chat import Bot, ChatSink, reply_key
 from delivery.sinks.webhook import Receiver, WebhookSink
+from memory_channel import MemoryChannel
+from webhook_receiver import WebhookReceiver, answers, is_silent, resets, webhook_receiver
 
 ROOM = Address(channel="chn_1", room="42")
 GENEROUS = Limits(text=4096, room_sends_per_second=1000, account_sends_per_second=1000)
@@ -188,9 +188,14 @@ async def chats() -> AsyncIterator[Stage]:
     yield ChatStage(a_chat_sink(channel, send_seconds=1), channel, a_delivery())
 
 
+def a_bot(channel: Channel, features: frozenset[Feature], limits: Limits = GENEROUS) -> Bot:
+    """Return a connected bot."""
+    return Bot(channel=channel, features=features, budget=Budget(limits), limits=limits)
+
+
 def a_chat_sink(channel: MemoryChannel, *features: Feature, send_seconds: float = 5) -> ChatSink:
     """Return a chat sink that knows one bot, which can edit unless it is said otherwise."""
-    bot = Bot(channel=channel, features=frozenset(features or {Feature.EDIT}), budget=Budget(GENEROUS))
+    bot = a_bot(channel, frozenset(features or {Feature.EDIT}))
     return ChatSink({"chn_1": bot}.get, send_seconds=send_seconds)
 
 
@@ -201,7 +206,7 @@ async def telegram_chats() -> AsyncIterator[Stage]:
         await simulator.say(42, "hello")
         settings = telegram.settings.model_validate(simulator.settings())
         async with telegram.open("chn_1", settings) as connection:
-            bot = Bot(channel=connection.channel, features=telegram.features, budget=Budget(GENEROUS))
+            bot = a_bot(connection.channel, telegram.features)
             sink = ChatSink({"chn_1": bot}.get, send_seconds=1)
             yield TelegramStage(sink, simulator, a_delivery())
 
@@ -409,7 +414,7 @@ async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
         await simulator.limit(room_per_second=20)
         settings = telegram.settings.model_validate(simulator.settings())
         async with telegram.open("chn_1", settings) as connection:
-            bot = Bot(channel=connection.channel, features=telegram.features, budget=Budget(limits))
+            bot = a_bot(connection.channel, telegram.features, limits)
             sink = ChatSink({"chn_1": bot}.get, patience_seconds=30)
             chats = range(1, 6)
             for chat in chats:

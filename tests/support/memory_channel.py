@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unsupported
@@ -26,20 +26,30 @@ class MemoryChannel(Channel):
     lost_answers: int = 0
     frozen: asyncio.Event | None = None
     called: asyncio.Event = field(default_factory=asyncio.Event)
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def texts(self, room: str) -> list[str]:
         """Return what a person in the room reads, in order."""
         return [reply.text for reply in self.rooms[room].values()]
 
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition on the rooms or calls holds; raises TimeoutError."""
+        async with asyncio.timeout(10):
+            while not condition():
+                self.changed.clear()
+                await self.changed.wait()
+
     async def _take(self, call: str, reply: Reply) -> None:
         self.calls.append((call, reply))
         self.called.set()
+        self.changed.set()
         if self.frozen is not None:
             await self.frozen.wait()
         if self.trouble:
             raise self.trouble.popleft()
 
     def _answer(self) -> None:
+        self.changed.set()
         if self.lost_answers:
             self.lost_answers -= 1
             raise Ambiguous
