@@ -16,6 +16,7 @@ from sqlalchemy.exc import DBAPIError
 
 from delivery import endpoints, epochs
 from delivery.database import Unavailable
+from delivery.draft import Drafts
 from delivery.egress import Egress, Rules
 from delivery.errors import DeliveryError
 from delivery.ledger import Ledger
@@ -150,13 +151,14 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         public_url=settings.public_url,
     )
     ledger = Ledger(ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint)
-    core = await _core(ground, ledger, book, stack)
+    drafts = Drafts(find=switchboard.find, database=ground.database)
+    core = await _core(ground, ledger, book, drafts, stack)
     stopping = doors.Stopping(core)
     commands = Commands(switchboard.answer, stopping.ask)
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
     await _ensure_defaults(ground, book)
     early = [*_by_role(ground, core, switchboard), stopping.run]
-    early += await _deliverers(ground, ledger, switchboard, stack)
+    early += await _deliverers(ground, ledger, ChatSink(switchboard.find, claim=drafts.claim), stack)
     if Role.REAPER in settings.roles:
         early.append(_janitor(ground, relay, ledger).run)
     return _Parts(
@@ -164,11 +166,11 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         book=book,
         switchboard=switchboard,
         early=tuple(early),
-        late=(ledger.run, relay.run, _epochs(ground)),
+        late=(ledger.run, relay.run, drafts.run, _epochs(ground)),
     )
 
 
-async def _core(ground: Ground, ledger: Ledger, book: Book, stack: AsyncExitStack) -> Core:
+async def _core(ground: Ground, ledger: Ledger, book: Book, drafts: Drafts, stack: AsyncExitStack) -> Core:
     settings = ground.settings
     workbench = Workbench(
         ground.database,
@@ -190,6 +192,7 @@ async def _core(ground: Ground, ledger: Ledger, book: Book, stack: AsyncExitStac
         at_most=settings.turn_workers,
         lease_ttl=settings.lease_ttl,
         drain=min(settings.drain_timeout, doors.LONGEST_DRAIN),
+        showing=drafts.show,
     )
     return Core(
         ledger=ledger,
@@ -248,7 +251,7 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
 
 
 async def _deliverers(
-    ground: Ground, ledger: Ledger, switchboard: Switchboard, stack: AsyncExitStack
+    ground: Ground, ledger: Ledger, chats: ChatSink, stack: AsyncExitStack
 ) -> list[Running]:
     settings = ground.settings
     if Role.DELIVERY not in settings.roles:
@@ -257,7 +260,7 @@ async def _deliverers(
     lanes = (
         Lane(
             queue=Queue.DELIVER,
-            sink=ChatSink(switchboard.find),
+            sink=chats,
             schedule=CHAT,
             ordered=True,
             repeatable=False,
