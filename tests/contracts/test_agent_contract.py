@@ -8,12 +8,12 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
 
 import pytest
-from agent_tools import RecordingTools, persona, steps_of, steps_until, work
-from openai_server import OpenAIServer, echo
 
+from agent_tools import RecordingTools, persona, steps_of, steps_until, work
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import Agent, Asked, Delta, Finished, Persona, Said, Saved, Step
 from gateway.agents.shell import ShellAgent
+from openai_server import OpenAIServer, echo
 
 
 @dataclass(frozen=True, kw_only=True)

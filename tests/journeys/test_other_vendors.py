@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
-from agent_tools import RecordingTools, approve, persona, steps_of, work
-from vendor_servers import vendor_server
 
+from agent_tools import RecordingTools, approve, persona, steps_of, work
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import Asked, Delta, Finished
+from vendor_servers import vendor_server
 
 
 @pytest.mark.parametrize(

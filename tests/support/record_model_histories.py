@@ -12,10 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 from agent_tools import RecordingTools, approve, persona, steps_of, steps_until, work
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
-
 from gateway.agents.model import Vendors, open_model_agent
 from gateway.agents.port import Asked, Finished, Limits, Saved
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
 
 REMOVE = ToolCall(name="bash", args={"command": "rm -r build"})
 
