@@ -147,7 +147,7 @@ class Metrics:
     def __post_init__(self) -> None:
         """Register every number under its public name."""
         counters = {
-            "messages": ("messages accepted from people, by source", ["source"]),
+            "messages": ("messages accepted from people", []),
             "turns": ("turns that ended, by final state", ["state"]),
             "deliveries": ("attempts at deliveries, by kind of route and outcome", ["route", "outcome"]),
             "jobs": ("background jobs that ended, by final state", ["state"]),
