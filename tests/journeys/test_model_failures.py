@@ -163,6 +163,7 @@ async def test_an_empty_answer_is_an_error_not_silence() -> None:
     [
         ({"models": ("gpt-4",), "base_url": None}, 'agent.model is "gpt-4": use "openai:NAME"'),
         ({"models": ("openai:x",), "base_url": None}, "OPENAI_API_KEY is not set"),
+        ({"models": ("ollama:x", "google:y")}, 'agent.fallback is "google:y": GOOGLE_API_KEY is not set'),
         (
             {"models": ("openai:x",), "base_url": "http://10.0.0.1/v1"},
             "the operator has not allowed this address",

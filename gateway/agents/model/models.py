@@ -72,16 +72,17 @@ def build_chain(persona: Persona, vendors: Vendors, http: AsyncClient) -> Model:
     """
     last = len(persona.models) - 1
     chain = [
-        build_model(name, persona, vendors, http, retries=vendors.retries if place == last else 0)
-        for place, name in enumerate(persona.models)
+        build_model(persona, place, vendors, http, retries=vendors.retries if place == last else 0)
+        for place in range(last + 1)
     ]
     return chain[0] if last == 0 else FallbackModel(chain[0], *chain[1:], fallback_on=is_passing)
 
 
-def build_model(name: str, persona: Persona, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
-    """Return one configured model; raises UnusableModel."""
+def build_model(persona: Persona, place: int, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
+    """Return the model at a place of the persona's list; raises UnusableModel."""
+    name = persona.models[place]
     base_url = persona.base_url if name in _compatible(persona.models) else None
-    parsed = require(name, vendors, base_url)
+    parsed = require(name, vendors, base_url, "agent.fallback" if place else "agent.model")
     settings = ModelSettings(max_retries=retries)
     timeout = persona.limits.step_timeout
     if timeout > 0:

@@ -54,7 +54,6 @@ class Performance:
         self._model = model
         self._emit = emit
         self._progress = begin(work)
-        self._said = ""
         self._answered_by = ""
         self._fresh = False
         self._compacted = False
@@ -179,7 +178,6 @@ class Performance:
             mend_response(response)
             calls.make_unique(response.tool_calls, run.all_messages()[:-1])
             if text := text_of(response):
-                self._said = text
                 await self._emit(Said(text=text))
             calls.guard(self._progress, response.tool_calls, most=self._limits.repeated_calls)
             if response.tool_calls:

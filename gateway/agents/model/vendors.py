@@ -60,27 +60,29 @@ class UnusableModel(Exception):
     """A model cannot be used as configured; the message names the field, its value and the remedy."""
 
 
-def parse(model: str) -> ModelName:
-    """Take a configured model apart; raises UnusableModel."""
+def parse(model: str, field: str = "agent.model") -> ModelName:
+    """Take a configured model apart; `field` is where it stands. Raises UnusableModel."""
     vendor, _, name = model.partition(":")
     for known in get_args(Vendor):
         if vendor == known and name.strip():
             return ModelName(vendor=known, name=name.strip())
-    raise UnusableModel(f'agent.model is "{model}": use {FORMS}')
+    raise UnusableModel(f'{field} is "{model}": use {FORMS}')
 
 
-def check(model: str, vendors: Vendors, base_url: str | None = None) -> str | None:
+def check(
+    model: str, vendors: Vendors, base_url: str | None = None, *, field: str = "agent.model"
+) -> str | None:
     """Return what is wrong with a configured model, or None; makes no network call and loads no SDK."""
     try:
-        require(model, vendors, base_url)
+        require(model, vendors, base_url, field)
     except UnusableModel as error:
         return str(error)
     return None
 
 
-def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
+def require(model: str, vendors: Vendors, base_url: str | None, field: str = "agent.model") -> ModelName:
     """Return the parsed model if all it needs is configured; raises UnusableModel."""
-    parsed = parse(model)
+    parsed = parse(model, field)
     require_library()
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise UnusableModel(f'agent.base_url is "{base_url}": give an http:// or https:// URL')
@@ -89,7 +91,9 @@ def require(model: str, vendors: Vendors, base_url: str | None) -> ModelName:
             f'agent.base_url is "{base_url}": the operator has not allowed this address; '
             "name it as [agent] base_url in dovecote.toml, or leave it out"
         )
-    _require_key(model, parsed.vendor, vendors, base_url)
+    if not _has_key(parsed.vendor, vendors, base_url):
+        variable = KEY_VARIABLES[parsed.vendor]
+        raise UnusableModel(f'{field} is "{model}": {variable} is not set; set it, or choose another model')
     return parsed
 
 
@@ -99,11 +103,8 @@ def require_library() -> None:
         raise UnusableModel("language models need the `model` extra: pip install 'dovecote[model]'")
 
 
-def _require_key(model: str, vendor: Vendor, vendors: Vendors, base_url: str | None) -> None:
-    """Refuse a vendor without its key; OpenAI-compatible servers of one's own often need none."""
+def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:
+    """Say whether a vendor has its key; OpenAI-compatible servers of one's own often need none."""
     own_server = base_url is not None or vendors.openai_base_url != OPENAI
     keyless = vendor == "ollama" or (vendor == "openai" and own_server)
-    if not keyless and not (vendors.key_of(vendor) or "").strip():
-        raise UnusableModel(
-            f'agent.model is "{model}": {KEY_VARIABLES[vendor]} is not set; set it, or choose another model'
-        )
+    return keyless or bool((vendors.key_of(vendor) or "").strip())
