@@ -37,6 +37,7 @@ from gateway.datadir import DataDirBusy
 from gateway.defaults import ensure_defaults
 from gateway.faults import UnknownFault
 from gateway.ground import Ground, lay
+from gateway.instruments import CountedSink, CountedStream, Depths
 from gateway.intake import Intake
 from gateway.janitor import Janitor
 from gateway.jobs import Jobs
@@ -140,7 +141,7 @@ async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> Non
 async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     settings, checkpoint = ground.settings, ground.faults.checkpoint
     book = Book(ground.vault)
-    relay = Relay(ground.database, ground.stream, checkpoint)
+    relay = Relay(ground.database, CountedStream(ground.stream, ground.metrics), checkpoint)
     reception: list[Reception] = []
     switchboard = Switchboard(
         database=ground.database,
@@ -160,7 +161,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     early = [*_by_role(ground, core, switchboard), stopping.run]
     early += await _deliverers(ground, ledger, ChatSink(switchboard.find, claim=drafts.claim), stack)
     if Role.REAPER in settings.roles:
-        early.append(_janitor(ground, relay, ledger).run)
+        early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
     return _Parts(
         core=core,
         book=book,
@@ -257,21 +258,19 @@ async def _deliverers(
     if Role.DELIVERY not in settings.roles:
         return []
     egress = await stack.enter_async_context(Egress(Rules(allow=settings.egress_allow)))
+    source = settings.public_url or "dovecote"
+    hooks = WebhookSink(egress=egress, lookup=_receivers(ground), source=source)
     lanes = (
         Lane(
             queue=Queue.DELIVER,
-            sink=chats,
+            sink=CountedSink(chats, ground.metrics),
             schedule=CHAT,
             ordered=True,
             repeatable=False,
         ),
         Lane(
             queue=Queue.HOOK,
-            sink=WebhookSink(
-                egress=egress,
-                lookup=_receivers(ground),
-                source=settings.public_url or "dovecote",
-            ),
+            sink=CountedSink(hooks, ground.metrics),
             schedule=Schedule(steps=settings.webhook_schedule),
             ordered=False,
             repeatable=True,

@@ -18,7 +18,6 @@ from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.store import accounts, jobs
 from gateway.switchboard import Switchboard
-from gateway.telemetry import Metrics
 from gateway.web.listen import Runner
 from gateway.web.server import build, build_callbacks
 from gateway.web.surface import Health, Surface
@@ -98,7 +97,6 @@ async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunne
 
 def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> Surface:
     settings = ground.settings
-    metrics = Metrics()
     return Surface(
         database=ground.database,
         book=book,
@@ -112,7 +110,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         workspaces=settings.data_dir / "workspaces",
         channels_changed=switchboard.changed,
         health=lambda: _health(ground, switchboard),
-        metrics=metrics.render,
+        metrics=ground.metrics.render,
     )
 
 

@@ -21,6 +21,7 @@ from gateway.faults import Faults
 from gateway.migrations import migrate_up
 from gateway.secrets import Vault, open_vault
 from gateway.settings import Settings
+from gateway.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
 
@@ -41,6 +42,7 @@ class Ground:
     link: Link
     layout: layout.Layout
     runner: str
+    metrics: Metrics
 
 
 @asynccontextmanager
@@ -75,6 +77,7 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
             link=link,
             layout=wanted,
             runner=boot,
+            metrics=Metrics(),
         )
 
 

@@ -140,8 +140,6 @@ class Metrics:
     jobs: Counter = field(init=False)
     events: Counter = field(init=False)
     depth: Gauge = field(init=False)
-    sockets: Gauge = field(init=False)
-    requests: Counter = field(init=False)
     hop_seconds: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
@@ -152,7 +150,6 @@ class Metrics:
             "deliveries": ("attempts at deliveries, by kind of route and outcome", ["route", "outcome"]),
             "jobs": ("background jobs that ended, by final state", ["state"]),
             "events": ("events published to conversation streams, by type", ["type"]),
-            "requests": ("HTTP requests answered, by route and status", ["route", "status"]),
         }
         for name, (about, labels) in counters.items():
             self._set(name, Counter(f"dovecote_{name}", about, labels, registry=self.registry))
@@ -166,7 +163,6 @@ class Metrics:
             self._set(name, made)
         depth = Gauge("dovecote_queue_depth", "rows that wait, by queue", ["queue"], registry=self.registry)
         self._set("depth", depth)
-        self._set("sockets", Gauge("dovecote_sockets", "open WebSockets and streams", registry=self.registry))
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
