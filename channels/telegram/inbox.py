@@ -42,7 +42,7 @@ class TelegramInbox(Inbox):
         self._settings = settings
         self._channel = channel
         self._bot = bot
-        self._stopped = False
+        self._stop = asyncio.Event()
 
     async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
         """Receive until cancelled.
@@ -50,7 +50,7 @@ class TelegramInbox(Inbox):
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
         the flag ends the loop, while this method returns in time.
         """
-        self._stopped = False
+        self._stop = asyncio.Event()
         polls = self._settings.mode == "polling"
         work = self._poll(accept, receiving) if polls else self._register(receiving)
         await self._supervise(work)
@@ -72,11 +72,11 @@ class TelegramInbox(Inbox):
         return hmac.compare_digest(shown, secret.get_secret_value().encode())
 
     async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task, stop = asyncio.create_task(work), self._stop
         try:
             await asyncio.wait({task})
         finally:
-            self._stopped = True
+            stop.set()
             if not task.done():
                 task.cancel()
                 await asyncio.wait({task}, timeout=GRACE)
@@ -104,8 +104,8 @@ class TelegramInbox(Inbox):
         self, method: str, parameters: dict[str, Any], receiving: Callable[[bool], None]
     ) -> None:
         """Call until Telegram takes it; what it refuses for good is an operator's matter."""
-        failures = 0
-        while not self._stopped:
+        stop, failures = self._stop, 0
+        while not stop.is_set():
             try:
                 await self._api.call(method, parameters)
             except Rejected as error:
@@ -116,11 +116,12 @@ class TelegramInbox(Inbox):
                 return
 
     async def _poll(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
+        stop = self._stop
         await self._drop_webhook()
         clock = asyncio.get_running_loop().time
         offset: int | None = None
         failures, contested_since = 0, None
-        while not self._stopped:
+        while not stop.is_set():
             try:
                 updates = await self._ask(offset, wait=failures == 0 and offset is not None)
             except Conflict as error:
@@ -134,7 +135,7 @@ class TelegramInbox(Inbox):
             else:
                 contested_since = None
                 receiving(RECEIVING)
-                offset, stored = await self._take_all(updates, offset or 0, accept)
+                offset, stored = await self._take_all(updates, offset or 0, accept, stop)
                 failures = 0 if stored else await self._pause(failures)
 
     async def _drop_webhook(self) -> None:
@@ -154,7 +155,9 @@ class TelegramInbox(Inbox):
             raise ChannelError("getUpdates: the answer is no list")
         return updates
 
-    async def _take_all(self, updates: list[object], offset: int, accept: Accept) -> tuple[int, bool]:
+    async def _take_all(
+        self, updates: list[object], offset: int, accept: Accept, stop: asyncio.Event
+    ) -> tuple[int, bool]:
         """Take updates in order; return the next offset, and whether to go on at once."""
         before = offset
         for update in updates:
@@ -162,7 +165,7 @@ class TelegramInbox(Inbox):
             if number is None:
                 log.warning("telegram: an update without a number is left out")
                 continue
-            if not await self._take(update, accept):
+            if stop.is_set() or not await self._take(update, accept):
                 return offset, False
             offset = number + 1
         return offset, offset != before or not updates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from channel_rigs import WEBHOOK_SECRET, Ear, Rig, opened, receiving
-from channels.message import Message
+from channels.message import Message, Update
 from channels.port import ChannelPlugin, Connection
 
 
@@ -88,6 +89,29 @@ async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Rig)
     done, _ = await asyncio.wait({task}, timeout=1)
     assert done == {task}
     assert task.cancelled()
+
+
+async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
+    connection: Connection, rig: Rig
+) -> None:
+    """Something below `accept` may swallow a cancellation (Python 3.11 does); nothing more is taken then."""
+    taken: list[Update] = []
+    entered = asyncio.Event()
+
+    async def accept(update: Update) -> None:
+        taken.append(update)
+        entered.set()
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+
+    for text in "abc":
+        await rig.say(text)
+    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda _: None))
+    async with asyncio.timeout(20):
+        await entered.wait()
+    task.cancel()
+    done, _ = await asyncio.wait({task}, timeout=1)
+    assert (done, len(taken)) == ({task}, 1)
 
 
 @pytest.mark.parametrize("secret", ["", " ", None])
