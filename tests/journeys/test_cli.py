@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from channels.telegram.simulator import simulate
 from gateway.settings import foreign_environment
 from gateway_process import GatewayProcess, gateway
 
@@ -160,3 +161,17 @@ async def test_anyone_can_try_telegram(tmp_path: Path) -> None:
         out, err = await command.communicate()
     assert command.returncode == 0, (out, err)
     assert [check["state"] for check in json.loads(out)] == ["ok"] * 3
+
+
+async def test_a_channel_is_tested_before_it_is_used(tmp_path: Path) -> None:
+    """`channels test` asks the platform: the right token is well, a wrong one fails with a remedy."""
+    async with simulate() as platform:
+        table = platform.settings()
+        for token, code in ((table["token"], 0), ("1:wrong", 1)):
+            lines = [f"{key} = {json.dumps(value)}" for key, value in {**table, "token": token}.items()]
+            (tmp_path / "dovecote.toml").write_text("\n".join(["[channels.telegram]", *lines]))
+            command = await start("channels", "test", "telegram", "--json", directory=tmp_path)
+            out, err = await command.communicate()
+            assert command.returncode == code, (out, err)
+            assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
+            assert b"Traceback" not in err
