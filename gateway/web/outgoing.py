@@ -53,13 +53,13 @@ class Outgoing:
             await self._write(frame)
 
     async def _write(self, frame: Written) -> None:
+        if frame.seq is not None:
+            self.last_seq = frame.seq  # a frame that is begun comes before any close frame
         try:
             async with asyncio.timeout(SLOW_AFTER):
                 await self._socket.send_frame(frame.body, WSMsgType.TEXT)
         except TimeoutError:
             raise TooSlow from None
-        if frame.seq is not None:
-            self.last_seq = frame.seq
 
     async def flush(self) -> None:
         """Write what is queued, as far as the peer takes it."""

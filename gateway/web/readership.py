@@ -65,6 +65,15 @@ class Readers:
         self._open: set[Reader] = set()
         self._closing = False
 
+    @property
+    def count(self) -> int:
+        """How many connections are open."""
+        return len(self._open)
+
+    def codes(self) -> set[int]:
+        """Return the codes with which connections are being closed."""
+        return {reader.code for reader in self._open if reader.ended.is_set()}
+
     @contextmanager
     def admitted(self, principal: Principal | None) -> Iterator[Reader]:
         """Know of a connection while it lasts; raises a Problem when the gateway stops."""

@@ -122,15 +122,15 @@ class _Session:
             await self._close(next((end for end in ends if isinstance(end, _Ending | TooSlow)), None))
 
     async def _close(self, why: BaseException | None) -> None:
-        code, reason = self._reader.code, self._reader.reason
         if isinstance(why, TooSlow):
-            code, reason = TOO_SLOW, f"too slow; last seq {self._outgoing.last_seq}"
+            self._reader.end(TOO_SLOW, f"too slow; last seq {self._outgoing.last_seq}")
         elif isinstance(why, _Ending):
-            code, reason = why.code, why.reason
+            self._reader.end(why.code, why.reason)
             with suppress(TooSlow, ConnectionError):
                 await self._outgoing.flush()
+        code = self._reader.code
         closing = asyncio.create_task(
-            self._socket.close(code=code, message=reason.encode()[:120], drain=False)
+            self._socket.close(code=code, message=self._reader.reason.encode()[:120], drain=False)
         )
         _, late = await asyncio.wait({closing}, timeout=LINGER)
         if late:
