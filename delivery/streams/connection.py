@@ -298,7 +298,7 @@ class Link:
 
     async def _open(self, url: str, token: str | None, name: str) -> None:
         await self._client.connect(
-            url,
+            [one.strip() for one in url.split(",")],  # a cluster is named by several of its servers
             token=token,
             name=name,
             connect_timeout=2,
