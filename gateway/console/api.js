@@ -1,6 +1,7 @@
 // Calls to the gateway. The key lives in this tab's session storage and travels as a header only.
 
 const STORED = "dovecote.key";
+const AUTHOR = "dovecote.author";
 const PATIENCE = 20_000;
 
 let refused = () => {};
@@ -10,11 +11,13 @@ export function onRefused(callback) {
   refused = callback;
 }
 
-/** The key of this tab. */
+/** The key of this tab, and the name under which the gateway shows what is said with it, once known. */
 export const session = {
   key: () => sessionStorage.getItem(STORED),
   keep: (key) => sessionStorage.setItem(STORED, key),
-  forget: () => sessionStorage.removeItem(STORED),
+  author: () => sessionStorage.getItem(AUTHOR),
+  isKnownAs: (author) => sessionStorage.setItem(AUTHOR, author),
+  forget: () => [STORED, AUTHOR].forEach((name) => sessionStorage.removeItem(name)),
 };
 
 /** A call that did not succeed: `status` 0 means that no answer came. */

@@ -67,10 +67,16 @@ class Desk {
     if (!this.threads.has(conversation)) {
       const fetchSnapshot = (id) => call("GET", `conversations/${encodeURIComponent(id)}/snapshot`);
       const thread = new Thread(conversation, fetchSnapshot);
-      thread.listen(() => this.outbox.arrived((turn) => thread.timeline.turns.has(turn)));
+      thread.listen(() => this.outbox.arrived((turn) => this.learn(thread.timeline, turn)));
       this.threads.set(conversation, thread);
     }
     return this.threads.get(conversation);
+  }
+
+  /** Whether the stream shows a turn of ours; if so it shows under which name we speak, too. */
+  learn(timeline, turn) {
+    if (timeline.authors.get(turn)) session.isKnownAs(timeline.authors.get(turn));
+    return timeline.turns.has(turn);
   }
 
   /** Follow a thread as long as it is shown; answers what ends that. */

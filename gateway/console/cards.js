@@ -1,6 +1,6 @@
 // What stands in a conversation: messages, tool calls, approvals, jobs and notes.
 
-import { call } from "./api.js";
+import { call, session } from "./api.js";
 import { render as renderMarkdown } from "./markdown.js";
 import { Component } from "./vendor/preact.mjs";
 import { useEffect, useState } from "./vendor/hooks.mjs";
@@ -24,10 +24,16 @@ export class Item extends Component {
 function MessageCard({ item }) {
   const mine = item.role === "user";
   return html`<article class=${`message ${mine ? "mine" : "theirs"}`} data-role=${item.role} data-kind="message">
-    <header><span class="who">${mine ? item.author || "You" : "Dovecote"}</span> <${Moment} time=${item.time} /></header>
+    <header><span class="who" title=${item.author}>${mine ? askerOf(item) : "Dovecote"}</span> <${Moment} time=${item.time} /></header>
     <${Text} text=${item.text} plain=${mine} />
     <${Files} files=${item.files} />
   </article>`;
+}
+
+/** Through the API everybody is called by the id of a key, which says nothing to a reader. */
+function askerOf({ author }) {
+  if (!author || author === session.author()) return "You";
+  return author.startsWith("key_") ? "API key" : author;
 }
 
 /** Long texts are folded, so that one message does not bury the rest. */
@@ -61,7 +67,7 @@ function ToolCard({ item }) {
   return html`<section class="card tool" data-kind="tool" data-state=${item.state} aria-label=${`Tool ${item.name}`}>
     <header><span class="name">${item.name}</span> <${Badge} state=${state} /> ${item.state === "running" && html`<${Elapsed} since=${item.time} />`}</header>
     <pre class="command" tabIndex="0" aria-label="Command">${commandOf(item)}</pre>
-    ${item.output && html`<${Output} text=${item.output} label="Output" />`}
+    ${item.output && !item.job && html`<${Output} text=${item.output} label="Output" />`}
     ${item.state === "done" && html`<${ToolEnd} item=${item} />`}
     <${Files} files=${item.files} />
   </section>`;
@@ -80,7 +86,8 @@ function ToolEnd({ item }) {
   if (typeof item.duration === "number") facts.push(span(item.duration));
   if (item.timedOut) facts.push("timed out");
   if (item.truncated) facts.push("output cut");
-  if (!item.output) facts.push("no output");
+  if (item.job) facts.push("runs on in the background");
+  else if (!item.output) facts.push("no output");
   return html`<footer>${facts.join(" · ")} ${item.job && html`<a href=${`#/jobs/${item.job}`}>Open the job</a>`}</footer>`;
 }
 

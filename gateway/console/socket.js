@@ -2,7 +2,7 @@
 // and comes back by itself, continuing each thread after the last event that it saw.
 
 const FIRST_WAIT = 500;
-const LONGEST_WAIT = 15_000;
+const LONGEST_WAIT = 8_000;
 const PING_EVERY = 20_000;
 const SILENCE = 45_000;
 const REFUSED = 4401;

@@ -10,6 +10,7 @@ export class Timeline {
   constructor() {
     this.items = new Map(); // in the order in which they are shown
     this.turns = new Map(); // turn → {state, attempt}
+    this.authors = new Map(); // turn → who asked
     this.calls = new Keys(); // tool calls that have not ended
     this.drafts = new Keys(); // messages that are being said
     this.questions = new Keys(); // approvals that wait
@@ -145,6 +146,7 @@ function turnState(type, known) {
 
 const READERS = {
   "message.received": (timeline, event, data) => {
+    timeline.authors.set(event.turn, authorOf(data.author));
     timeline.place(`m:${data.message ?? event.id}`, { ...messageItem(event, { role: "user", ...data }), time: event.time });
   },
   "message.delta": (timeline, event, data) => takeDelta(timeline, event, data),

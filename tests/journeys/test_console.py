@@ -8,30 +8,39 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from playwright.async_api import WebSocketRoute, expect
+import pytest_asyncio
+from playwright.async_api import Browser, WebSocketRoute, expect
 
-from console_driver import CHROMIUM, Console, looking
+from console_driver import CHROMIUM, Console, browsing, looking
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
 
 pytestmark = [
+    pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.skipif(not CHROMIUM.exists(), reason=f"{CHROMIUM} is not installed, which draws the console"),
     pytest.mark.timeout(180),
 ]
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    """A gateway with its own data directory and the shell agent."""
-    async with running(tmp_path / "data") as process:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
+    """A gateway with its own data directory and the shell agent; each story has its own conversation."""
+    async with running(tmp_path_factory.mktemp("console") / "data") as process:
         yield process
 
 
-@pytest.fixture
-async def console(tmp_path: Path) -> AsyncIterator[Console]:
-    """A browser with an empty profile; the page may not have complained of anything by the end."""
-    async with looking(tmp_path / "profile") as view:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    """A browser for all stories; each opens a page that shares nothing with the others."""
+    async with browsing() as process:
+        yield process
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def console(browser: Browser) -> AsyncIterator[Console]:
+    """A fresh page, which may not have complained of anything by the end."""
+    async with looking(browser) as view:
         yield view
         assert view.complaints == []
         assert await view.violations() == []
@@ -45,6 +54,7 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.get_by_role("alert")).to_contain_text("does not know this key")
     await console.enter(gateway)
     await console.begin("!echo hi")
+    await expect(page.locator(".mine .who")).to_have_text("You")
     tool = page.locator('[data-kind="tool"][data-state="done"]')
     await expect(tool.get_by_label("Command")).to_contain_text("echo hi")
     await expect(tool.get_by_label("Output")).to_have_text(re.compile(r"^hi\s*$"))
@@ -182,9 +192,9 @@ async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, 
             await expect(page.locator('[data-kind="tool"]')).to_have_count(1)
 
 
-async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, tmp_path: Path):
+async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Browser):
     """At 360 pixels every view is as wide as the screen, and a conversation can be left for the list."""
-    async with looking(tmp_path / "small", width=360, height=740, dark=True) as view:
+    async with looking(browser, width=360, height=740, dark=True) as view:
         await view.enter(gateway)
         await view.begin("!seq 200")
         await expect(view.page.locator('[data-kind="tool"][data-state="done"]')).to_be_visible()

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from playwright.async_api import Page, async_playwright, expect
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from gateway_process import GatewayProcess
 
@@ -83,24 +83,30 @@ class Console:
 
 
 @asynccontextmanager
-async def looking(
-    profile: Path, *, width: int = 1280, height: int = 800, dark: bool = False
-) -> AsyncIterator[Console]:
-    """Open a new browser with an empty profile."""
+async def browsing() -> AsyncIterator[Browser]:
+    """Run a browser with a profile of its own that is gone afterwards."""
     expect.set_options(timeout=PATIENCE)
     async with async_playwright() as playwright:
-        context = await playwright.chromium.launch_persistent_context(
-            profile,
-            executable_path=CHROMIUM,
-            args=list(SWITCHES),
-            viewport={"width": width, "height": height},
-            color_scheme="dark" if dark else "light",
-        )
-        context.set_default_timeout(PATIENCE)
-        await context.add_init_script(WATCH)
-        console = Console(page=context.pages[0])
-        console.watch()
+        browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(SWITCHES))
         try:
-            yield console
+            yield browser
         finally:
-            await context.close()
+            await browser.close()
+
+
+@asynccontextmanager
+async def looking(
+    browser: Browser, *, width: int = 1280, height: int = 800, dark: bool = False
+) -> AsyncIterator[Console]:
+    """Open a page that shares nothing with any other."""
+    context = await browser.new_context(
+        viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
+    )
+    context.set_default_timeout(PATIENCE)
+    await context.add_init_script(WATCH)
+    console = Console(page=await context.new_page())
+    console.watch()
+    try:
+        yield console
+    finally:
+        await context.close()

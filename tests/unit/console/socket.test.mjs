@@ -108,7 +108,7 @@ test("the waits grow to a limit and start small again after a success", () => {
   const waits = Array.from({ length: 10 }, (_, index) => pause(index + 1, 0));
   assert.equal(waits[0], 250);
   assert.ok(waits.every((wait, index) => index === 0 || wait >= waits[index - 1]));
-  assert.equal(pause(50, 0.999), 14993);
+  assert.equal(pause(50, 0.999), 7996);
   const place = world();
   const { socket } = connect(place);
   place.last().onclose({ code: 1006 });
