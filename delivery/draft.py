@@ -36,7 +36,9 @@ log = structlog.get_logger(__name__)
 Heard = Callable[[str, str | None], None]
 """Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
 
-CALL_SECONDS = 5.0
+CALL_SECONDS = 3.0
+"""How long one call for a draft may take; also how long a dead writer holds up the final text at the most."""
+
 KEPT = timedelta(days=3)
 _UNFINISHED = " …"
 _LONG = 3600.0

@@ -1,0 +1,72 @@
+"""A reply that grows in a Telegram chat, through kill -9, and is one message in the end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+from channels.telegram.simulator import Simulator, simulate
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, Turn
+
+CHAT = 4711
+BEGINNING = "Once upon a time"
+WHOLE = "Once upon a time there was a dove."
+
+
+@asynccontextmanager
+async def telling(data: Path, script: Sequence[Turn]) -> AsyncIterator[tuple[GatewayProcess, Simulator]]:
+    """Run a gateway on a simulated Telegram whose model follows a script."""
+    async with simulate() as platform, OpenAIServer(script) as model:
+        env = {
+            f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value
+            if isinstance(value, str)
+            else json.dumps(value)
+            for name, value in platform.settings(allow=["*"]).items()
+        }
+        env |= {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "OPENAI_API_KEY": "loopback",
+        }
+        async with gateway(data, env=env) as process:
+            yield process, platform
+
+
+def said(platform: Simulator) -> list[str]:
+    """Return what a person reads of the bot."""
+    return [post.text for post in platform.messages(CHAT)]
+
+
+async def until_recorded(data: Path) -> None:
+    """Wait until the gateway has written down where its draft shows."""
+    async with asyncio.timeout(10):
+        while True:
+            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def test_a_growing_reply_outlives_the_gateway_as_one_message(tmp_path: Path) -> None:
+    """A draft shows, the gateway is killed in mid-sentence, and later the same message is finished."""
+    script = [Turn(text=BEGINNING, fault="stall"), Turn(text=WHOLE)]
+    async with telling(tmp_path / "data", script) as (process, platform):
+        await platform.say(CHAT, "tell me a story")
+        await platform.wait_for_messages(1, chat=CHAT, seconds=30)
+        await until_recorded(process.data)
+        await process.kill()
+        await process.start()
+        await platform.wait_until(lambda: said(platform) == [WHOLE], seconds=30)
+
+
+async def test_a_quick_reply_is_sent_once_and_never_edited(tmp_path: Path) -> None:
+    """A reply that is complete at once has no draft: one send, no edit."""
+    async with telling(tmp_path / "data", [Turn(text=WHOLE)]) as (_, platform):
+        await platform.say(CHAT, "quick")
+        await platform.wait_until(lambda: said(platform) == [WHOLE], seconds=30)
+        assert [method for method, _ in platform.calls].count("editMessageText") == 0
