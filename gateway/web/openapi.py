@@ -125,10 +125,13 @@ def _responses(route: Route, references: Any) -> dict[str, Any]:
         "content": {MEDIA_TYPE: {"schema": references[ProblemShape, "serialization"]}},
     }
     ok: dict[str, Any] = {"description": route.summary}
+    content: dict[str, Any] = {}
     if route.media is not None:
-        ok["content"] = {route.media: {"schema": {}}}
-    elif route.gives is not None:
-        ok["content"] = {"application/json": {"schema": references[route.gives, "serialization"]}}
+        content[route.media] = {"schema": {}}
+    if route.gives is not None:
+        content["application/json"] = {"schema": references[route.gives, "serialization"]}
+    if content:
+        ok["content"] = content
     also = {str(status): {**problem, "description": text} for status, text in route.also.items()}
     usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
     return {str(route.status): ok, **usual, **also, "default": problem}

@@ -12,9 +12,11 @@ import errno
 import os
 import posixpath
 import secrets
+import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.errors import Unsafe
@@ -68,6 +70,54 @@ def write(workspace: Path, path: str, content: bytes) -> None:
             _write_through(root, path, content)
         else:
             _replace(directory, name, content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A name in a workspace's directory: `kind` is file, directory, link or other."""
+
+    name: str
+    kind: str
+    size: int
+    modified: float
+
+
+def entries(workspace: Path, path: str) -> list[Entry]:
+    """Return what stands in a directory, by name; raises Unsafe, FileNotFoundError, NotADirectoryError."""
+    with _root(workspace) as root:
+        directory = _open(root, path, _DIRECTORY)
+    try:
+        names = sorted(os.listdir(directory))  # noqa: PTH208 - a descriptor has no path
+        return [entry for name in names if (entry := _entry(directory, name)) is not None]
+    finally:
+        os.close(directory)
+
+
+def _entry(directory: int, name: str) -> Entry | None:
+    try:
+        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+    kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
+    kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
+    return Entry(name=name, kind=kind, size=found.st_size, modified=found.st_mtime)
+
+
+def remove(workspace: Path, path: str) -> None:
+    """Remove a file, a link (not what it leads to) or a directory with all in it; raises Unsafe."""
+    if path in {"", "."}:
+        raise Unsafe("the workspace itself is removed with its record")
+    parent, name = os.path.split(path)
+    with _root(workspace) as root:
+        directory = _open(root, parent or ".", _DIRECTORY)
+    try:
+        if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=directory)
+        else:
+            os.unlink(name, dir_fd=directory)
+        os.fsync(directory)
+    finally:
+        os.close(directory)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Fixtures of the channel contract: each installed channel in turn, on its own simulator."""
+"""Fixtures of the contracts: each installed channel on its own simulator, and databases of both kinds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from channel_rigs import Ear, Rig, opened, receiving, rigged
 from channels.message import Message
 from channels.port import ChannelPlugin, Connection
 from channels.registry import installed
+from databases import database, database_url, postgres  # noqa: F401 - fixtures
 
 
 @pytest.fixture(params=list(installed().values()), ids=lambda plugin: plugin.name)

@@ -250,8 +250,8 @@ async def _until_closed(reader: asyncio.StreamReader) -> None:
 )
 async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, host: str, status: int) -> None:
     """A browser's origin must be listed, public, or this very address; anything like it is refused."""
-    more = {"origins": frozenset({"https://console.example"}), "public_url": "https://bots.example/"}
-    async with open_face(tmp_path, **more) as face:
+    listed = frozenset({"https://console.example"})
+    async with open_face(tmp_path, origins=listed, public_url="https://bots.example/") as face:
         headers = {"Host": host.format(port=face.port), "Origin": origin.format(port=face.port)}
         answer = await raw(face, post(face, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer
