@@ -9,6 +9,7 @@ from pathlib import Path
 from delivery.database import Connection, Database
 from gateway.records.agent import agent_config
 from gateway.records.book import Book
+from gateway.records.kinds import WorkspaceConfig
 from gateway.store import records
 from gateway.store.jobs import Job
 from gateway.store.records import Record
@@ -60,7 +61,7 @@ class Workbench:
             sandbox=sandbox,
             workspace=workspace.id if workspace else None,
             conversation=conversation,
-            read_only=use.read_only if use else False,
+            read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
 
     def directory(self, account: str, workspace: str) -> Path:
@@ -126,6 +127,10 @@ class Workbench:
             sandbox_record=sandbox.id if sandbox else None,
             workspace=workspace,
         )
+
+
+def _is_read_only(workspace: Record | None) -> bool:
+    return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
 
 
 async def _maybe(
