@@ -16,6 +16,13 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from standardwebhooks.webhooks import Webhook
+
+from delivery.attempt import FINAL, DeliveryState, Judgement, claim, judge
+from delivery.egress import BODY_LIMIT, Egress, Rules
+from delivery.port import Delivery, Outcome, Verdict
+from delivery.schedule import WEBHOOK
+from delivery.signing import new_secret
+from delivery.sinks.webhook import Receiver, WebhookSink
 from webhook_receiver import (
     Behaviour,
     WebhookReceiver,
@@ -27,13 +34,6 @@ from webhook_receiver import (
     resets,
     webhook_receiver,
 )
-
-from delivery.attempt import FINAL, DeliveryState, Judgement, claim, judge
-from delivery.egress import BODY_LIMIT, Egress, Rules
-from delivery.port import Delivery, Outcome, Verdict
-from delivery.schedule import WEBHOOK
-from delivery.signing import new_secret
-from delivery.sinks.webhook import Receiver, WebhookSink
 
 SECRET, OLD_SECRET = new_secret(), new_secret()
 BODY = b'{"v":1,"id":"evt_1","type":"agent.finished","data":{"output":"done"}}'

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from gateway_process import GatewayProcess, gateway
 from standardwebhooks.webhooks import Webhook
+
+from gateway_process import GatewayProcess, gateway
 from webhook_receiver import Received, WebhookReceiver, answers, webhook_receiver
 
 PATIENCE = 30.0

@@ -14,10 +14,10 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
-from webhook_receiver import WebhookReceiver, answers, webhook_receiver
 
 from delivery.addresses import is_ours, is_public, parse_networks
 from delivery.egress import Answered, Egress, EgressRefused, Rules
+from webhook_receiver import WebhookReceiver, answers, webhook_receiver
 
 CLOSED = re.split(
     r"\s+",
