@@ -11,9 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from sqlalchemy import insert, select, update
+from sqlalchemy.exc import IntegrityError
 
 from delivery.database import Connection, Database, Unavailable
 from delivery.errors import DeliveryError, Refused
@@ -29,31 +31,56 @@ _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-async def settle(
-    connection: Connection, found: Origin, *, stream: str = EVENTS, may_have_lost: bool = False
-) -> str:
-    """Compare a stream with what is remembered of it, remember it as it is, and return its epoch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What is remembered of a stream."""
 
+    created: str
+    high_water: int
+    bumps: int
+
+
+async def known(connection: Connection, stream: str = EVENTS) -> Known | None:
+    """Return what is remembered of a stream, None before its first time."""
+    row = (await connection.execute(select(epochs).where(epochs.c.stream == stream))).one_or_none()
+    if row is None:
+        return None
+    return Known(created=row.created, high_water=row.high_water, bumps=row.bumps)
+
+
+async def settle(
+    connection: Connection,
+    before: Known | None,
+    found: Origin,
+    *,
+    stream: str = EVENTS,
+    may_have_lost: bool = False,
+) -> str:
+    """Compare a stream with what was remembered before it was looked at, remember it, return its epoch.
+
+    `before` must have been read earlier than `found`: another replica may remember a later position since.
     `may_have_lost`: the machine went down while the broker ran, so that its last second may be gone.
     """
-    known = (await connection.execute(select(epochs).where(epochs.c.stream == stream))).one_or_none()
-    if known is None:
-        await connection.execute(
-            insert(epochs).values(stream=stream, created=found.created, high_water=found.last_seq, bumps=0)
-        )
+    now = await known(connection, stream)
+    if now is None:
+        first = {"created": found.created, "high_water": found.last_seq, "bumps": 0}
+        await connection.execute(insert(epochs).values(stream=stream, **first))
         return named(found.created, 0)
-    same = known.created == found.created
-    bumps = known.bumps if same else 0
-    if same and (may_have_lost or found.last_seq < known.high_water):
-        bumps += 1
-        _log.warning("the stream %s may have lost its end; positions start a new epoch", stream)
-    if (found.created, found.last_seq, bumps) != (known.created, known.high_water, known.bumps):
-        await connection.execute(
-            update(epochs)
-            .where(epochs.c.stream == stream)
-            .values(created=found.created, high_water=found.last_seq, bumps=bumps)
-        )
-    return named(found.created, bumps)
+    wanted = _judged(before or now, now, found, may_have_lost=may_have_lost)
+    if wanted != now:
+        await connection.execute(update(epochs).where(epochs.c.stream == stream).values(**asdict(wanted)))
+    return named(wanted.created, wanted.bumps)
+
+
+def _judged(before: Known, now: Known, found: Origin, *, may_have_lost: bool) -> Known:
+    """Return what is to be remembered: a new incarnation, a new epoch of it, or mere progress."""
+    if now.created != found.created:
+        return Known(created=found.created, high_water=found.last_seq, bumps=0)
+    fell_back = before.created == found.created and found.last_seq < before.high_water
+    if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
+        _log.warning("the stream may have lost its end; positions start a new epoch")
+        return replace(now, high_water=found.last_seq, bumps=now.bumps + 1)
+    return replace(now, high_water=max(now.high_water, found.last_seq))
 
 
 def named(created: str, bumps: int) -> str:
@@ -64,6 +91,20 @@ def named(created: str, bumps: int) -> str:
         number, digit = divmod(number, 36)
         digits = _DIGITS[digit] + digits
     return f"{digits}_{bumps}" if bumps else digits
+
+
+async def begin(database: Database, link: Link, layout: Layout, *, may_have_lost: bool = False) -> str:
+    """Make the streams as they should be and return the epoch; raises Refused, Unreachable, Unavailable."""
+    await ensure(link, layout)
+    async with database.read() as connection:
+        before = await known(connection)
+    found = await origin(link)
+    try:
+        async with database.begin() as connection:
+            return await settle(connection, before, found, may_have_lost=may_have_lost)
+    except IntegrityError:  # another replica's first start
+        async with database.begin() as connection:
+            return await settle(connection, before, found, may_have_lost=may_have_lost)
 
 
 async def watch(
@@ -94,9 +135,14 @@ async def _look(database: Database, link: Link, layout: Layout, stream: JetStrea
     if not link.is_up:
         return
     try:
+        async with database.read() as connection:
+            before = await known(connection)
         found = await _found(link, layout)
-        async with database.begin() as connection:
-            epoch = await settle(connection, found)
+        if before and (before.created, before.high_water) == (found.created, found.last_seq):
+            epoch = named(before.created, before.bumps)
+        else:
+            async with database.begin() as connection:
+                epoch = await settle(connection, before, found)
     except (DeliveryError, Unavailable) as error:
         _log.debug("cannot look at the epoch: %s", error)
         return

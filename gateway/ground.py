@@ -59,11 +59,9 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         database = await _database(settings, stack)
         link = await stack.enter_async_context(_connected(settings, broker))
         wanted = _layout(settings, broker)
-        origin = await layout.ensure(link, wanted)
-        async with database.begin() as connection:
-            epoch = await epochs.settle(
-                connection, origin, may_have_lost=broker is not None and broker.may_have_lost
-            )
+        epoch = await epochs.begin(
+            database, link, wanted, may_have_lost=broker is not None and broker.may_have_lost
+        )
         boot = secrets.token_hex(8)
         holder = Holder(instance=lock.instance() if lock else boot, boot=boot, sole=lock is not None)
         yield Ground(
