@@ -23,7 +23,7 @@ from sandbox.host.groups import Group
 from sandbox.host.order import seal
 from sandbox.host.pipes import Drain, Feed, Watch
 from sandbox.host.rlimits import JOIN_FAILED
-from sandbox.host.tree import bury, leads_namespace, signal_below
+from sandbox.host.tree import bury, kill_with_all_below, leads_namespace
 from sandbox.model import OUTPUT_CAP, Command, Result
 
 KILLED = 128 + signal.SIGKILL
@@ -133,40 +133,54 @@ class _Run:
 
     async def perish(self) -> None:
         """Kill whatever is left of the run and wait until it is gone; then give everything back."""
-        first = self._first_inside()
-        inside = Watch(first) if first else None
         try:
             async with asyncio.timeout(PATIENCE):
-                await self._kill(inside)
+                self._kill()
+                await self.main.ended.wait()
+                await self._kill_inside()
+                await self._empty_group()
                 for drain in (self._out, self._error, self._status):
                     await drain.ended.wait()
         except TimeoutError:
             raise Unreachable("processes of the command do not end though they were killed") from None
         finally:
-            self._close(inside)
+            self._close()
 
-    async def _kill(self, inside: Watch | None) -> None:
-        group = self._launch.group
-        if not self.main.ended.is_set():
-            group.kill()
-            if group.own is None:
-                self._kill_without_group()
-        await self.main.ended.wait()
-        if inside is not None:
+    def _kill(self) -> None:
+        """Kill by the group; without one process by process, or have the reaper do it.
+
+        The outermost process may not have entered the group yet, so it is killed on its own as well.
+        """
+        if self.main.ended.is_set():
+            return
+        if self._launch.group.own is not None:
+            self._launch.group.kill()
+            self._process.kill()
+        elif not self._launch.secret:
+            self._process.terminate()
+        else:
+            kill_with_all_below(self._process.pid)
+
+    async def _kill_inside(self) -> None:
+        """See the first process of the pid namespace dead, and with it all others there."""
+        first = self._first_inside()
+        if first is None:
+            return
+        inside = Watch(first)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)
             await inside.ended.wait()
-            bury(inside.pid)
+            bury(first)
+        finally:
+            inside.close()
+
+    async def _empty_group(self) -> None:
         pause = 0.001
-        while not group.remove():
-            group.kill()
+        while not self._launch.group.remove():
+            self._launch.group.kill()
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
-
-    def _kill_without_group(self) -> None:
-        """Kill the pid namespace by its first process, the outer one follows; a reaper does it itself."""
-        if not self._launch.secret:
-            self._process.terminate()
-        elif not signal_below(self._process.pid, signal.SIGKILL):
-            self._process.kill()
 
     def _first_inside(self) -> int | None:
         """Return the first process of the run's pid namespace if it is still there."""
@@ -182,8 +196,8 @@ class _Run:
                 told.update(json.loads(line))
         return told
 
-    def _close(self, inside: Watch | None) -> None:
-        for part in (self._out, self._error, self._status, self._feed, self.main, inside):
+    def _close(self) -> None:
+        for part in (self._out, self._error, self._status, self._feed, self.main):
             if part is not None:
                 part.close()
         if self._process.poll() is None:

@@ -68,8 +68,6 @@ class Jobs:
             raise Unreachable("the job's supervisor does not come up") from None
         if answer not in {READY, KNOWN}:
             raise Refused(f"the job's supervisor did not start: {complaint.decode(errors='replace')[-2000:]}")
-        if answer == KNOWN:
-            launch.group.remove()
 
     def report(self, job_id: str) -> JobReport:
         """Say how a job is doing.

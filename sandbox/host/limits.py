@@ -158,22 +158,24 @@ class Cage:
             if controller in self.layout:
                 self._write(self.layout.bases[controller] / self.name / file, value)
 
-    def open(self, spec: Spec, name: str) -> Group:
-        """Return a new group for one run or job."""
+    def plan(self, name: str) -> Group:
+        """Return the group of one run or job, which is not made yet."""
         if self.layout.runs is None:
             return Group()
         own = self.layout.runs / self.name / name
-        try:
-            own.mkdir(exist_ok=True)
-        except FileNotFoundError:
-            self.bound(spec)
-            own.mkdir(exist_ok=True)
         others = {base / self.name for base in self.layout.bases.values() if base != self.layout.runs}
         return Group(joins=(*sorted(others), own), own=own)
 
     def open_run(self, spec: Spec) -> Group:
         """Return a new group for a run, named for this process: a later one can tell it is left over."""
-        return self.open(spec, f"run-{os.getpid()}-{next(_serial)}")
+        group = self.plan(f"run-{os.getpid()}-{next(_serial)}")
+        if group.own is not None:
+            try:
+                group.own.mkdir()
+            except FileNotFoundError:
+                self.bound(spec)
+                group.own.mkdir()
+        return group
 
     def remove(self) -> None:
         """Kill what is left in the sandbox and remove its groups."""

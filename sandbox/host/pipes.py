@@ -81,7 +81,6 @@ class Watch:
 
     def __init__(self, pid: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self.pid = pid
         self.ended = asyncio.Event()
         self._descriptor = -1
         try:

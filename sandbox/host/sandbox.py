@@ -49,7 +49,8 @@ class HostSandbox(Sandbox):
             return
         self._machine.surroundings.checkpoint("sandbox.spawn.before")
         name = directory_of(Path("/"), job.id).name
-        group = self._cage.open(self._spec, f"job-{name}")
+        self._cage.bound(self._spec)
+        group = self._cage.plan(f"job-{name}")
         launch = self._machine.launch(self._spec, self._place, group, job.script)
         await self._jobs.start(job, launch)
         self._machine.surroundings.checkpoint("sandbox.spawn.after")

@@ -27,7 +27,7 @@ from sandbox.host.groups import Group
 from sandbox.host.order import EXIT, STARTED, Order, seal, take_lock, write_durably
 from sandbox.host.report import Reporter
 from sandbox.host.tail import Tail
-from sandbox.host.tree import signal_below
+from sandbox.host.tree import kill_with_all_below, signal_below
 
 GRACE = 5.0
 FLUSH = 0.2
@@ -144,6 +144,8 @@ class Keeper:
 
     def _start(self) -> subprocess.Popen[bytes] | None:
         order = self._order
+        if self._group.own is not None:
+            self._group.own.mkdir(parents=True, exist_ok=True)
         secret = seal(order.secret)
         passed = ["--args", str(secret), "--"] if order.secret else []
         try:
@@ -195,8 +197,7 @@ class Keeper:
         elif self._phase is Phase.TERMINATED and now >= self._deadline:
             self._phase = Phase.KILLED
             self._group.kill()
-            if not signal_below(outermost, signal.SIGKILL):
-                os.kill(outermost, signal.SIGKILL)
+            kill_with_all_below(outermost)
 
     def _end_the_rest(self) -> None:
         """Wait until what the command left in the background is dead too, and remove its group."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
+
+_SPIN, _SPINS = 0.0002, 500
 
 
 def parent_of(pid: int) -> int | None:
@@ -27,6 +30,25 @@ def leads_namespace(pid: int) -> bool:
     told = {line.partition(":")[0]: line.partition(":")[2].split() for line in lines}
     numbers = told.get("NSpid", [])
     return len(numbers) > 1 and numbers[-1] == "1" and told.get("State", ["Z"])[0] not in {"Z", "X"}
+
+
+def kill_with_all_below(root: int) -> None:
+    """Kill a process and all below it, though it may be forking this very moment: it is stopped first."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(root, signal.SIGSTOP)
+        for _ in range(_SPINS):
+            if _state(root) in {b"T", b"t", b"Z", b"X", b""}:
+                break
+            time.sleep(_SPIN)
+        signal_below(root, signal.SIGKILL)
+        os.kill(root, signal.SIGKILL)
+
+
+def _state(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+    except OSError:
+        return b""
 
 
 def bury(pid: int) -> None:

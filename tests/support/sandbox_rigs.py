@@ -1,0 +1,228 @@
+"""How every installed sandbox provider is opened in a test, and what tests look at from outside."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from sandbox.host.settings import HostSettings
+from sandbox.model import JobReport, JobState, Spec
+from sandbox.port import Provider, ProviderPlugin, Sandbox, Surroundings
+from sandbox.registry import installed
+
+TOKEN = "the-job-token-that-nobody-sees"
+PATIENCE = 20.0
+
+
+@dataclass(kw_only=True)
+class Completion:
+    """One completion callback as it arrived."""
+
+    job_id: str
+    authorization: str
+    exit_code: int
+    output: str
+
+
+@dataclass(kw_only=True)
+class Gateway:
+    """The gateway's side of the callback socket: gathers completions and answers with `statuses` in turn."""
+
+    socket: Path
+    statuses: list[int] = field(default_factory=list)
+    completions: asyncio.Queue[Completion] = field(default_factory=asyncio.Queue)
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Gateway]:
+        """Serve the callback route and nothing else."""
+        application = web.Application()
+        application.router.add_post("/sandbox-jobs/{id}/complete", self._complete)
+        runner = web.AppRunner(application)
+        await runner.setup()
+        try:
+            await web.UnixSite(runner, str(self.socket)).start()
+            yield self
+        finally:
+            await runner.cleanup()
+
+    async def next(self) -> Completion:
+        """Return the next completion."""
+        async with asyncio.timeout(PATIENCE):
+            return await self.completions.get()
+
+    async def _complete(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        await self.completions.put(
+            Completion(
+                job_id=request.match_info["id"],
+                authorization=request.headers.get("Authorization", ""),
+                exit_code=body["exit_code"],
+                output=body["output"],
+            )
+        )
+        return web.json_response({}, status=self.statuses.pop(0) if self.statuses else 200)
+
+
+@dataclass(kw_only=True)
+class Rig:
+    """A provider as a test opens it: the same rig opened twice is the same provider again."""
+
+    name: str
+    plugin: ProviderPlugin
+    settings: Any
+    directory: Path
+    isolated: bool = True
+
+    @property
+    def surroundings(self) -> Surroundings:
+        """What the composition root would give it."""
+        return Surroundings(
+            state=self.directory / "state",
+            callbacks=self.directory / "callbacks",
+            allow_unsandboxed=not self.isolated,
+        )
+
+    @property
+    def workspace(self) -> Path:
+        """The directory of the workspace."""
+        return self.directory / "workspace"
+
+    @property
+    def gateway(self) -> Gateway:
+        """A gateway that is not listening yet."""
+        return Gateway(socket=self.surroundings.callbacks / "callback.sock")
+
+    def spec(self, **changes: Any) -> Spec:
+        """Return a small sandbox with a workspace."""
+        fields = {
+            "label": "label",
+            "namespace": "space",
+            "workspace": self.workspace,
+            "memory_mb": 256,
+            "pids": 64,
+        }
+        return Spec(**{**fields, **changes})
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[Provider]:
+        """Open the provider."""
+        async with self.plugin.open(self.settings, self.surroundings) as provider:
+            yield provider
+
+
+def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any) -> Rig:
+    return Rig(
+        name=name,
+        plugin=installed()["host"],
+        settings=HostSettings(**settings),
+        directory=directory,
+        isolated=isolated,
+    )
+
+
+WAYS: dict[str, dict[str, Callable[[Path], Rig]]] = {
+    "host": {
+        "control_groups": lambda directory: _host("control_groups", directory),
+        "rlimits": lambda directory: _host("rlimits", directory, cgroups=False),
+        "plain": lambda directory: _host(
+            "plain", directory, isolated=False, bubblewrap=refusing_bubblewrap(directory)
+        ),
+    },
+}
+"""How each installed provider is opened; a provider without an entry fails the contract."""
+
+
+def every_rig() -> dict[str, Callable[[Path], Rig]]:
+    """Return the ways of all installed providers by name."""
+    return {f"{name}-{way}": make for name in installed() for way, make in WAYS[name].items()}
+
+
+def refusing_bubblewrap(directory: Path) -> Path:
+    """Return a bwrap that meets a kernel without user namespaces."""
+    program = directory / "refusing-bwrap"
+    program.write_text('#!/bin/sh\necho "bwrap: No permissions to create new namespace" >&2\nexit 1\n')
+    program.chmod(0o755)
+    return program
+
+
+def processes_with(marker: str) -> Sequence[int]:
+    """Return the live processes of this machine, in any namespace, whose command line holds `marker`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            if marker.encode() in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:
+            continue
+    return found
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    """Wait until `condition` holds."""
+    async with asyncio.timeout(PATIENCE):
+        while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
+            await asyncio.sleep(0.01)
+
+
+async def ended(sandbox: Sandbox, job_id: str) -> JobReport:
+    """Return the report of a job once it no longer runs."""
+    report = await sandbox.report(job_id)
+    async with asyncio.timeout(PATIENCE):
+        while report.state is JobState.RUNNING:
+            await asyncio.sleep(0.01)
+            report = await sandbox.report(job_id)
+    return report
+
+
+async def printed(sandbox: Sandbox, job_id: str, words: bytes) -> None:
+    """Wait until a running job's output holds `words`."""
+
+    async def holds() -> bool:
+        return words in (await sandbox.report(job_id)).output
+
+    await until(holds)
+
+
+ELSEWHERE = """
+import asyncio, json, os, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from sandbox.host.settings import HostSettings
+from sandbox.model import Command, Job, SandboxId, Spec
+from sandbox.port import Surroundings
+from sandbox.registry import installed
+
+async def main():
+    fields = json.loads({fields!r})
+    here = Path(fields["directory"])
+    around = Surroundings(
+        state=here / "state", callbacks=here / "callbacks", allow_unsandboxed=not fields["isolated"]
+    )
+    spec = Spec(label="label", namespace="space", workspace=here / "workspace", memory_mb=256, pids=64)
+    plugin = installed()["host"]
+    async with plugin.open(HostSettings(**fields["settings"]), around) as provider:
+        {body}
+
+asyncio.run(main())
+"""
+
+
+def elsewhere(rig: Rig, body: str) -> str:
+    """Return a program for another process that opens the same provider and runs `body`, one statement."""
+    fields = {
+        "directory": str(rig.directory),
+        "isolated": rig.isolated,
+        "settings": rig.settings.model_dump(mode="json"),
+    }
+    root = str(Path(__file__).resolve().parents[2])
+    return ELSEWHERE.format(path=[root], fields=json.dumps(fields), body=body)
