@@ -15,6 +15,7 @@ from console_driver import CHROMIUM, Console, browsing, looking
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
+from webhook_receiver import answers, webhook_receiver
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -26,7 +27,8 @@ pytestmark = [
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayProcess]:
     """A gateway with its own data directory and the shell agent; each story has its own conversation."""
-    async with running(tmp_path_factory.mktemp("console") / "data") as process:
+    env = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
+    async with running(tmp_path_factory.mktemp("console") / "data", env=env) as process:
         yield process
 
 
@@ -227,3 +229,25 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
     await page.get_by_role("button", name="Remove").click()
     await page.get_by_role("button", name="Really remove").click()
     await expect(page.locator(".endpoint")).to_have_count(0)
+
+
+async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console):
+    """A test event that its receiver refuses shows its attempt, and goes out again when somebody says so."""
+    page = console.page
+    async with webhook_receiver(answers(500)) as receiver:
+        await console.enter(gateway)
+        await page.get_by_role("link", name="Webhooks", exact=True).click()
+        await page.get_by_label("Address").fill(receiver.url)
+        await page.get_by_role("button", name="Add", exact=True).click()
+        await page.get_by_role("button", name="Test", exact=True).click()
+        await expect(page.get_by_text("A test event is on its way")).to_be_visible()
+        await receiver.came.wait()
+        await page.get_by_role("link", name="Deliveries", exact=True).click()
+        await page.locator(".rowlink").first.click()
+        attempts = page.locator("tbody tr")
+        await expect(attempts).to_have_count(1)
+        await expect(attempts).to_contain_text("500")
+        await page.get_by_role("button", name="Send again now").click()
+        await expect(page.locator(".facts .badge").first).to_have_text("delivered")
+        await expect(attempts).to_have_count(2)
+    assert len({request.headers["webhook-id"] for request in receiver.requests}) == 1
