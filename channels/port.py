@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from pydantic import BaseModel
-
 from channels.message import Address, File, Press, Reply, Sent, Update
+from channels.settings import ChannelSettings
 
 Accept = Callable[[Update], Awaitable[None]]
 """Store an update durably. When it returns, the update is ours and the platform may be told so; when it
@@ -135,7 +134,7 @@ class Limits:
 class ChannelPlugin:
     """The manifest of an adapter: known without importing its SDK.
 
-    `settings` is a pydantic model that forbids unknown keys and holds secrets as SecretStr; every endpoint
+    `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint
     the adapter calls is one of its fields. `open(channel_id, settings)` is an async context manager that
     imports the SDK, yields the Connection, and closes everything on exit. `probe(settings)` answers
     `channels test`. `account(settings)` names the bot account (for the lease) without a network call.
@@ -145,7 +144,7 @@ class ChannelPlugin:
     title: str
     features: frozenset[Feature]
     limits: Limits
-    settings: type[BaseModel]
+    settings: type[ChannelSettings]
     open: Callable[[str, Any], AbstractAsyncContextManager[Connection]]
     probe: Callable[[Any], Awaitable[tuple[Finding, ...]]]
     account: Callable[[Any], str]

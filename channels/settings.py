@@ -28,6 +28,10 @@ class ChannelSettings(BaseModel):
         default=("pairing",),
         description="User ids that may talk to the bot, `*` for anyone, `pairing` for codes.",
     )
+    ambiguous: Literal["at_least_once", "at_most_once"] = Field(
+        default="at_least_once",
+        description="A message that may have arrived: send it again, or leave it and mark it.",
+    )
     groups: Literal["mention", "always", "command"] = Field(
         default="mention", description="Which messages of a group are for the bot."
     )

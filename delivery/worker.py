@@ -15,7 +15,7 @@ from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
 from delivery.event import Event
 from delivery.ledger import Entry, Ledger
 from delivery.obligations import Due
-from delivery.port import Lease, Leases, Outcome, Queue, Signals, Sink
+from delivery.port import Delivery, Lease, Leases, Outcome, Queue, Signals, Sink
 from delivery.rounds import Rounds
 from delivery.schedule import Schedule
 
@@ -33,7 +33,7 @@ class Lane:
     schedule: Schedule
     ordered: bool
     repeatable: bool
-    policy: Policy = Policy.AT_LEAST_ONCE
+    policy: Callable[[Delivery], Policy] = lambda _delivery: Policy.AT_LEAST_ONCE
 
 
 class Worker:
@@ -112,7 +112,9 @@ class Worker:
     async def _recovered(self, due: Due) -> bool:
         """Judge a delivery that a dead worker was sending; says whether to send it (again)."""
         repeatable = self._lane.repeatable or due.delivery.platform_id is not None
-        judgement = recover(now=datetime.now(UTC), repeatable=repeatable, policy=self._lane.policy)
+        judgement = recover(
+            now=datetime.now(UTC), repeatable=repeatable, policy=self._lane.policy(due.delivery)
+        )
         if judgement.state is DeliveryState.RETRYING:
             return True
         async with self._ledger.entry("delivery.recover") as entry:
@@ -129,7 +131,7 @@ class Worker:
             schedule=self._lane.schedule,
             now=now,
             since=due.created_at,
-            policy=self._lane.policy,
+            policy=self._lane.policy(due.delivery),
         )
         destination, account = due.destination, due.delivery.account
         async with self._ledger.entry("delivery.settle") as entry:

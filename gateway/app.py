@@ -46,6 +46,7 @@ from gateway.performers import Performers, vendors_of
 from gateway.reception import Reception
 from gateway.records import webhooks
 from gateway.records.book import Book
+from gateway.rotation import reseal
 from gateway.settings import Settings
 from gateway.switchboard import Switchboard
 from gateway.workbench import Workbench
@@ -134,7 +135,8 @@ async def _running(parts: tuple[Running, ...], stop: asyncio.Event) -> AsyncIter
 
 async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> None:
     deadline = asyncio.get_running_loop().time() + RECEIVING_WITHIN
-    while switchboard.waiting() and not stop.is_set() and asyncio.get_running_loop().time() < deadline:
+    # Many lines, looked at together: polling is simpler than an event for each.
+    while switchboard.waiting() and not stop.is_set() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
@@ -159,7 +161,9 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
     await _ensure_defaults(ground, book)
     early = [*_by_role(ground, core, switchboard), stopping.run]
-    early += await _deliverers(ground, ledger, ChatSink(switchboard.find, claim=drafts.claim), stack)
+    early += await _deliverers(
+        ground, ledger, switchboard, ChatSink(switchboard.find, claim=drafts.claim), stack
+    )
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
     return _Parts(
@@ -238,6 +242,8 @@ async def _ensure_defaults(ground: Ground, book: Book) -> None:
             provider=settings.sandbox.provider,
             channels=settings.channels,
         )
+    if len(settings.secret_keys) > 1:
+        await reseal(ground.database, ground.vault)
 
 
 def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
@@ -252,7 +258,7 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
 
 
 async def _deliverers(
-    ground: Ground, ledger: Ledger, chats: ChatSink, stack: AsyncExitStack
+    ground: Ground, ledger: Ledger, switchboard: Switchboard, chats: ChatSink, stack: AsyncExitStack
 ) -> list[Running]:
     settings = ground.settings
     if Role.DELIVERY not in settings.roles:
@@ -267,6 +273,7 @@ async def _deliverers(
             schedule=CHAT,
             ordered=True,
             repeatable=False,
+            policy=switchboard.policy,
         ),
         Lane(
             queue=Queue.HOOK,

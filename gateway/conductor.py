@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
@@ -27,7 +28,7 @@ from gateway.store.records import Record
 from gateway.store.turns import Turn
 from gateway.tools.tool import Desk
 from gateway.tools.turn_tools import TurnTools
-from gateway.turn import CRASH_LIMIT, SHARED_CRASHES, TurnState, suspect
+from gateway.turn import CRASH_LIMIT, SHARED_CRASHES, TurnState, retry_after, suspect
 from gateway.workbench import Workbench
 
 log = structlog.get_logger(__name__)
@@ -142,7 +143,7 @@ class Conductor:
         """Take the turn whose turn it is, or end it if it need not be performed; None: nothing to do."""
         async with self._ledger.entry("turn.claim") as entry:
             turn = await turns.first_open(entry.connection, conversation)
-            if turn is None or (turn.state is TurnState.WAITING and not turn.cancel):
+            if turn is None or _must_wait(turn):
                 return None
             if fence is None:
                 fence = await conversations.raise_fence(entry.connection, conversation)
@@ -203,7 +204,7 @@ class Conductor:
             limit = persona_of(claim.agent).limits.turn_timeout
             await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
         except AgentError as error:
-            await self._end(performance, TurnState.FAILED, str(error))
+            await self._fail(performance, error)
         except (DeliveryError, asyncio.CancelledError):
             raise
         except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
@@ -262,6 +263,20 @@ class Conductor:
         )
         await performance.play(self._agents(persona), work, tools)
 
+    async def _fail(self, performance: Performance, error: AgentError) -> None:
+        """End the turn, or put it back for later when only the model's service is down."""
+        wait = retry_after(performance.turn.attempt) if error.retryable else None
+        if wait is None:
+            await self._end(performance, TurnState.FAILED, str(error))
+            return
+        log.warning("turn.retries", turn=performance.turn.id, after=wait, error=str(error))
+        moment = datetime.now(UTC) + timedelta(seconds=wait)
+        async with performance.write("turn.release") as entry:
+            await turns.requeue(
+                entry.connection, performance.turn.id, was=TurnState.RUNNING, not_before=moment
+            )
+            entry.wake_at(Queue.TURN, performance.turn.conversation, moment)
+
     @staticmethod
     async def _end(performance: Performance, state: TurnState, error: str) -> None:
         async with performance.write("turn.settle") as entry:
@@ -272,6 +287,12 @@ class Conductor:
         async with performance.write("turn.release") as entry:
             await turns.requeue(entry.connection, performance.turn.id, was=TurnState.RUNNING)
             entry.wake(Queue.TURN, performance.turn.conversation)
+
+
+def _must_wait(turn: Turn) -> bool:
+    """Say whether a turn waits for people, or for its model's service to come back."""
+    early = turn.next_at is not None and turn.next_at > datetime.now(UTC)
+    return not turn.cancel and (turn.state is TurnState.WAITING or early)
 
 
 def _refusal(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 
@@ -59,8 +59,9 @@ class Performance:
 
     async def play(self, agent: Agent, work: Work, tools: Tools) -> None:
         """Let the agent perform, to its end."""
-        async for step in agent.perform(work, tools):
-            await self._take(step)
+        async with aclosing(agent.perform(work, tools)) as steps:
+            async for step in steps:
+                await self._take(step)
 
     async def _take(self, step: Step) -> None:
         match step:
@@ -159,7 +160,12 @@ async def end_turn(
     error: str | None = None,
     usage: dict[str, object] | None = None,
 ) -> bool:
-    """Settle a turn under the fence: final state, its events, what it still asked for; once."""
+    """Settle a turn under the fence: final state, its events, what it still asked for; once.
+
+    What an unfinished turn had got to becomes the agent's memory of it.
+    """
+    if state is not TurnState.COMPLETED:
+        await turns.keep_progress(entry.connection, turn)
     settled = await turns.settle(
         entry.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
     )

@@ -9,16 +9,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
-from pydantic import BaseModel
 
 from channels import registry
 from channels.errors import ChannelError
-from channels.message import Press
+from channels.message import Address, Press
 from channels.port import Answer, ChannelPlugin, Connection, Incoming, Limits
+from channels.settings import ChannelSettings
+from delivery.attempt import Policy
 from delivery.budget import Budget
 from delivery.database import Database, Unavailable
 from delivery.errors import Busy, DeliveryError
-from delivery.port import Leases
+from delivery.port import Delivery, Leases
 from delivery.sinks.chat import Bot
 from gateway.reception import Desk, Reception
 from gateway.records.book import Book
@@ -42,7 +43,7 @@ class Line:
     record: Record
     plugin: ChannelPlugin
     desk: Desk
-    settings: BaseModel
+    settings: ChannelSettings
     budget: Budget
     connection: Connection | None = None
     receiving: bool = False
@@ -117,8 +118,8 @@ class Switchboard:
             desk=Desk(
                 record=record,
                 agent=config.agent,
-                allow=getattr(settings, "allow", ("pairing",)),
-                groups=getattr(settings, "groups", "mention"),
+                allow=settings.allow,
+                groups=settings.groups,
             ),
             settings=settings,
             budget=Budget(plugin.limits),
@@ -204,6 +205,11 @@ class Switchboard:
             budget=line.budget,
             limits=line.plugin.limits,
         )
+
+    def policy(self, delivery: Delivery) -> Policy:
+        """Return what a delivery's channel wants done when it may have arrived."""
+        line = self._lines.get(Address.load(delivery.target).channel)
+        return Policy(line.settings.ambiguous) if line else Policy.AT_LEAST_ONCE
 
     def limits(self, channel: str) -> Limits:
         """Return a channel's limits, for planning."""

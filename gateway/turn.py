@@ -53,6 +53,15 @@ CRASH_LIMIT = 5
 """Crashes of its process after which a turn is given up."""
 
 
+RETRY_AFTER = (2.0, 10.0, 30.0, 120.0)
+"""Seconds before a turn is tried again whose model's service was down; after the last it fails."""
+
+
+def retry_after(attempt: int) -> float | None:
+    """Return how long a turn waits after failed attempt number `attempt` (from 1); None: no more."""
+    return RETRY_AFTER[attempt - 1] if attempt <= len(RETRY_AFTER) else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
     """What a turn found `running` without a runner calls for: to be tried again (alone?), or given up."""

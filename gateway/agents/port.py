@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -180,7 +180,7 @@ class Agent(Protocol):
     """Who performs turns. Stateless: everything it must remember goes through Work and its steps."""
 
     @abstractmethod
-    def perform(self, work: Work, tools: Tools) -> AsyncIterator[Step]:
+    def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Perform one attempt, yielding steps as they come; raises AgentError.
 
         Cancelling the iteration cancels the model call and the running tool.

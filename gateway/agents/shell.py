@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,7 +93,7 @@ def _job(detail: Any) -> str:
 class ShellAgent(Agent):
     """Runs what people type, word for word."""
 
-    async def perform(self, work: Work, tools: Tools) -> AsyncIterator[Step]:
+    async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Carry the orders of a message out in turn, or pass a job's result on."""
         said = work.input if work.trigger == "job" else await self._carry_out(work, tools)
         yield Said(text=said)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from alembic import context
 
@@ -11,7 +11,7 @@ import gateway.store.tables  # noqa: F401  (registers its tables)
 from delivery.database import metadata
 
 
-def _render(kind: str, item: Any, _context: Any) -> str | bool:
+def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
     """Write our own types as what they are in SQL, so that a revision never depends on today's code."""
     if kind == "type" and isinstance(item, delivery.tables.Moment):
         return "sa.DateTime(timezone=True)"

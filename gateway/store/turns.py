@@ -37,6 +37,7 @@ class Turn:
     paused: bytes | None = None
     usage: Mapping[str, Any] | None = None
     created_at: datetime
+    next_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
 
@@ -64,7 +65,6 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             state=str(turn.state),
             attempt=0,
             crashes=0,
-            alone=False,
             cancel=False,
             notify=turn.notify,
             created_at=turn.created_at,
@@ -173,6 +173,16 @@ async def save(connection: Connection, turn: Turn, *, fence: int, state: bytes) 
     return saved.rowcount == 1
 
 
+async def keep_progress(connection: Connection, turn: Turn) -> None:
+    """Make what an open turn saved of its progress what the agent remembers of the conversation."""
+    saved = select(turns.c.paused).where(turns.c.id == turn.id).scalar_subquery()
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == turn.conversation, saved.is_not(None))
+        .values(history=saved)
+    )
+
+
 async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
     """Let a turn wait for people's decisions."""
     paused = await connection.execute(
@@ -187,12 +197,14 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
     return paused.rowcount == 1
 
 
-async def requeue(connection: Connection, turn: str, *, was: TurnState) -> bool:
+async def requeue(
+    connection: Connection, turn: str, *, was: TurnState, not_before: datetime | None = None
+) -> bool:
     """Put a waiting turn (all is decided) or a released one back into the queue, at its old place."""
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn, turns.c.state == str(was))
-        .values(state=str(TurnState.QUEUED), runner=None)
+        .values(state=str(TurnState.QUEUED), runner=None, next_at=not_before)
     )
     return changed.rowcount == 1
 
@@ -218,10 +230,13 @@ async def cancelled_among(connection: Connection, running: list[str]) -> list[st
 
 
 async def conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
-    """Return the conversations that have a turn to run or to look after."""
+    """Return the conversations that have a turn to run now, or one to look after."""
     rows = await connection.execute(
         select(turns.c.conversation)
-        .where(turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))))
+        .where(
+            turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
+            turns.c.next_at.is_(None) | (turns.c.next_at <= datetime.now(UTC)),
+        )
         .distinct()
         .limit(limit)
     )

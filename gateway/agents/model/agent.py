@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -49,7 +49,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
             await asyncio.to_thread(_load, cold)
             self._warm |= cold
 
-    async def perform(self, work: Work, tools: Tools) -> AsyncIterator[Step]:
+    async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Perform one attempt, as the port says; the next step waits until this one was dealt with."""
         handover = _Handover()
         performance = await self._prepare(work, tools, handover)

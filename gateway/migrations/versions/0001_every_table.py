@@ -74,6 +74,19 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("destination", name=op.f("pk_destinations")),
     )
     op.create_table(
+        "drafts",
+        sa.Column("message", sa.String(length=80), nullable=False),
+        sa.Column("target", sa.Text(), nullable=False),
+        sa.Column("platform_id", sa.String(length=200), nullable=True),
+        sa.Column("busy_until", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("claimed_at", sa.DateTime(timezone=True), nullable=True),
+        sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("message", "target", name=op.f("pk_drafts")),
+    )
+    with op.batch_alter_table("drafts", schema=None) as batch_op:
+        batch_op.create_index(batch_op.f("ix_drafts_created_at"), ["created_at"], unique=False)
+
+    op.create_table(
         "endpoints",
         sa.Column("id", sa.String(length=40), nullable=False),
         sa.Column("account", sa.String(length=40), nullable=False),
@@ -396,7 +409,6 @@ def upgrade() -> None:
         sa.Column("attempt", sa.Integer(), nullable=False),
         sa.Column("crashes", sa.Integer(), nullable=False),
         sa.Column("runner", sa.String(length=80), nullable=True),
-        sa.Column("alone", sa.Boolean(), nullable=False),
         sa.Column("cancel", sa.Boolean(), nullable=False),
         sa.Column("notify", sa.Boolean(), nullable=False),
         sa.Column("output", sa.Text(), nullable=True),
@@ -404,6 +416,7 @@ def upgrade() -> None:
         sa.Column("paused", sa.LargeBinary(), nullable=True),
         sa.Column("usage", sa.JSON(), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("next_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("started_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("finished_at", sa.DateTime(timezone=True), nullable=True),
         sa.ForeignKeyConstraint(
@@ -505,6 +518,10 @@ def downgrade() -> None:
         batch_op.drop_index(batch_op.f("ix_endpoints_account"))
 
     op.drop_table("endpoints")
+    with op.batch_alter_table("drafts", schema=None) as batch_op:
+        batch_op.drop_index(batch_op.f("ix_drafts_created_at"))
+
+    op.drop_table("drafts")
     op.drop_table("destinations")
     with op.batch_alter_table("deliveries", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_deliveries_turn"))
