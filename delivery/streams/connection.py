@@ -56,11 +56,22 @@ class Ack:
     duplicate: bool
 
 
+class _Client(Client):
+    """nats-py with a quicker reading of headers: theirs looks at every character of every name, which is
+    half the cost of a replay. Should a later version no longer call it, nothing changes but the speed."""
+
+    @staticmethod
+    def _parse_header_lines(raw: bytes) -> dict[str, str]:
+        lines = raw.decode("utf-8", "replace").split("\r\n")
+        parts = (line.partition(":") for line in lines)
+        return {name.strip(): value.strip() for name, colon, value in parts if colon}
+
+
 class Link:
     """A connection to NATS that reconnects for ever; made by `connect`."""
 
     def __init__(self, *, unresponsive: Watcher | None = None) -> None:
-        self._client = Client()
+        self._client = _Client()
         self._up = asyncio.Event()
         self._waiting: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = ""
@@ -251,15 +262,21 @@ class Link:
 
     async def _next(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg:
         try:
-            async with asyncio.timeout(timeout):
-                message = await queue.get()
-        except TimeoutError:
-            self._note_silence()
-            raise Unreachable("NATS does not answer") from None
+            message = queue.get_nowait()
+        except asyncio.QueueEmpty:
+            message = await self._wait(queue, timeout)
         if message is None:
             raise Unreachable("the connection to NATS was lost")
         self._silences = 0
         return message
+
+    async def _wait(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg | None:
+        try:
+            async with asyncio.timeout(timeout):
+                return await queue.get()
+        except TimeoutError:
+            self._note_silence()
+            raise Unreachable("NATS does not answer") from None
 
     def _note_silence(self) -> None:
         now = monotonic()
