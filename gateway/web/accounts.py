@@ -12,8 +12,9 @@ from gateway import accounts
 from gateway.accounts import ALL_SCOPES, Scope
 from gateway.records.names import Name
 from gateway.store import accounts as store
-from gateway.store import removal
+from gateway.store import records, removal
 from gateway.store.accounts import Key
+from gateway.web import files
 from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import Problem, not_found
 from gateway.web.typed import Call, Nothing, Shown, Strict
@@ -102,8 +103,14 @@ async def remove_account(call: Call[Nothing, Nothing]) -> None:
     """Delete the account that asks, with everything it has."""
     account = call.account
     async with call.surface.database.begin() as connection:
+        spaces = await records.list_of(connection, account, "workspace")
+        channels = await records.list_of(connection, account, "channel")
         await removal.remove_account(connection, account)
     call.surface.gatekeeper.cut(account)
+    for channel in channels:
+        await call.surface.channels_changed(account, channel.id)
+    for space in spaces:
+        await files.forget(call.surface, account, space.id)
     await call.surface.account_removed(account, account)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,6 +16,7 @@ from gateway.web import bodies
 from gateway.web.auth import Key
 from gateway.web.pages import Items
 from gateway.web.problems import Problem, not_found
+from gateway.web.surface import Surface
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
 from sandbox.errors import Unsafe
 from sandbox.host import files
@@ -57,6 +59,13 @@ async def folder_of(call: Call[Any, Any]) -> Path:
     folder = call.surface.workspaces / namespace(call.account, record.id)
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
     return folder
+
+
+async def forget(surface: Surface, account: str, workspace: str) -> None:
+    """Remove a workspace's directory with everything in it, after its record is gone."""
+    if surface.workspaces is not None:
+        folder = surface.workspaces / namespace(account, workspace)
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
 
 async def _off_the_loop(work: Callable[..., Returned], *given: object) -> Returned:

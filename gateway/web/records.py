@@ -15,6 +15,7 @@ from gateway.records.names import Name
 from gateway.records.parts import separate
 from gateway.store import records as store
 from gateway.store.records import Kind, Record
+from gateway.web import files
 from gateway.web.pages import Items, Page, cut
 from gateway.web.typed import Call, Nothing, Shown, Strict
 from sandbox.config import SandboxConfig
@@ -171,6 +172,8 @@ def remove(kind: Kind) -> Handler:
             await call.surface.book.remove(connection, record)
         if kind == "channel":
             await call.surface.channels_changed(call.account, record.id)
+        if kind == "workspace":
+            await files.forget(call.surface, call.account, record.id)
 
     return remove_record
 

@@ -9,6 +9,7 @@ from gateway.store.records import Kind
 from gateway.web import (
     accounts,
     approvals,
+    asyncapi,
     channels,
     completion,
     conversations,
@@ -191,5 +192,6 @@ ROUTES: tuple[Route, ...] = (
     *completion.ROUTES,
     *trace.ROUTES,
     *stream_doors.ROUTES,
+    *asyncapi.ROUTES,
     *_open(),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field, SecretStr
 from sqlalchemy.exc import IntegrityError
@@ -52,6 +52,7 @@ class WebhookShown(Shown):
     events: list[str]
     conversation: str | None
     enabled: bool
+    state: Literal["enabled", "disabled"]
     disabled_why: str | None
     created_at: datetime
 
@@ -71,6 +72,7 @@ def shown(endpoint: Endpoint) -> WebhookShown:
         events=list(endpoint.events),
         conversation=endpoint.conversation,
         enabled=endpoint.disabled_at is None,
+        state="enabled" if endpoint.disabled_at is None else "disabled",
         disabled_why=endpoint.disabled_why,
         created_at=endpoint.created_at,
     )

@@ -39,6 +39,11 @@ async def folder(face: Face, tmp_path: Path) -> Path:
     return tmp_path / "workspaces" / namespace(account, workspace)
 
 
+def stored(data: Path) -> list[Path]:
+    """Return the workspaces that have files."""
+    return list((data / "workspaces").iterdir())
+
+
 async def test_a_file_goes_up_comes_down_and_goes(face: Face) -> None:
     """Bytes come back as they went; directories are made and listed; removal removes."""
     content = bytes(range(256)) * 10
@@ -138,3 +143,17 @@ async def test_a_file_and_a_directory_cannot_share_a_name(face: Face) -> None:
     await put(face.mine, "a/b", b"x")
     assert (await put(face.mine, "a", b"x")).status == 409
     assert (await put(face.mine, "a/b/c", b"x")).status in (409, 422)
+
+
+async def test_a_workspaces_files_go_with_its_record(face: Face, tmp_path: Path) -> None:
+    """Removing the record, or the whole account, leaves no file of it."""
+    for client in (face.mine, face.other):
+        await client.ask("POST", "/accounts/me/workspaces", {"name": "spare"})
+        headers = {"Authorization": f"Bearer {client.key}"}
+        url = f"{face.url}/accounts/me/workspaces/spare/files/a"
+        async with client.session.put(url, data=b"x", headers=headers) as answer:
+            assert answer.status == 204
+    assert len(stored(tmp_path)) == 2
+    await face.mine.ask("DELETE", "/accounts/me/workspaces/spare")
+    await face.other.ask("DELETE", "/accounts/me")
+    assert stored(tmp_path) == []

@@ -1,0 +1,117 @@
+"""The AsyncAPI 3.0 document: what goes over the WebSocket and to webhooks."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from importlib.metadata import version
+from typing import Any
+
+from aiohttp import web
+from pydantic import TypeAdapter
+
+from delivery.event import Kind
+from gateway.web.auth import Public
+from gateway.web.frames import ClientFrame
+from gateway.web.typed import Call, Nothing, Route
+
+_REF = "#/components/schemas/{model}"
+
+_EVENT: dict[str, Any] = {
+    "type": "object",
+    "description": "One fact. `seq` grows strictly within a conversation; `n` counts lasting events.",
+    "required": ["v", "id", "time", "type", "conversation", "data"],
+    "properties": {
+        "v": {"const": 1},
+        "seq": {"type": "integer", "minimum": 1},
+        "n": {"type": "integer", "minimum": 1},
+        "id": {"type": "string"},
+        "time": {"type": "string", "format": "date-time"},
+        "type": {"enum": [str(kind) for kind in Kind]},
+        "conversation": {"type": "string"},
+        "turn": {"type": "string"},
+        "data": {"type": "object"},
+    },
+}
+
+
+def _frame(kind: str, about: str, **fields: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "description": about,
+        "required": ["type"],
+        "properties": {"type": {"const": kind}} | fields,
+    }
+
+
+_TEXT = {"type": "string"}
+_NUMBER = {"type": "integer"}
+_SENT: dict[str, dict[str, Any]] = {
+    "subscribed": _frame(
+        "subscribed",
+        "The replay begins.",
+        conversation=_TEXT,
+        epoch=_TEXT,
+        first_seq=_NUMBER,
+        last_seq=_NUMBER,
+    ),
+    "events": _frame("events", "Several events in one frame (batch).", items={"type": "array"}),
+    "caught_up": _frame("caught_up", "Everything kept has been sent; what follows is live.", seq=_NUMBER),
+    "gap": _frame(
+        "gap", "History was trimmed: these seqs are missing.", **{"from": _NUMBER}, to=_NUMBER, snapshot=_TEXT
+    ),
+    "reset": _frame("reset", "The cursor is of another epoch or ahead.", epoch=_TEXT, snapshot=_TEXT),
+    "accepted": _frame("accepted", "A message was taken, durably.", id=_TEXT, turn=_TEXT, conversation=_TEXT),
+    "error": _frame("error", "A frame could not be followed.", code=_TEXT, detail=_TEXT),
+    "pong": _frame("pong", "The answer to a ping."),
+}
+
+
+def document() -> dict[str, Any]:
+    """Return the AsyncAPI document."""
+    received = TypeAdapter[ClientFrame](ClientFrame).json_schema(ref_template=_REF)
+    schemas = received.pop("$defs", {}) | {"Event": _EVENT, "Received": received}
+    messages = {name: {"payload": shape} for name, shape in _SENT.items()}
+    event = {"payload": {"$ref": "#/components/schemas/Event"}}
+    frame = {"payload": {"$ref": "#/components/schemas/Received"}}
+    return {
+        "asyncapi": "3.0.0",
+        "info": {"title": "Dovecote streams and webhooks", "version": version("dovecote")},
+        "channels": {
+            "socket": {"address": "/ws", "messages": {"event": event, "received": frame, **messages}},
+            "webhook": {"address": "{url}", "parameters": {"url": {}}, "messages": {"event": event}},
+        },
+        "operations": {
+            "follow": {"action": "send", "channel": {"$ref": "#/channels/socket"}},
+            "ask": {
+                "action": "receive",
+                "channel": {"$ref": "#/channels/socket"},
+                "messages": [{"$ref": "#/channels/socket/messages/received"}],
+            },
+            "tell": {"action": "send", "channel": {"$ref": "#/channels/webhook"}},
+        },
+        "components": {"schemas": schemas},
+    }
+
+
+@cache
+def _text() -> bytes:
+    return json.dumps(document(), separators=(",", ":")).encode()
+
+
+async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
+    """Answer with the document."""
+    return web.Response(body=_text(), content_type="application/json")
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/asyncapi.json",
+        access=Public(),
+        handler=serve,
+        summary="the streams' and webhooks' document",
+        media="application/json",
+        tag="documents",
+    ),
+)
