@@ -242,7 +242,7 @@ async def _ensure_defaults(ground: Ground, book: Book) -> None:
             provider=settings.sandbox.provider,
             channels=settings.channels,
         )
-    if len(settings.secret_keys) > 1:
+    if ground.vault.is_rotating:
         await reseal(ground.database, ground.vault)
 
 

@@ -136,6 +136,11 @@ class Vault:
         except (InvalidTag, ValueError) as error:
             raise Unreadable(f"the secret at {where.rpartition(':')[0]} was moved or changed") from error
 
+    @property
+    def is_rotating(self) -> bool:
+        """Some envelopes may be of an older key than the first."""
+        return len(self._ring) > 1
+
     def is_current(self, envelope: str | bytes) -> bool:
         """Say whether the envelope was sealed with the first key of the ring."""
         return _parse(envelope)[0] == self._first.id
@@ -182,11 +187,16 @@ def read_private(path: Path) -> str:
 
 
 def open_vault(data: Path, keys: Sequence[Any] = ()) -> Vault:
-    """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`."""
+    """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`.
+
+    Where a key was generated before keys were given, it still opens what it sealed.
+    """
     given = [key if isinstance(key, str) else str(key.get_secret_value()) for key in keys]
-    if given:
-        return Vault(given)
     path = data / "secret.key"
-    if not read_private(path):
-        write_private(path, secrets.token_urlsafe(32))
-    return Vault([read_private(path)])
+    generated = read_private(path)
+    if given:
+        return Vault([*given, generated] if generated else given)
+    if not generated:
+        generated = secrets.token_urlsafe(32)
+        write_private(path, generated)
+    return Vault([generated])

@@ -95,6 +95,15 @@ def test_without_a_key_one_is_made_and_kept_private(tmp_path: Path) -> None:
     assert (tmp_path / "secret.key").stat().st_mode & 0o777 == 0o600
 
 
+def test_a_given_key_takes_the_place_of_a_generated_one(tmp_path: Path) -> None:
+    """What the generated key sealed still opens when the operator gives keys later."""
+    envelope = open_vault(tmp_path).seal(HERE, "canary")
+    given = open_vault(tmp_path, [NEW])
+    assert given.is_rotating
+    assert given.reveal(HERE, envelope) == "canary"
+    assert Vault([NEW]).reveal(HERE, given.renew(HERE, envelope)) == "canary"
+
+
 def test_a_key_file_open_to_others_is_closed(tmp_path: Path) -> None:
     """Rights that are too wide are narrowed before the key is used."""
     open_vault(tmp_path)
