@@ -55,18 +55,18 @@ function DraftCard({ item }) {
   </article>`;
 }
 
-function commandOf(item) {
-  const { command, cmd } = item.args ?? {};
-  if (typeof command === "string") return command;
-  if (typeof cmd === "string") return cmd;
-  return JSON.stringify(item.args ?? {}, null, 2);
+function CallArguments({ args }) {
+  if (Object.keys(args).length === 0) return null;
+  const isCommand = typeof args.command === "string";
+  return html`<pre class=${`command ${isCommand ? "shell" : ""}`} tabIndex="0" aria-label="Command">
+    ${isCommand ? args.command : JSON.stringify(args, null, 2)}</pre>`;
 }
 
 function ToolCard({ item }) {
   const state = toolState(item);
   return html`<section class="card tool" data-kind="tool" data-state=${item.state} aria-label=${`Tool ${item.name}`}>
     <header><span class="name">${item.name}</span> <${Badge} state=${state} /> ${item.state === "running" && html`<${Elapsed} since=${item.time} />`}</header>
-    <pre class="command" tabIndex="0" aria-label="Command">${commandOf(item)}</pre>
+    <${CallArguments} args=${item.args ?? {}} />
     ${item.output && !item.job && html`<${Output} text=${item.output} label="Output" />`}
     ${item.state === "done" && html`<${ToolEnd} item=${item} />`}
     <${Files} files=${item.files} />

@@ -89,8 +89,9 @@ function Holes({ thread, desk }) {
   const { holes } = thread.place;
   if (holes.length === 0) return null;
   const ranges = holes.map(({ from, to }) => (from === to ? `${from}` : `${from}–${to}`)).join(", ");
+  const one = holes.length === 1 && holes[0].from === holes[0].to;
   return html`<div class="trouble hole" role="alert">
-    <p>Events ${ranges} of this conversation did not arrive: something may be missing here.</p>
+    <p>${one ? "Event" : "Events"} ${ranges} of this conversation did not arrive: something may be missing here.</p>
     <button type="button" onClick=${() => desk.reread(thread)}>Read it again from the start</button>
   </div>`;
 }
