@@ -23,6 +23,8 @@ _SECOND = 1_000_000_000
 _DAY = 86_400 * _SECOND
 _GIB = 1024**3
 _NOT_FOUND = 10059
+_NOT_CLUSTERED = 10074
+CLUSTERED = 3
 
 
 def token(*parts: str) -> str:
@@ -43,9 +45,12 @@ def transient_subject(conversation: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """How much is kept. `budget` is the file space for all streams together, in bytes."""
+    """How much is kept. `budget` is the file space for all streams together, in bytes.
 
-    replicas: int = 1
+    `replicas` None: three on a cluster, one on a single server; what exists is left as it is.
+    """
+
+    replicas: int | None = None
     budget: int = 4 * _GIB
     keep_days: float = 7
     keep_per_conversation: int = 50_000
@@ -94,7 +99,7 @@ class Layout:
             "retention": "limits",
             "discard": "old",
             "storage": "file",
-            "num_replicas": self.replicas,
+            "num_replicas": self.replicas or CLUSTERED,
             "duplicate_window": 120 * _SECOND,
             "allow_direct": True,
         }
@@ -117,7 +122,10 @@ async def ensure(link: Link, layout: Layout, *, patience: float = 10.0) -> Origi
     deadline = asyncio.get_running_loop().time() + patience
     while True:
         try:
-            answers = {name: await _ensure_one(link, name, want) for name, want in layout.streams().items()}
+            answers = {
+                name: await _ensure_one(link, name, want, any_replicas=layout.replicas is None)
+                for name, want in layout.streams().items()
+            }
         except Unreachable:
             if asyncio.get_running_loop().time() > deadline:
                 raise
@@ -135,17 +143,27 @@ async def origin(link: Link) -> Origin:
     return Origin(created=answer["created"], last_seq=answer["state"]["last_seq"])
 
 
-async def _ensure_one(link: Link, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+async def _ensure_one(
+    link: Link, name: str, settings: dict[str, Any], *, any_replicas: bool
+) -> dict[str, Any]:
     want = {"name": name} | settings
     found = await link.call(f"STREAM.INFO.{name}")
     if "error" not in found:
+        if any_replicas:
+            want["num_replicas"] = found["config"]["num_replicas"]
         return found if _agrees(found["config"], want) else await _update(link, name, found["config"], want)
     if found["error"].get("err_code") != _NOT_FOUND:
         raise _refusal(name, found)
+    return await _create(link, name, want, any_replicas=any_replicas)
+
+
+async def _create(link: Link, name: str, want: dict[str, Any], *, any_replicas: bool) -> dict[str, Any]:
     created = await link.call(f"STREAM.CREATE.{name}", want)
+    if any_replicas and created.get("error", {}).get("err_code") == _NOT_CLUSTERED:
+        created = await link.call(f"STREAM.CREATE.{name}", want | {"num_replicas": 1})
     if "error" in created:
         raise _refusal(name, created)
-    _log.info("created the stream %s", name)
+    _log.info("created the stream %s (%s replicas)", name, created["config"]["num_replicas"])
     return created
 
 

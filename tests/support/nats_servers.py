@@ -6,9 +6,10 @@ import asyncio
 import json
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 TOKEN = "a-test-token"
@@ -17,8 +18,9 @@ TOKEN = "a-test-token"
 class NatsServer:
     """A server whose store and port survive `kill` and `start`."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, settings: dict[str, object] | None = None) -> None:
         directory.mkdir(parents=True, exist_ok=True)
+        self._settings = settings or {}
         self.token = TOKEN
         self._directory = directory
         self._port = -1
@@ -51,6 +53,7 @@ class NatsServer:
                         "sync_interval": "1s",
                     },
                 }
+                | self._settings
             )
         )
         binary = shutil.which("nats-server") or str(Path(sys.executable).parent / "nats-server")
@@ -103,3 +106,34 @@ async def nats_server(directory: Path) -> AsyncIterator[NatsServer]:
         yield server
     finally:
         await server.kill()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports nobody listens on at the moment."""
+    with ExitStack() as stack:
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind(("127.0.0.1", 0))
+        return [listener.getsockname()[1] for listener in listeners]
+
+
+@asynccontextmanager
+async def nats_cluster(directory: Path, size: int = 3) -> AsyncIterator[list[NatsServer]]:
+    """Run a cluster below `directory` until the block ends."""
+    ports = free_ports(size)
+    routes = [f"nats-route://127.0.0.1:{port}" for port in ports]
+    servers = [
+        NatsServer(
+            directory / str(place),
+            settings={
+                "server_name": f"server-{place}",
+                "cluster": {"name": "test", "host": "127.0.0.1", "port": port, "routes": routes},
+            },
+        )
+        for place, port in enumerate(ports)
+    ]
+    try:
+        await asyncio.gather(*(server.start() for server in servers))
+        yield servers
+    finally:
+        await asyncio.gather(*(server.kill() for server in servers))
