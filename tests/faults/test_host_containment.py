@@ -1,0 +1,383 @@
+"""What must not get out of a host sandbox: secrets in, processes, files and packets out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from sandbox.errors import Refused, Unsafe
+from sandbox.host import limits
+from sandbox.host.provider import tag_of
+from sandbox.model import Command, Job, JobState, Network
+from sandbox.port import Provider, Sandbox
+from sandbox_rigs import TOKEN, WAYS, Rig, elsewhere, ended, printed, processes_with, refusing_bubblewrap
+
+CANARY = "canary-6b1d0f"
+GUARD = 30.0
+UNPRIVILEGED = 65534
+ISOLATED = ("control_groups", "rlimits")
+
+
+@pytest.fixture(params=ISOLATED)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+    """Return the host provider in both of its isolated ways."""
+    return WAYS["host"][request.param](tmp_path)
+
+
+@pytest.fixture
+async def provider(rig: Rig) -> AsyncIterator[Provider]:
+    """Return the host provider."""
+    async with rig.opened() as provider:
+        yield provider
+        for sandbox_id, _ in await provider.list():
+            await provider.destroy(sandbox_id)
+
+
+@pytest.fixture
+async def sandbox(provider: Provider, rig: Rig) -> Sandbox:
+    """Return a small sandbox without a network."""
+    return await provider.create(rig.spec(memory_mb=128, pids=48))
+
+
+async def test_the_gateways_secrets_do_not_get_in(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the parent's environment shows in env, in /proc or in any output."""
+    monkeypatch.setenv("DOVECOTE_SECRET", CANARY)
+    monkeypatch.setenv("LD_LIBRARY_PATH", f"/{CANARY}")
+    script = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; cat /proc/self/mountinfo; set"
+    result = await sandbox.run(Command(script=script, output_limit=1 << 18))
+    assert b"DOVECOTE_WORKSPACE" in result.stdout
+    assert CANARY.encode() not in result.stdout.replace(script.encode(), b"") + result.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "PYTHONSTARTUP", "GIT_SSH", "A=B", "A\0B"]
+)
+async def test_a_loaders_variable_is_refused(provider: Provider, rig: Rig, name: str) -> None:
+    """Variables that change what programs load, and those that are no names, make no sandbox."""
+    with pytest.raises(Refused):
+        await provider.create(rig.spec(env={name: "x"}))
+
+
+async def test_a_value_cannot_smuggle_arguments(provider: Provider, rig: Rig) -> None:
+    """A NUL in a value, which would end an argument of bubblewrap, is refused."""
+    with pytest.raises(Refused):
+        await provider.create(rig.spec(env={"A": "x\0--bind\0/\0/host"}))
+
+
+async def test_declared_values_are_on_no_command_line(provider: Provider, rig: Rig) -> None:
+    """A variable's value is in no argument list that other users of the machine could read."""
+    sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script='echo "${#SECRET}"; sleep 12.1621'))
+    await printed(sandbox, "job_1", str(len(CANARY)).encode())
+    assert processes_with("12.1621") != []
+    assert processes_with(CANARY) == []
+    assert processes_with(TOKEN) == []
+    await sandbox.stop("job_1")
+
+
+async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: Rig) -> None:
+    """The command of a job finds its token in no environment, argument, descriptor, memory or file."""
+    half = len(TOKEN) // 2
+    script = (
+        f"wanted={TOKEN[:half]}; wanted+={TOKEN[half:]}; grep -F -a -c -f <(echo $wanted) <("
+        "cat /proc/*/environ /proc/*/cmdline /dev/shm/* /tmp/* ~/* 2>/dev/null; env; set | grep -v ^wanted);"
+        " for fd in /proc/[0-9]*/fd/*; do readlink $fd; done"
+        " | grep -v -e ^pipe: -e ^/dev/null -e ^/proc -e ^anon_inode:.eventfd"
+    )
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=script))
+    assert (await ended(sandbox, "job_1")).output == b"0\n"
+    left = [path for path in (rig.directory / "state").rglob("*") if path.is_file()]
+    assert left
+    assert not any(TOKEN.encode() in path.read_bytes() for path in left)
+
+
+def _bounded(rig: Rig, what: str) -> None:
+    """Skip, and say so, where this machine cannot set the limit that is tested."""
+    told = {ability.name: ability for ability in rig.plugin.abilities(rig.settings)}[f"limit.{what}"]
+    if not told.present and (what == "pids" and os.getuid() == 0):
+        pytest.skip(f"{what}: {told.detail}")
+
+
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: Rig) -> None:
+    """A fork bomb meets the limit of processes, ends with its run, and leaves nothing."""
+    _bounded(rig, "pids")
+    script = "exec -a bomb-2236 bash -c 'bomb() { bomb | bomb & }; bomb; sleep 1'"
+    async with asyncio.timeout(GUARD):
+        result = await sandbox.run(Command(script=script, timeout=3, output_limit=4096))
+    assert b"Resource temporarily unavailable" in result.stderr
+    assert processes_with("bomb-2236") == []
+
+
+async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
+    """`yes` is read on and dropped: the limit is kept and the run ends with its time-out."""
+    result = await sandbox.run(Command(script="yes & yes >&2", timeout=0.5, output_limit=65536))
+    assert result.timed_out
+    assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
+    assert result.stdout_truncated
+    assert result.stderr_truncated
+
+
+async def test_memory_is_bounded(sandbox: Sandbox) -> None:
+    """A program that takes twice the memory limit does not get it; small ones go on."""
+    greedy = "python3 -c 'print(len(bytearray(256 << 20)))'"
+    result = await sandbox.run(Command(script=f"{greedy}; test $? -ne 0 && echo survived"))
+    assert result.stdout == b"survived\n"
+
+
+async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox) -> None:
+    """A classic daemon, own session and no descriptors, is gone when run returns."""
+    program = (
+        "import os, time\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.setsid()\n"
+        "if os.fork(): os._exit(0)\n"
+        "os.closerange(0, 64); time.sleep(26.4575)\n"
+    )
+    result = await sandbox.run(Command(script=f"python3 -c '{program}'; echo done"))
+    assert result.stdout == b"done\n"
+    assert processes_with("26.4575") == []
+
+
+async def test_a_sparse_giant_is_refused(sandbox: Sandbox, rig: Rig) -> None:
+    """No file grows past the limit, holes included; memory file systems have their own."""
+    script = "truncate -s 50G giant; head -c 300M /dev/zero > /tmp/giant; stat -c %s giant /tmp/giant"
+    result = await sandbox.run(Command(script=script))
+    sizes = [int(line) for line in result.stdout.split()]
+    assert all(size < rig.settings.max_file_bytes for size in sizes)
+    assert (rig.workspace / "giant").stat().st_blocks == 0
+
+
+@contextmanager
+def _service() -> Iterator[int]:
+    """Listen on loopback, as NATS does, and yield the port."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
+    """Without a network neither metadata nor a service on the machine's loopback nor a name answers."""
+    with _service() as port:
+        tries = (f"127.0.0.1/{port}", "169.254.169.254/80", "1.1.1.1/443", f"localhost/{port}")
+        checks = "; ".join(f"timeout 2 bash -c ': </dev/tcp/{target}' && echo reached" for target in tries)
+        result = await sandbox.run(Command(script=f"{checks}; ls /sys/class/net; cat /proc/net/dev"))
+    assert b"reached" not in result.stdout
+    assert b"eth" not in result.stdout
+
+
+@pytest.mark.parametrize("network", [Network.DENY_ALL, Network.ALLOW_ALL])
+async def test_the_callback_is_reachable_and_nothing_beside_it(
+    provider: Provider, rig: Rig, network: Network
+) -> None:
+    """In every network mode the callback answers from inside, and of the gateway's data nothing shows."""
+    sandbox = await provider.create(rig.spec(network=network))
+    program = (
+        "import socket, os; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DOVECOTE_CALLBACK']);"
+        "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"
+    )
+    hidden = f"ls {rig.directory} {Path.home()} /root /var /sys /boot /srv 2>/dev/null"
+    async with rig.gateway.listening():
+        result = await sandbox.run(Command(script=f'python3 -c "{program}"; {hidden}'))
+    assert result.stdout == b"404\n"
+
+
+async def test_the_machine_is_not_writable(sandbox: Sandbox) -> None:
+    """Programs, the kernel's settings and the sandbox's own root are read-only; only four places are not."""
+    script = (
+        "for place in / /usr/bin /etc /dev /run/dovecote /proc/sys/kernel /mnt /home; do"
+        " touch $place/mark 2>/dev/null && echo $place; done;"
+        " for setting in $(find /proc/sys -type f 2>/dev/null | head -400) /proc/sysrq-trigger; do"
+        " (: >> $setting) 2>/dev/null && echo $setting; done;"
+        " for place in . ~ /tmp /dev/shm; do touch $place/mark || echo not $place; done"
+    )
+    result = await sandbox.run(Command(script=script))
+    assert result.stdout + result.stderr == b""
+
+
+async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
+    """No capability, no new privileges, no further user namespaces, no devices, no terminal."""
+    script = (
+        "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status | tr -d '\\t';"
+        " unshare -Ur true 2>/dev/null && echo climbed; mknod d b 8 0 2>/dev/null && echo device;"
+        " (: < /dev/tty) 2>/dev/null && echo terminal; id -u"
+    )
+    result = await sandbox.run(Command(script=script))
+    zero = "0000000000000000"
+    assert result.stdout.decode().split() == [
+        f"CapPrm:{zero}",
+        f"CapEff:{zero}",
+        f"CapBnd:{zero}",
+        "NoNewPrivs:1",
+        "1000",
+    ]
+
+
+async def test_a_racing_link_never_leads_out(sandbox: Sandbox, rig: Rig, tmp_path: Path) -> None:
+    """While a directory is swapped for a link to outside, no read sees outside and no write lands there."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").write_bytes(CANARY.encode())
+    (rig.workspace / "real").mkdir()
+    (rig.workspace / "real" / "file").write_bytes(b"inside")
+    stop = threading.Event()
+    racer = threading.Thread(target=_race, args=(rig.workspace, outside, stop))
+    racer.start()
+    seen: set[bytes] = set()
+    try:
+        for _ in range(1500):
+            with suppress(Unsafe, OSError):
+                seen.add(await sandbox.read("swapped/file", limit=100))
+            with suppress(Unsafe, OSError):
+                await sandbox.write("swapped/sub/new", b"inside")
+    finally:
+        stop.set()
+        racer.join()
+    assert seen == {b"inside"}
+    assert [path.name for path in outside.iterdir()] == ["file"]
+
+
+def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
+    link = workspace / "link"
+    while not stop.is_set():
+        for target in ("real", str(outside), "../outside"):
+            link.symlink_to(target)
+            link.rename(workspace / "swapped")
+
+
+async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
+    """A FIFO where a file is expected is refused at once, for reading and for writing."""
+    await sandbox.run(Command(script="mkfifo pipe; ln -s pipe link"))
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(Unsafe):
+            await sandbox.read("pipe", limit=1)
+        with pytest.raises((Unsafe, OSError)):
+            await sandbox.write("link", b"x")
+
+
+async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: Rig) -> None:
+    """Killing a job's supervisor kills the job; it is reported as ended with 137."""
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 18.1801"))
+    await printed(sandbox, "job_1", b"begun")
+    (started,) = (rig.directory / "state").rglob("started")
+    os.kill(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
+    report = await ended(sandbox, "job_1")
+    assert (report.state, report.exit_code, report.output) == (JobState.EXITED, 137, b"begun\n")
+
+
+async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Rig) -> None:
+    """A job that had not ended when the machine went down is reported as gone with it."""
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 15.7080"))
+    await printed(sandbox, "job_1", b"begun")
+    (started,) = (rig.directory / "state").rglob("started")
+    fields = json.loads(started.read_bytes())
+    os.kill(fields["pid"], signal.SIGKILL)
+    started.write_text(json.dumps({**fields, "boot": "an earlier one"}))
+    assert (await ended(sandbox, "job_1")).state is JobState.RECREATED
+
+
+async def test_destroying_ends_the_jobs(provider: Provider, sandbox: Sandbox, rig: Rig) -> None:
+    """A destroyed sandbox has no process, no file and no control group left, whatever modes it left."""
+    await sandbox.run(Command(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 10.4881"))
+    await printed(sandbox, "job_1", b"begun")
+    await provider.destroy(sandbox.id)
+    assert processes_with("10.4881") == []
+    assert list((rig.directory / "state" / "sandboxes").iterdir()) == []
+
+
+async def test_dead_gateways_leave_no_control_group(rig: Rig) -> None:
+    """The groups of a gateway that died by kill -9 are removed by the next one."""
+    run = (
+        "await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep 20.7364'))"
+    )
+    body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", elsewhere(rig, body))
+    assert await child.wait() == -signal.SIGKILL
+    async with rig.opened() as provider:
+        for sandbox_id, _ in await provider.list():
+            await provider.destroy(sandbox_id)
+    tag = tag_of(rig.surroundings.state)
+    assert not [path for path in limits.MOUNTS.glob(f"**/{tag}/**/run-*") if path.is_dir()]
+
+
+async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: Rig, tmp_path: Path) -> None:
+    """Where namespaces are forbidden the provider opens, and making a sandbox says what to do about it."""
+    forbidden = rig.settings.model_copy(update={"bubblewrap": refusing_bubblewrap(tmp_path)})
+    async with rig.plugin.open(forbidden, rig.surroundings) as provider:
+        with pytest.raises(Refused, match=r"No permissions.*--allow-unsandboxed-host"):
+            await provider.create(rig.spec())
+    told = {ability.name: ability for ability in rig.plugin.abilities(forbidden)}
+    assert not told["isolation"].present
+    assert "sysctl" in told["isolation"].detail
+
+
+async def test_a_plain_host_is_told_loudly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Plain processes run only where they were allowed, and the log shouts it."""
+    rig = WAYS["host"]["plain"](tmp_path)
+    async with rig.opened() as provider:
+        sandbox = await provider.create(rig.spec())
+        assert (await sandbox.run(Command(script="echo ran"))).stdout == b"ran\n"
+    assert "PLAIN PROCESSES" in capfd.readouterr().out
+
+
+def _unprivileged_python() -> list[str]:
+    """Return how to run this interpreter, or one like it, as nobody; [] where nobody may."""
+    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    drop = ["setpriv", "--reuid", str(UNPRIVILEGED), "--regid", str(UNPRIVILEGED), "--clear-groups"]
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    for python in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin")):
+        argv = [*drop, "env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=1", python or "/nowhere"]
+        tried = subprocess.run(
+            [*argv, "-c", "import sandbox.host.provider"], capture_output=True, check=False
+        )
+        if tried.returncode == 0:
+            return argv
+    return []
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
+async def test_an_ordinary_user_has_sandboxes_and_jobs_too(tmp_path: Path) -> None:
+    """Without any privilege a run is bounded by rlimits, and a job runs and ends."""
+    python = _unprivileged_python()
+    if not python:
+        pytest.skip("no interpreter that nobody may run")
+    here = tmp_path / "own"
+    here.mkdir()
+    for directory in (here, *here.parents[:3]):
+        directory.chmod(0o755)
+    os.chown(here, UNPRIVILEGED, UNPRIVILEGED)
+    rig = WAYS["host"]["control_groups"](here)
+    body = (
+        "sandbox = await provider.create(spec);"
+        " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
+        " result = await sandbox.run(Command(script=bomb, timeout=5));"
+        " assert b'Resource temporarily' in result.stderr, result;"
+        " await sandbox.spawn(Job(id='job_1', script='id -u; exit 5', token='t'));"
+        " print(await _over(sandbox))"
+    )
+    waiting = (
+        "async def _over(sandbox):\n"
+        "    report = await sandbox.report('job_1')\n"
+        "    while report.state == 'running':\n"
+        "        await asyncio.sleep(0.01)\n"
+        "        report = await sandbox.report('job_1')\n"
+        "    return report.exit_code, report.output\n"
+    )
+    program = waiting + elsewhere(rig, body).lstrip()
+    child = await asyncio.create_subprocess_exec(
+        *python, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, complaint = await child.communicate()
+    assert child.returncode == 0, complaint.decode()
+    assert out.splitlines()[-1] == b"(5, b'1000\\n')"
