@@ -115,7 +115,7 @@ def _probe_second(own: Path, tag: str) -> Layout:
 
 def _hand_down(group: Path) -> bool:
     wanted = [name for name in CONTROLLERS if name in _words(group / "cgroup.controllers")]
-    for name in wanted:
+    for name in set(wanted) - _words(group / "cgroup.subtree_control"):
         with contextlib.suppress(OSError):
             (group / "cgroup.subtree_control").write_text(f"+{name}")
     return set(wanted) <= _words(group / "cgroup.subtree_control")
