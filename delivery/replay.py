@@ -18,6 +18,8 @@ from delivery.port import Extent, Recorded, Stream
 
 _BATCH = 256
 _RETRY_SECONDS = 0.2
+_STALE_SECONDS = 0.05
+_STALE_TRIES = 40
 _FINISHED_KEPT = 64
 _TURN_ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
 
@@ -127,13 +129,24 @@ class _Reader:
             self._finished.clear()
             yield Reset(epoch=extent.epoch)
         draft = await self._unfinished(extent) if self._deltas else None
-        cursor, excused = self.position, reset
-        while batch := await self._read(cursor):
+        cursor, excused, patience = self.position, reset, _STALE_TRIES
+        while (batch := await self._read(cursor)) or (cursor < self._edge(extent) and patience):
+            if not batch:  # a replica that lags behind the leader
+                patience -= 1
+                await asyncio.sleep(_STALE_SECONDS)
+                continue
             cursor = batch[-1].seq
             for frame in self._judged(batch, extent, draft, excused=excused):
                 yield frame
                 excused = False
         self.position = max(self.position, cursor)
+
+    def _edge(self, extent: Extent) -> int:
+        """Return the last seq that this reader is to be given."""
+        draft = extent.draft
+        if self._deltas or draft is None or draft.seq < extent.last_seq:
+            return extent.last_seq
+        return draft.previous
 
     async def _read(self, after: int) -> Sequence[Recorded]:
         return await self._stream.read(self._conversation, after=after, limit=_BATCH, transient=self._deltas)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from delivery.errors import Conflict, DeliveryError
+from delivery.errors import Conflict, DeliveryError, Unreachable
 from delivery.event import Event
 from delivery.port import Extent, Recorded, Stream, Tail
 from delivery.streams import hub as hubs
@@ -21,6 +20,7 @@ from delivery.streams.record import (
     MESSAGE_ID,
     NUMBER,
     TTL,
+    Stored,
     headers_of,
     recorded_from,
 )
@@ -112,40 +112,40 @@ class JetStream(Stream):
             self._lasting.popitem(last=False)
 
     async def tail(self, conversation: str) -> Tail | None:
-        """Ask the stream's leader, so that the answer is never stale."""
-        answer = await self._link.call(
-            f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": lasting_subject(conversation)}
-        )
-        if "error" in answer:
-            if answer["error"].get("err_code") == _NO_MESSAGE:
-                return None
-            raise DeliveryError(f"cannot read the tail: {answer['error'].get('description')}")
-        message = answer["message"]
-        headers = _parsed_headers(message.get("hdrs", ""))
-        return Tail(seq=message["seq"], n=int(headers.get(NUMBER, "0")), event_id=headers.get(MESSAGE_ID, ""))
+        """Return the last lasting event kept."""
+        last = await self._last(lasting_subject(conversation))
+        if last is None:
+            return None
+        number, event_id = last.headers.get(NUMBER, "0"), last.headers.get(MESSAGE_ID, "")
+        return Tail(seq=last.seq, n=int(number), event_id=event_id)
 
     async def extent(self, conversation: str) -> Extent:
-        """Find the first kept and the last kept event by two direct gets."""
+        """Ask for the first and the last kept event; the last of the leader, so that it is never stale."""
         epoch = self.epoch
-        subject = f"ev.{token(conversation)}"
-        firsts, lasts = await asyncio.gather(
-            self._fetch({"seq": 1, "batch": 1, "next_by_subj": f"{subject}.e"}),
-            self._fetch({"multi_last": [f"{subject}.e", f"{subject}.d"]}),
+        lasting, transient = lasting_subject(conversation), transient_subject(conversation)
+        firsts, last, newest = await asyncio.gather(
+            self._fetch({"seq": 1, "batch": 1, "next_by_subj": lasting}),
+            self._last(lasting),
+            self._last(transient),
         )
-        first_lasting = firsts[0] if firsts else None
-        draft = next((item for item in reversed(lasts) if item.transient), None)
-        first = first_lasting or (await self._first_transient(subject) if draft else None)
+        draft = newest.recorded() if newest else None
+        first = firsts[0] if firsts else draft
         return Extent(
             epoch=epoch,
             first_seq=first.seq if first else 0,
-            last_seq=max((item.seq for item in lasts), default=0),
-            first_previous=first_lasting.previous if first_lasting else 0,
+            last_seq=max(last.seq if last else 0, draft.seq if draft else 0),
+            first_previous=firsts[0].previous if firsts else 0,
             draft=draft,
         )
 
-    async def _first_transient(self, subject: str) -> Recorded | None:
-        found = await self._fetch({"seq": 1, "batch": 1, "next_by_subj": f"{subject}.d"})
-        return found[0] if found else None
+    async def _last(self, subject: str) -> Stored | None:
+        answer = await self._link.call(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject})
+        error = answer.get("error")
+        if error is None:
+            return Stored.of(answer["message"])
+        if error.get("err_code") == _NO_MESSAGE:
+            return None
+        raise Unreachable(f"cannot read the last event: {error.get('description')}")
 
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
@@ -170,8 +170,3 @@ async def opened(
     """Run the stream on a link whose layout has been ensured."""
     async with hubs.opened(link, check_every=check_every) as hub:
         yield JetStream(link, hub, epoch=epoch)
-
-
-def _parsed_headers(encoded: str) -> dict[str, str]:
-    lines = base64.b64decode(encoded).decode().split("\r\n")[1:]
-    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines) if name}

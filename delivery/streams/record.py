@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -43,3 +46,33 @@ def recorded_from(message: Msg, *, live: bool = False) -> Recorded:
         # Only a republished message tells the subject's previous sequence by this header.
         sibling=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A message as the stream's leader tells of it."""
+
+    seq: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Stored:
+        """Return what the JSON of the API holds."""
+        lines = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]
+        parts = (line.partition(":") for line in lines)
+        return cls(
+            seq=message["seq"],
+            headers={name: value.strip() for name, _, value in parts if name},
+            body=base64.b64decode(message.get("data", "")),
+        )
+
+    def recorded(self) -> Recorded:
+        """Return the event."""
+        previous = int(self.headers.get(PREVIOUS, "0"))
+        return Recorded(
+            seq=self.seq,
+            previous=previous if previous < self.seq else 0,
+            type=Kind(self.headers[TYPE]),
+            raw=self.body,
+        )
