@@ -61,11 +61,10 @@ class Database:
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[Connection]:
         """Open a writing transaction, committed at the end, rolled back by an exception."""
-        async with self._writing or nullcontext(), self._connect() as connection:
-            async with connection.begin():
-                if self.is_sqlite:
-                    await connection.exec_driver_sql("BEGIN IMMEDIATE")
-                yield connection
+        async with self._writing or nullcontext(), self._connect() as connection, connection.begin():
+            if self.is_sqlite:
+                await connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:

@@ -114,9 +114,9 @@ class Event:
             shape["turn"] = self.turn
         return shape | {"data": dict(self.data)}
 
-    def dump(self) -> bytes:
-        """Return the bytes that the outbox and the stream keep."""
-        return json.dumps(self.as_json(), separators=(",", ":"), ensure_ascii=False).encode()
+    def dump(self, seq: int | None = None) -> bytes:
+        """Return the bytes that the outbox and the stream keep; with `seq`, those a webhook gets."""
+        return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode()
 
     @classmethod
     def load(cls, raw: bytes) -> Event:

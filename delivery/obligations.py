@@ -13,6 +13,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from channels.message import Address
 from delivery.attempt import DeliveryState, Judgement
 from delivery.database import Connection
+from delivery.errors import LeaseLost
 from delivery.event import Event, new_id
 from delivery.port import Delivery, Outcome
 from delivery.route import RouteKind
@@ -50,7 +51,8 @@ class Due:
     destination: str
     state: DeliveryState
     turn: str | None
-    created_at: datetime
+    armed_at: datetime
+    armed_from: int
     next_at: datetime | None
 
 
@@ -78,6 +80,8 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
                 "body": one.body,
                 "state": str(DeliveryState.PENDING),
                 "attempts": 0,
+                "armed_at": now,
+                "armed_from": 0,
                 "uncertain": False,
                 "created_at": now,
                 "updated_at": now,
@@ -119,24 +123,35 @@ def _due(row: object) -> Due:
         destination=fields["destination"],
         state=DeliveryState(fields["state"]),
         turn=fields["turn"],
-        created_at=fields["created_at"],
+        armed_at=fields["armed_at"],
+        armed_from=fields["armed_from"],
         next_at=fields["next_at"],
     )
 
 
-async def begin_attempt(connection: Connection, due: Due, *, now: datetime) -> int:
-    """Mark a delivery as being sent, count the attempt and log its start; returns its number."""
+async def begin_attempt(connection: Connection, due: Due, *, now: datetime, body: bytes) -> int:
+    """Mark a delivery as being sent with this body, count the attempt and log it; returns its number.
+
+    Raises LeaseLost when it no longer stands as it was found: somebody else has taken it since.
+    """
     number = due.delivery.attempt + 1
-    await connection.execute(
+    begun = await connection.execute(
         update(deliveries)
-        .where(deliveries.c.id == due.delivery.id)
+        .where(
+            deliveries.c.id == due.delivery.id,
+            deliveries.c.state == str(due.state),
+            deliveries.c.attempts == due.delivery.attempt,
+        )
         .values(
             state=str(DeliveryState.SENDING),
             attempts=number,
+            body=body,
             uncertain=due.delivery.uncertain,
             updated_at=now,
         )
     )
+    if begun.rowcount != 1:
+        raise LeaseLost(f"delivery {due.delivery.id} is looked after by somebody else")
     await connection.execute(insert(attempts).values(delivery=due.delivery.id, number=number, started_at=now))
     return number
 
@@ -149,8 +164,12 @@ async def end_attempt(
     judgement: Judgement,
     *,
     duration_ms: float,
-) -> None:
-    """Record what came of an attempt and where the delivery stands now."""
+) -> bool:
+    """Record what came of an attempt and where the delivery stands now.
+
+    False when it stands elsewhere already: a worker that was frozen comes too late to change it, except
+    that what has arrived has arrived.
+    """
     values: dict[str, object] = {
         "state": str(judgement.state),
         "next_at": judgement.next_at,
@@ -160,7 +179,12 @@ async def end_attempt(
     }
     if outcome.platform_id is not None:
         values["platform_id"] = outcome.platform_id
-    await connection.execute(update(deliveries).where(deliveries.c.id == delivery).values(**values))
+    ours = (deliveries.c.state == str(DeliveryState.SENDING)) & (deliveries.c.attempts == number)
+    if judgement.state is DeliveryState.DELIVERED:
+        ours = deliveries.c.state.in_(OPEN)
+    changed = await connection.execute(
+        update(deliveries).where(deliveries.c.id == delivery, ours).values(**values)
+    )
     await connection.execute(
         update(attempts)
         .where(attempts.c.delivery == delivery, attempts.c.number == number)
@@ -172,6 +196,7 @@ async def end_attempt(
             excerpt=outcome.excerpt[:1024],
         )
     )
+    return changed.rowcount == 1
 
 
 async def leave(connection: Connection, delivery: str, *, state: DeliveryState) -> None:
@@ -267,7 +292,8 @@ async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -
 
 
 async def rearm(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
-    """Make a finished delivery due again; returns its (kind, destination), or None when it is not theirs."""
+    """Make a delivery due again, its schedule begun anew; returns (kind, destination), None if not theirs."""
+    now = datetime.now(UTC)
     changed = await connection.execute(
         update(deliveries)
         .where(deliveries.c.id == delivery, deliveries.c.account == account)
@@ -276,8 +302,9 @@ async def rearm(connection: Connection, account: str, delivery: str) -> tuple[st
             next_at=None,
             error=None,
             uncertain=False,
-            attempts=0,
-            updated_at=datetime.now(UTC),
+            armed_at=now,
+            armed_from=deliveries.c.attempts,
+            updated_at=now,
         )
         .returning(deliveries.c.kind, deliveries.c.destination)
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -42,6 +42,36 @@ def _run_of(offered: dict[int, Event], after: int) -> list[Event]:
     return run
 
 
+class _Seqs:
+    """The positions of the last events appended here; whoever asks early waits."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[str, int] = OrderedDict()
+        self._grown = asyncio.Condition()
+        self._waiting = 0
+
+    async def put(self, event_id: str, seq: int) -> None:
+        """Remember where an event stands."""
+        self._known[event_id] = seq
+        if len(self._known) > CACHED:
+            self._known.popitem(last=False)
+        if self._waiting:
+            async with self._grown:
+                self._grown.notify_all()
+
+    async def find(self, event_id: str, within: float) -> int | None:
+        """Return where an event stands, waiting so many seconds; None: not appended here."""
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(within), self._grown:
+                await self._grown.wait_for(lambda: event_id in self._known)
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting -= 1
+        return self._known[event_id]
+
+
 class Relay:
     """Appends by compare-and-set on the conversation's tail, so that any number of relays agree."""
 
@@ -58,12 +88,17 @@ class Relay:
         self._queued: set[str] = set()
         self._unseen: set[str] = set()
         self._marks: dict[str, tuple[int, int]] = {}
+        self._seqs = _Seqs()
 
     def offer(self, events: Iterable[Event]) -> None:
         """Hand over committed, numbered events; returns at once."""
         for event in events:
             self._offered[event.conversation][event.n or 0] = event
             self._queue(event.conversation)
+
+    async def seq_of(self, event_id: str, *, within: float) -> int | None:
+        """Return an event's seq as soon as it is appended by this relay; None when it is not in time."""
+        return await self._seqs.find(event_id, within)
 
     def nudge(self, conversation: str) -> None:
         """Look at a conversation's outbox soon, whatever was offered."""
@@ -144,6 +179,7 @@ class Relay:
             self._checkpoint("relay.after_append")
             line.n = event.n or 0
             self._marks[conversation] = (line.n, line.seq)
+            await self._seqs.put(event.id, line.seq)
 
     async def _unsent(self, conversation: str, line: _Line) -> list[Event]:
         async with self._database.read() as connection:

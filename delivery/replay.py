@@ -9,7 +9,7 @@ reset, never passed over in silence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass
 
 from delivery.errors import Unreachable
@@ -73,7 +73,7 @@ async def frames(
     epoch: str | None = None,
     deltas: bool = True,
     live: bool = True,
-) -> AsyncIterator[Frame]:
+) -> AsyncGenerator[Frame, None]:
     """Yield a reader's frames: Subscribed, what it missed, CaughtUp once, then what happens; without end.
 
     `after` None: live only; 0: from the first kept. `epoch`: the one `after` was given in, if the reader

@@ -110,6 +110,7 @@ routes = Table(
     UniqueConstraint("conversation", "turn", "kind", "target"),
 )
 
+# `armed_at` and `armed_from`: when, and after how many attempts, the schedule (last) began.
 deliveries = Table(
     "deliveries",
     metadata,
@@ -128,6 +129,8 @@ deliveries = Table(
     Column("body", LargeBinary, nullable=False),
     Column("state", String(20), nullable=False),
     Column("attempts", Integer, nullable=False, default=0),
+    Column("armed_at", Moment, nullable=False),
+    Column("armed_from", Integer, nullable=False, default=0),
     Column("uncertain", Boolean, nullable=False, default=False),
     Column("next_at", Moment),
     Column("platform_id", String(200)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -24,15 +24,24 @@ log = structlog.get_logger(__name__)
 BATCH = 20
 
 
+async def _as_planned(delivery: Delivery) -> bytes:
+    return delivery.body
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """How one kind of delivery is brought home. `ordered`: the first unfinished one holds up the rest."""
+    """How one kind of delivery is brought home.
+
+    `ordered`: the first unfinished one holds up the rest. `complete` gives a delivery its lasting body
+    before the first attempt.
+    """
 
     queue: Queue
     sink: Sink
     schedule: Schedule
     ordered: bool
     repeatable: bool
+    complete: Callable[[Delivery], Awaitable[bytes]] = _as_planned
     policy: Callable[[Delivery], Policy] = lambda _delivery: Policy.AT_LEAST_ONCE
 
 
@@ -99,13 +108,16 @@ class Worker:
     async def _attempt(self, due: Due, lease: Lease) -> None:
         if due.state is DeliveryState.SENDING and not await self._recovered(due):
             return
+        body = due.delivery.body
+        if due.delivery.attempt == 0:
+            body = await self._lane.complete(due.delivery)
         started = datetime.now(UTC)
         async with self._ledger.entry("delivery.claim") as entry:
-            number = await obligations.begin_attempt(entry.connection, due, now=started)
+            number = await obligations.begin_attempt(entry.connection, due, now=started, body=body)
         lease.check()
         self._checkpoint("delivery.before_send")
         clock = time.monotonic()
-        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number))
+        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number, body=body))
         self._checkpoint("delivery.after_send")
         await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
 
@@ -127,17 +139,19 @@ class Worker:
         judgement = judge(
             DeliveryState.SENDING,
             outcome,
-            attempt=number,
+            attempt=number - due.armed_from,
             schedule=self._lane.schedule,
             now=now,
-            since=due.created_at,
+            since=due.armed_at,
             policy=self._lane.policy(due.delivery),
         )
         destination, account = due.destination, due.delivery.account
         async with self._ledger.entry("delivery.settle") as entry:
-            await obligations.end_attempt(
+            ended = await obligations.end_attempt(
                 entry.connection, due.delivery.id, number, outcome, judgement, duration_ms=duration_ms
             )
+            if not ended:
+                return
             if judgement.hold_until:
                 await obligations.hold_destination(
                     entry.connection, destination, account=account, until=judgement.hold_until

@@ -19,9 +19,10 @@ from delivery.database import Unavailable
 from delivery.draft import Drafts
 from delivery.egress import Egress, Rules
 from delivery.errors import DeliveryError
+from delivery.event import Event
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
-from delivery.port import Queue
+from delivery.port import Delivery, Queue
 from delivery.router import Router
 from delivery.schedule import CHAT, Schedule
 from delivery.sinks.chat import ChatSink
@@ -59,6 +60,9 @@ log = structlog.get_logger(__name__)
 
 RECEIVING_WITHIN = 3.0
 """Seconds that the start waits for channels to receive; slower ones are told of as degraded."""
+
+SEQ_WITHIN = 1.0
+"""Seconds a webhook waits for its event's position in the stream; after a restart it may go without."""
 
 Running = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
@@ -155,14 +159,19 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
     ledger = Ledger(ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint)
     drafts = Drafts(find=switchboard.find, database=ground.database)
-    core = await _core(ground, ledger, book, drafts, stack)
+    resident = await _ensure_defaults(ground, book)
+    core = await _core(ground, ledger, book, resident=resident, drafts=drafts, stack=stack)
     stopping = doors.Stopping(core)
     commands = Commands(switchboard.answer, stopping.ask)
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
-    await _ensure_defaults(ground, book)
     early = [*_by_role(ground, core, switchboard), stopping.run]
     early += await _deliverers(
-        ground, ledger, switchboard, ChatSink(switchboard.find, claim=drafts.claim), stack
+        ground,
+        ledger,
+        relay=relay,
+        switchboard=switchboard,
+        chats=ChatSink(switchboard.find, claim=drafts.claim),
+        stack=stack,
     )
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
@@ -175,13 +184,16 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
 
 
-async def _core(ground: Ground, ledger: Ledger, book: Book, drafts: Drafts, stack: AsyncExitStack) -> Core:
+async def _core(
+    ground: Ground, ledger: Ledger, book: Book, *, resident: str, drafts: Drafts, stack: AsyncExitStack
+) -> Core:
     settings = ground.settings
     workbench = Workbench(
         ground.database,
         book,
         await _pools(ground, stack),
         workspaces=settings.data_dir / "workspaces",
+        resident=None if settings.allow_shared_host else resident,
     )
     jobs = Jobs(ledger, workbench, ground.vault, ground.faults.checkpoint, most_running=settings.job_limit)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
@@ -196,7 +208,7 @@ async def _core(ground: Ground, ledger: Ledger, book: Book, drafts: Drafts, stac
         runner=ground.runner,
         at_most=settings.turn_workers,
         lease_ttl=settings.lease_ttl,
-        drain=min(settings.drain_timeout, doors.LONGEST_DRAIN),
+        drain=settings.drain_timeout,
         showing=drafts.show,
     )
     return Core(
@@ -231,10 +243,11 @@ async def _pools(ground: Ground, stack: AsyncExitStack) -> dict[str, Pool]:
     return pools
 
 
-async def _ensure_defaults(ground: Ground, book: Book) -> None:
+async def _ensure_defaults(ground: Ground, book: Book) -> str:
+    """Make what stands ready at the first start; returns the default account's id."""
     settings = ground.settings
     async with ground.database.begin() as connection:
-        await ensure_defaults(
+        defaults = await ensure_defaults(
             connection,
             book,
             data=settings.data_dir,
@@ -244,6 +257,7 @@ async def _ensure_defaults(ground: Ground, book: Book) -> None:
         )
     if ground.vault.is_rotating:
         await reseal(ground.database, ground.vault)
+    return defaults.account
 
 
 def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
@@ -258,7 +272,13 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
 
 
 async def _deliverers(
-    ground: Ground, ledger: Ledger, switchboard: Switchboard, chats: ChatSink, stack: AsyncExitStack
+    ground: Ground,
+    ledger: Ledger,
+    *,
+    relay: Relay,
+    switchboard: Switchboard,
+    chats: ChatSink,
+    stack: AsyncExitStack,
 ) -> list[Running]:
     settings = ground.settings
     if Role.DELIVERY not in settings.roles:
@@ -281,6 +301,7 @@ async def _deliverers(
             schedule=Schedule(steps=settings.webhook_schedule),
             ordered=False,
             repeatable=True,
+            complete=lambda delivery: _with_seq(relay, delivery),
         ),
     )
     return [
@@ -294,6 +315,12 @@ async def _deliverers(
         ).run
         for lane in lanes
     ]
+
+
+async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
+    """Return a webhook's body: the event with its position, which it has once it is in the stream."""
+    seq = await relay.seq_of(delivery.event_id, within=SEQ_WITHIN)
+    return delivery.body if seq is None else Event.load(delivery.body).dump(seq)
 
 
 def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver | None]]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from delivery.database import Unavailable
-from delivery.errors import DeliveryError
+from delivery.errors import DeliveryError, LeaseLost
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.port import Lease, Leases, Queue, Signals, Stream
@@ -60,6 +60,13 @@ class Claim:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
     """A turn was ended without being performed; there may be another behind it."""
+
+    fence: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A turn that has crashed its process repeatedly is to be claimed again once no other such turn runs."""
 
     fence: int
 
@@ -132,34 +139,57 @@ class Conductor:
         async with self._leases.hold(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
             while not self._stop.is_set():
-                claim = await self._claim(conversation, fence)
+                claim = await self._claim(conversation, lease, fence)
                 if claim is None:
                     return
                 fence = claim.fence
                 if isinstance(claim, Claim):
                     await self._perform(claim, lease)
+                elif isinstance(claim, SetAside):
+                    await self._perform_alone(conversation, lease, fence)
 
-    async def _claim(self, conversation: str, fence: int | None) -> Claim | Ended | None:
+    async def _perform_alone(self, conversation: str, lease: Lease, fence: int) -> None:
+        """Perform a suspect with no other suspect beside it: only the guilty one meets the next crash."""
+        async with self._suspects:
+            if self._stop.is_set():
+                return
+            claim = await self._claim(conversation, lease, fence, alone=True)
+            if isinstance(claim, Claim):
+                await self._perform(claim, lease)
+
+    async def _claim(
+        self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
+    ) -> Claim | Ended | SetAside | None:
         """Take the turn whose turn it is, or end it if it need not be performed; None: nothing to do."""
         async with self._ledger.entry("turn.claim") as entry:
+            lease.check()
             turn = await turns.first_open(entry.connection, conversation)
             if turn is None or _must_wait(turn):
                 return None
             if fence is None:
                 fence = await conversations.raise_fence(entry.connection, conversation)
             agent = await records.by_id(entry.connection, turn.agent)
-            crashed = turn.state is TurnState.RUNNING
-            suspicion = suspect(turn.crashes) if crashed else None
-            crashes = suspicion.crashes if suspicion else turn.crashes
-            refusal = _refusal(turn, dead=suspicion is not None and suspicion.dead)
+            suspicion = suspect(turn.crashes, again=self._has_crashed(turn))
+            refusal = _refusal(turn, dead=suspicion.dead)
             if agent is None or refusal is not None:
                 state, error = refusal or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
-                await end_turn(entry, turn, fence=fence, state=state, error=error)
+                _must(await end_turn(entry, turn, fence=fence, state=state, error=error))
                 return Ended(fence=fence)
-            await turns.claim(entry.connection, turn, fence=fence, runner=self._runner, crashes=crashes)
-            turn = replace(turn, state=TurnState.RUNNING, attempt=turn.attempt + 1, crashes=crashes)
-            _tell_start(entry, turn, restarted=crashed)
-            return await self._gather(entry, turn, fence, agent)
+            if suspicion.alone and not alone:
+                _must(await turns.set_aside(entry.connection, turn, fence=fence, crashes=suspicion.crashes))
+                return SetAside(fence=fence)
+            return await self._begin(entry, turn, fence, agent, suspicion.crashes)
+
+    async def _begin(self, entry: Entry, turn: Turn, fence: int, agent: Record, crashes: int) -> Claim:
+        restarted = turn.state is TurnState.RUNNING or crashes >= SHARED_CRASHES
+        _must(await turns.claim(entry.connection, turn, fence=fence, runner=self._runner, crashes=crashes))
+        turn = replace(turn, state=TurnState.RUNNING, attempt=turn.attempt + 1, crashes=crashes)
+        _tell_start(entry, turn, restarted=restarted)
+        return await self._gather(entry, turn, fence, agent)
+
+    def _has_crashed(self, turn: Turn) -> bool:
+        """Say whether a turn's process died; one that only lost the lease here (no broker) did not."""
+        return turn.state is TurnState.RUNNING and turn.runner != self._runner
 
     @staticmethod
     async def _gather(entry: Entry, turn: Turn, fence: int, agent: Record) -> Claim:
@@ -175,27 +205,23 @@ class Conductor:
         )
 
     async def _perform(self, claim: Claim, lease: Lease) -> None:
-        async with self._showing(claim.turn.conversation) as heard, self._company(claim.turn):
+        async with self._showing(claim.turn.conversation) as heard:
             await self._perform_heard(claim, lease, heard)
 
     async def _perform_heard(self, claim: Claim, lease: Lease, heard: Heard | None) -> None:
         turn = claim.turn
+        deltas = Deltas(turn.conversation, turn.id, turn.attempt, whisper=self._stream.whisper, heard=heard)
         performance = Performance(
             turn,
             fence=claim.fence,
             lease=lease,
             ledger=self._ledger,
-            deltas=Deltas(
-                turn.conversation,
-                turn.id,
-                turn.attempt,
-                whisper=self._stream.whisper,
-                heard=heard,
-            ),
+            deltas=deltas,
             said_before=claim.said_before,
         )
         try:
-            await self._within_bounds(claim, performance, lease)
+            async with deltas:
+                await self._within_bounds(claim, performance, lease)
         except Cancelled:
             await self._end(performance, TurnState.CANCELLED, "cancelled")
         except Released:
@@ -210,10 +236,6 @@ class Conductor:
         except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
             log.exception("turn.failed", turn=turn.id)
             await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
-
-    def _company(self, turn: Turn) -> AbstractAsyncContextManager[object]:
-        """Perform a turn that has crashed its process repeatedly with no other such turn beside it."""
-        return self._suspects if turn.crashes >= SHARED_CRASHES else nullcontext()
 
     async def _within_bounds(self, claim: Claim, performance: Performance, lease: Lease) -> None:
         """Perform until the end, or until it is cancelled, timed out, drained or no longer ours."""
@@ -307,6 +329,12 @@ def _refusal(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
 def _tell_start(entry: Entry, turn: Turn, *, restarted: bool) -> None:
     kind = Kind.TURN_RESTARTED if restarted else Kind.TURN_STARTED
     entry.tell(Event.now(kind, turn.conversation, {"attempt": turn.attempt}, turn=turn.id))
+
+
+def _must(changed: bool) -> None:  # noqa: FBT001 - what a fenced write said
+    """Raise LeaseLost when the fence let a write through no more."""
+    if not changed:
+        raise LeaseLost("the conversation has another holder")
 
 
 async def _end_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from typing import Self
 
 from delivery.event import Event, Kind
 
@@ -54,6 +56,22 @@ class Deltas:
         self._whole.append(text)
         if self._clock() - self._sent_at >= EVERY or len(self._held) >= ENOUGH:
             await self._send()
+
+    async def __aenter__(self) -> Self:
+        """Begin to send what is held back when no more comes for a while."""
+        self._ticking = asyncio.create_task(self._tick())
+        return self
+
+    async def __aexit__(self, *_exception: object) -> None:
+        """Send no more."""
+        self._ticking.cancel()
+        await asyncio.gather(self._ticking, return_exceptions=True)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY)
+            if self._held and self._clock() - self._sent_at >= EVERY:
+                await self._send()
 
     async def close(self) -> None:
         """Forget the rest: the complete message follows as a lasting event."""

@@ -25,9 +25,6 @@ from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-LONGEST_DRAIN = 8.0
-"""Seconds a stopping gateway gives running turns, so that it is gone within ten."""
-
 CALLBACK_SOCKET = "callback.sock"
 
 

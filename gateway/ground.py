@@ -109,10 +109,7 @@ def _layout(settings: Settings, broker: Broker | None) -> layout.Layout:
 
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database:
-    if settings.database_url is not None:
-        url = settings.database_url.get_secret_value()
-    else:
-        url = f"sqlite+aiosqlite:///{settings.data_dir / 'dovecote.db'}"
+    url = settings.database
     await migrate_up(url)
     database = Database(url)
     stack.push_async_callback(database.close)

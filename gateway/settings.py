@@ -117,7 +117,7 @@ class Settings(BaseSettings):
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(
-        default=30.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
+        default=8.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
     )
     url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
     key: Secret | None = Field(default=None, description="the API key that client commands use")

@@ -13,6 +13,7 @@ from gateway.records.kinds import WorkspaceConfig
 from gateway.store import records
 from gateway.store.jobs import Job
 from gateway.store.records import Record
+from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.errors import Refused
 from sandbox.model import Network, SandboxId, Spec
@@ -33,7 +34,10 @@ class Bench:
 
 
 class Workbench:
-    """Finds benches and opens their sandboxes, one pool a provider."""
+    """Finds benches and opens their sandboxes, one pool a provider.
+
+    `resident` is the one account that may use providers on this machine; None: every account may.
+    """
 
     def __init__(
         self,
@@ -42,11 +46,13 @@ class Workbench:
         pools: Mapping[str, Pool],
         *,
         workspaces: Path,
+        resident: str | None,
     ) -> None:
         self._database = database
         self._book = book
         self._pools = pools
         self._workspaces = workspaces
+        self._resident = resident
 
     async def bench(self, agent: Record, conversation: str) -> Bench:
         """Return the bench of an agent in a conversation."""
@@ -95,6 +101,15 @@ class Workbench:
                 f"sandbox provider {provider!r} is not open here; open: {', '.join(self._pools) or 'none'}"
             ) from None
 
+    def _check_sharing(self, account: str, provider: str) -> None:
+        """Let only the resident account run on this machine, unless the operator lets it be shared."""
+        if self._resident in (None, account) or not registry.plugin(provider).on_this_machine:
+            return
+        raise Refused(
+            f"commands of further accounts may not run on this machine (provider {provider!r}); "
+            "the operator can allow it with --allow-shared-host, or the sandbox can name another provider"
+        )
+
     def _assemble(
         self,
         *,
@@ -105,6 +120,7 @@ class Workbench:
         read_only: bool,
     ) -> Bench:
         config = self._book.sandbox_config(sandbox) if sandbox else SandboxConfig()
+        self._check_sharing(account, config.provider)
         key = (workspace or conversation, sandbox.id if sandbox else "default")
         spec = Spec(
             label=f"dovecote-{digest('sandbox', account, *key)}",

@@ -115,7 +115,8 @@ class ProviderPlugin:
 
     `check(config)` returns every problem of an account's sandbox config that is this provider's to judge.
     `open(settings, surroundings)` is an async context manager that yields the Provider. `abilities(settings)`
-    says what this machine offers (runtimes, isolation).
+    says what this machine offers (runtimes, isolation). `on_this_machine`: commands run where the gateway
+    runs, so that accounts share more than a provider.
     """
 
     name: str
@@ -127,3 +128,4 @@ class ProviderPlugin:
     abilities: Callable[[Any], Sequence[Ability]]
     max_timeout: int = 600
     max_memory_mb: int | None = None
+    on_this_machine: bool = False

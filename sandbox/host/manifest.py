@@ -43,6 +43,7 @@ def _abilities(settings: Any) -> Sequence[Ability]:
 plugin = ProviderPlugin(
     name="host",
     title="This machine, in bubblewrap namespaces",
+    on_this_machine=True,
     features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.MOUNTS_WORKSPACE}),
     settings=HostSettings,
     check=_check,

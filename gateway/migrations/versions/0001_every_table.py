@@ -45,6 +45,8 @@ def upgrade() -> None:
         sa.Column("body", sa.LargeBinary(), nullable=False),
         sa.Column("state", sa.String(length=20), nullable=False),
         sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("armed_at", sa.DateTime(timezone=True), nullable=False),
+        sa.Column("armed_from", sa.Integer(), nullable=False),
         sa.Column("uncertain", sa.Boolean(), nullable=False),
         sa.Column("next_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("platform_id", sa.String(length=200), nullable=True),
