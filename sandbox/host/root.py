@@ -25,12 +25,18 @@ _GENERATED = {
     "resolv.conf": "",
 }
 _COPIED = ("nsswitch.conf", "ld.so.cache", "localtime", "ssl/openssl.cnf", "mime.types")
-_SHOWN = ("alternatives", "ssl/certs", "ca-certificates", "pki/ca-trust", "pki/tls/certs", "crypto-policies")
+_SHOWN = (
+    "alternatives",
+    "ssl/certs",
+    "ca-certificates/extracted",
+    "pki/ca-trust",
+    "pki/tls/certs",
+    "crypto-policies",
+)
 """Never /etc/ssl or /etc/pki whole: both may hold private keys that our own user can read."""
 
 _SYSTEM = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-_PROC_READ_ONLY = ("/proc/sys", "/proc/acpi", "/proc/fs", "/proc/scsi", "/proc/pressure")
-_PROC_HIDDEN = ("/proc/mtrr", "/proc/timer_list", "/proc/keys")
+_PROC_READ_ONLY = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 
 
 def write_etc(directory: Path) -> None:
@@ -69,9 +75,9 @@ def kernel_files() -> Iterator[str]:
     """Yield the arguments for /proc and /dev.
 
     A gateway that runs as root has its sandboxed processes own root's files in /proc, capabilities or not:
-    /proc/sys/kernel/core_pattern alone would let them out. So there what can be written is bound read-only
-    over itself; for an ordinary user those files belong to somebody else anyway. bubblewrap itself sees to
-    /proc/irq, /proc/bus and /proc/sysrq-trigger.
+    /proc/sys/kernel/core_pattern alone would let them out. So what the kernel lets its owner write without
+    asking for a capability is bound read-only over itself; for an ordinary user those files are somebody
+    else's anyway. bubblewrap itself sees to /proc/irq, /proc/bus and /proc/sysrq-trigger.
     """
     yield from ("--proc", "/proc", "--dev", "/dev")
     if os.getuid() != 0:
@@ -79,6 +85,3 @@ def kernel_files() -> Iterator[str]:
     for name in _PROC_READ_ONLY:
         if Path(name).exists():
             yield from ("--ro-bind", name, name)
-    for name in _PROC_HIDDEN:
-        if Path(name).exists():
-            yield from ("--ro-bind", "/dev/null", name)
