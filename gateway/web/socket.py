@@ -253,7 +253,7 @@ class _Session:
             epoch=cursor.epoch if cursor else None,
             deltas=frame.deltas,
         )
-        async with aclosing(source) as given:  # type: ignore[type-var]
+        async with aclosing(source) as given:
             async for found in given:
                 yield found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any
@@ -77,7 +77,9 @@ def wants_stream(request: web.Request) -> bool:
     return "text/event-stream" in request.headers.get("Accept", "")
 
 
-def _frames(doors: Readership, asked: Wanted, *, cursor: Cursor | None, live: bool) -> AsyncIterator[Frame]:
+def _frames(
+    doors: Readership, asked: Wanted, *, cursor: Cursor | None, live: bool
+) -> AsyncGenerator[Frame, None]:
     return frames(
         doors.stream,
         asked.conversation,
@@ -116,7 +118,7 @@ async def page(doors: Readership, asked: Wanted) -> web.Response:
     found = _Page()
     source = _frames(doors, asked, cursor=asked.cursor or Cursor(0), live=False)
     try:
-        async with aclosing(source) as given:  # type: ignore[type-var]
+        async with aclosing(source) as given:
             async for frame in given:
                 if found.items and isinstance(frame, Gap):
                     found.more = True  # told of at the head of the next page
@@ -138,7 +140,7 @@ async def server_sent(
     """Answer with server-sent events until one side goes away."""
     source = _frames(doors, asked, cursor=asked.cursor, live=True)
     with readers.admitted(principal) as reader:
-        async with aclosing(source) as given:  # type: ignore[type-var]
+        async with aclosing(source) as given:
             try:
                 first = await anext(given)
             except DeliveryError:

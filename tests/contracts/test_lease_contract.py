@@ -9,13 +9,13 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
-from nats_servers import NatsServer, nats_server
 
 from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.lease import Holder, JetStreamLeases, MemoryLeases
 from delivery.port import Leases
 from delivery.streams.connection import Link, connect
 from delivery.streams.layout import Layout, ensure
+from nats_servers import NatsServer, nats_server
 
 LAYOUT = Layout(budget=500_000_000)
 HERE = Holder(instance="one", boot="1")

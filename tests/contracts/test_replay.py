@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from nats_servers import nats_server
 
 from delivery.event import Event, Kind
 from delivery.port import Stream
@@ -20,6 +19,7 @@ from delivery.streams import jetstream
 from delivery.streams.connection import connect
 from delivery.streams.layout import Layout, ensure
 from delivery.streams.memory import MemoryStream
+from nats_servers import nats_server
 
 KEEP = 6
 CONVERSATION = "cnv_a"
@@ -190,7 +190,7 @@ async def reading(stream: Stream, after: int | None, **options: Any) -> AsyncIte
     changed = asyncio.Event()
 
     async def read() -> None:
-        async with aclosing(frames(stream, CONVERSATION, after=after, **options)) as source:  # type: ignore[type-var]
+        async with aclosing(frames(stream, CONVERSATION, after=after, **options)) as source:
             async for frame in source:
                 seen.append(frame)
                 changed.set()

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from nats_servers import NatsServer, nats_server
 
 from delivery.port import Queue, Signal, Signals
 from delivery.signals import JetStreamSignals, MemorySignals
 from delivery.streams.connection import Link, connect
 from delivery.streams.layout import Layout, ensure
+from nats_servers import NatsServer, nats_server
 
 LAYOUT = Layout(budget=500_000_000)
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nats_servers import NatsServer, nats_server
 
 from delivery.errors import Conflict, Unreachable
 from delivery.event import Event, Kind
@@ -18,6 +17,7 @@ from delivery.streams import jetstream
 from delivery.streams.connection import connect
 from delivery.streams.layout import Layout, ensure
 from delivery.streams.memory import MemoryStream
+from nats_servers import NatsServer, nats_server
 
 KEEP = 5
 LAYOUT = Layout(budget=500_000_000, keep_per_conversation=KEEP)
