@@ -179,11 +179,11 @@ async def end_attempt(
     }
     if outcome.platform_id is not None:
         values["platform_id"] = outcome.platform_id
-    ours = (deliveries.c.state == str(DeliveryState.SENDING)) & (deliveries.c.attempts == number)
+    ours = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
     if judgement.state is DeliveryState.DELIVERED:
-        ours = deliveries.c.state.in_(OPEN)
+        ours = [deliveries.c.state.in_(OPEN)]
     changed = await connection.execute(
-        update(deliveries).where(deliveries.c.id == delivery, ours).values(**values)
+        update(deliveries).where(deliveries.c.id == delivery, *ours).values(**values)
     )
     await connection.execute(
         update(attempts)

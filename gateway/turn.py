@@ -64,18 +64,18 @@ def retry_after(attempt: int) -> float | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suspicion:
-    """What a turn found `running` without a runner calls for: to be tried again (alone?), or given up."""
+    """What a turn's crashes call for: to be tried (alone?), or given up."""
 
     crashes: int
     alone: bool
     dead: bool
 
 
-def suspect(crashes: int) -> Suspicion:
-    """Judge a turn whose process died: `crashes` is how often that has happened before.
+def suspect(crashes: int, *, again: bool) -> Suspicion:
+    """Judge a turn during which the process died `crashes` times before, and now `again` or not.
 
     The first crash may be anybody's fault, so everything in flight runs again at once. From the second
-    on a turn runs again with no other suspect beside it, so that an innocent neighbour is soon finished.
+    on a turn runs again with no other suspect beside it, and those that wait for that count no crash.
     """
-    now = crashes + 1
+    now = crashes + again
     return Suspicion(crashes=now, alone=now >= SHARED_CRASHES, dead=now >= CRASH_LIMIT)

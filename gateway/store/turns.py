@@ -35,6 +35,7 @@ class Turn:
     output: str | None = None
     error: str | None = None
     paused: bytes | None = None
+    runner: str | None = None
     usage: Mapping[str, Any] | None = None
     created_at: datetime
     next_at: datetime | None = None
@@ -136,6 +137,16 @@ async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, 
         )
     )
     return claimed.rowcount == 1
+
+
+async def set_aside(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
+    """Let a suspect wait its turn to run alone, its crashes counted; False when the fence has moved on."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
+        .values(state=str(TurnState.QUEUED), crashes=crashes, runner=None)
+    )
+    return changed.rowcount == 1
 
 
 async def settle(
