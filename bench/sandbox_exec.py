@@ -108,7 +108,7 @@ async def main(count: int, at_once: int) -> None:
             rates = {way: await rate(run, count, at_once) for way, run in ways.items()}
     print(table(taken, rates, "bwrap"))
     print(
-        f"\n{binary}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; times are wall time, so load adds up"
+        f"\n{binary}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; wall time, so other load adds up"
     )
 
 

@@ -14,7 +14,7 @@ import pytest
 from sandbox.errors import Gone, Unsafe, Unsupported
 from sandbox.model import Command, Job, JobState, Network, SandboxId
 from sandbox.port import Feature, Provider, Sandbox
-from sandbox_rigs import TOKEN, Rig, elsewhere, ended, every_rig, printed, processes_with, until
+from sandbox_rigs import TOKEN, Rig, elsewhere, ended, every_rig, printed, processes_with, some_nap, until
 
 EVERY_BYTE = bytes(range(256)) * 64
 RUNTIMES_OWN = {"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM", "SHLVL", "_"}
@@ -25,6 +25,12 @@ RUNTIMES_OWN |= {"PIP_BREAK_SYSTEM_PACKAGES", "NPM_CONFIG_PREFIX", "DOVECOTE_CAL
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     """Return each provider in turn, closed."""
     return every_rig()[request.param](tmp_path)
+
+
+@pytest.fixture
+def nap() -> str:
+    """Return how long a command sleeps that must not be found afterwards."""
+    return some_nap()
 
 
 @pytest.fixture
@@ -65,27 +71,27 @@ async def test_what_fits_is_not_called_truncated(sandbox: Sandbox) -> None:
     assert (len(over.stderr), over.stderr_truncated, over.stdout_truncated) == (1024, True, False)
 
 
-async def test_a_time_out_kills_the_whole_tree(sandbox: Sandbox) -> None:
+async def test_a_time_out_kills_the_whole_tree(sandbox: Sandbox, nap: str) -> None:
     """On time-out the command and what it left in other sessions are dead when run returns."""
-    script = "(setsid sleep 31.4159 &) ; setsid sleep 31.4159 & sleep 31.4159"
+    script = f"(setsid sleep {nap} &) ; setsid sleep {nap} & sleep {nap}"
     result = await sandbox.run(Command(script=f"echo begun; {script}", timeout=1))
     assert result.timed_out
     assert result.exit_code == 137
     assert result.stdout == b"begun\n"
-    assert processes_with("31.4159") == []
+    assert processes_with(nap) == []
 
 
-async def test_what_a_command_leaves_behind_dies_with_it(sandbox: Sandbox) -> None:
+async def test_what_a_command_leaves_behind_dies_with_it(sandbox: Sandbox, nap: str) -> None:
     """A daemon that closed its descriptors and left the session does not outlive its run."""
-    daemon = "setsid bash -c 'exec sleep 27.1828 <&- >&- 2>&-' & "
+    daemon = f"setsid bash -c 'exec sleep {nap} <&- >&- 2>&-' & "
     result = await sandbox.run(Command(script=f"{daemon} echo done"))
     assert result.stdout == b"done\n"
-    assert processes_with("27.1828") == []
+    assert processes_with(nap) == []
 
 
-async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, rig: Rig) -> None:
+async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
-    task = asyncio.ensure_future(sandbox.run(Command(script="touch begun; sleep 16.1803")))
+    task = asyncio.ensure_future(sandbox.run(Command(script=f"touch begun; sleep {nap}")))
 
     async def begun() -> bool:
         return (rig.workspace / "begun").exists()
@@ -94,18 +100,18 @@ async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, rig: Rig) -> None:
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
-    assert processes_with("16.1803") == []
+    assert processes_with(nap) == []
 
 
-async def test_cancelling_at_once_leaves_no_orphan(sandbox: Sandbox) -> None:
+async def test_cancelling_at_once_leaves_no_orphan(sandbox: Sandbox, nap: str) -> None:
     """A cancellation that comes while the sandbox is being made is as good as a late one."""
     for _ in range(10):
-        task = asyncio.ensure_future(sandbox.run(Command(script="sleep 14.1421")))
+        task = asyncio.ensure_future(sandbox.run(Command(script=f"sleep {nap}")))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
-    assert processes_with("14.1421") == []
+    assert processes_with(nap) == []
 
 
 async def test_the_environment_is_what_was_given(provider: Provider, rig: Rig) -> None:
@@ -280,9 +286,9 @@ async def test_a_job_waits_for_a_gateway_that_is_down(sandbox: Sandbox, rig: Rig
         assert (await gateway.next()).job_id == "job_1"
 
 
-async def test_stopping_asks_first(sandbox: Sandbox) -> None:
+async def test_stopping_asks_first(sandbox: Sandbox, nap: str) -> None:
     """A stopped job gets TERM and may clean up; its exit code is recorded; stopping twice is no error."""
-    script = "trap 'echo cleaned; exit 3' TERM; echo begun; sleep 11.2358 & wait"
+    script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {nap} & wait"
     await sandbox.spawn(Job(id="job_1", token=TOKEN, script=script))
     await printed(sandbox, "job_1", b"begun")
     await sandbox.stop("job_1")
@@ -291,25 +297,25 @@ async def test_stopping_asks_first(sandbox: Sandbox) -> None:
     assert report.output == b"begun\ncleaned\n"
     await sandbox.stop("job_1")
     await sandbox.stop("never heard of")
-    assert processes_with("11.2358") == []
+    assert processes_with(nap) == []
 
 
-async def test_stopping_insists(sandbox: Sandbox) -> None:
+async def test_stopping_insists(sandbox: Sandbox, nap: str) -> None:
     """A job that ignores TERM is killed with its whole tree."""
-    script = "trap '' TERM; setsid sleep 13.2134 & echo begun; while true; do sleep 0.1; done"
+    script = f"trap '' TERM; setsid sleep {nap} & echo begun; while true; do sleep 0.1; done"
     await sandbox.spawn(Job(id="job_1", token=TOKEN, script=script))
     await printed(sandbox, "job_1", b"begun")
     await sandbox.stop("job_1")
     report = await sandbox.report("job_1")
     assert (report.state, report.exit_code) == (JobState.EXITED, 137)
-    assert processes_with("13.2134") == []
+    assert processes_with(nap) == []
 
 
-async def test_a_job_has_a_time_limit_of_its_own(sandbox: Sandbox) -> None:
+async def test_a_job_has_a_time_limit_of_its_own(sandbox: Sandbox, nap: str) -> None:
     """A job past its time-out is ended."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="sleep 17.7245", timeout=0.5))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"sleep {nap}", timeout=0.5))
     assert (await ended(sandbox, "job_1")).exit_code == 128 + signal.SIGTERM
-    assert processes_with("17.7245") == []
+    assert processes_with(nap) == []
 
 
 async def test_a_job_outlives_the_process_that_started_it(rig: Rig) -> None:
@@ -332,16 +338,16 @@ async def test_a_job_outlives_the_process_that_started_it(rig: Rig) -> None:
         await provider.destroy(sandbox.id)
 
 
-async def test_a_run_does_not_outlive_the_process_that_started_it(rig: Rig) -> None:
+async def test_a_run_does_not_outlive_the_process_that_started_it(rig: Rig, nap: str) -> None:
     """When a gateway dies by kill -9 its running commands die too, and the next one sweeps up after it."""
-    run = "await (await provider.create(spec)).run(Command(script='touch begun; sleep 19.4711'))"
+    run = f"await (await provider.create(spec)).run(Command(script='touch begun; sleep {nap}'))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", elsewhere(rig, run))
 
     async def begun() -> bool:
         return (rig.workspace / "begun").exists()
 
     async def dead() -> bool:
-        return not processes_with("sleep\x0019.4711")
+        return not processes_with(f"sleep\x00{nap}")
 
     await until(begun)
     os.kill(child.pid, signal.SIGKILL)

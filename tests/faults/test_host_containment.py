@@ -22,7 +22,17 @@ from sandbox.host import limits
 from sandbox.host.provider import tag_of
 from sandbox.model import Command, Job, JobState, Network
 from sandbox.port import Provider, Sandbox
-from sandbox_rigs import TOKEN, WAYS, Rig, elsewhere, ended, printed, processes_with, refusing_bubblewrap
+from sandbox_rigs import (
+    TOKEN,
+    WAYS,
+    Rig,
+    elsewhere,
+    ended,
+    printed,
+    processes_with,
+    refusing_bubblewrap,
+    some_nap,
+)
 
 CANARY = "canary-6b1d0f"
 GUARD = 30.0
@@ -34,6 +44,12 @@ ISOLATED = ("control_groups", "rlimits")
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
     """Return the host provider in both of its isolated ways."""
     return WAYS["host"][request.param](tmp_path)
+
+
+@pytest.fixture
+def nap() -> str:
+    """Return how long a command sleeps that must not be found afterwards."""
+    return some_nap()
 
 
 @pytest.fixture
@@ -76,12 +92,12 @@ async def test_a_value_cannot_smuggle_arguments(provider: Provider, rig: Rig) ->
         await provider.create(rig.spec(env={"A": "x\0--bind\0/\0/host"}))
 
 
-async def test_declared_values_are_on_no_command_line(provider: Provider, rig: Rig) -> None:
+async def test_declared_values_are_on_no_command_line(provider: Provider, rig: Rig, nap: str) -> None:
     """A variable's value is in no argument list that other users of the machine could read."""
     sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script='echo "${#SECRET}"; sleep 12.1621'))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
     await printed(sandbox, "job_1", str(len(CANARY)).encode())
-    assert processes_with("12.1621") != []
+    assert processes_with(nap) != []
     assert processes_with(CANARY) == []
     assert processes_with(TOKEN) == []
     await sandbox.stop("job_1")
@@ -110,14 +126,14 @@ def _bounded(rig: Rig, what: str) -> None:
         pytest.skip(f"{what}: {told.detail}")
 
 
-async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """A fork bomb meets the limit of processes, ends with its run, and leaves nothing."""
     _bounded(rig, "pids")
-    script = "exec -a bomb-2236 bash -c 'bomb() { bomb | bomb & }; bomb; sleep 1'"
+    script = f"exec -a bomb-{nap} bash -c 'bomb() {{ bomb | bomb & }}; bomb; sleep 1'"
     async with asyncio.timeout(GUARD):
         result = await sandbox.run(Command(script=script, timeout=3, output_limit=4096))
     assert b"Resource temporarily unavailable" in result.stderr
-    assert processes_with("bomb-2236") == []
+    assert processes_with(f"bomb-{nap}") == []
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
@@ -136,18 +152,18 @@ async def test_memory_is_bounded(sandbox: Sandbox) -> None:
     assert result.stdout == b"survived\n"
 
 
-async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox) -> None:
+async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox, nap: str) -> None:
     """A classic daemon, own session and no descriptors, is gone when run returns."""
     program = (
         "import os, time\n"
         "if os.fork(): os._exit(0)\n"
         "os.setsid()\n"
         "if os.fork(): os._exit(0)\n"
-        "os.closerange(0, 64); time.sleep(26.4575)\n"
+        f"os.closerange(0, 64); time.sleep({nap})\n"
     )
     result = await sandbox.run(Command(script=f"python3 -c '{program}'; echo done"))
     assert result.stdout == b"done\n"
-    assert processes_with("26.4575") == []
+    assert processes_with(nap) == []
 
 
 async def test_a_sparse_giant_is_refused(sandbox: Sandbox, rig: Rig) -> None:
@@ -265,9 +281,9 @@ async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
             await sandbox.write("link", b"x")
 
 
-async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """Killing a job's supervisor kills the job; it is reported as ended with 137."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 18.1801"))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
     await printed(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     os.kill(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
@@ -275,9 +291,9 @@ async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: R
     assert (report.state, report.exit_code, report.output) == (JobState.EXITED, 137, b"begun\n")
 
 
-async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """A job that had not ended when the machine went down is reported as gone with it."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 15.7080"))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
     await printed(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     fields = json.loads(started.read_bytes())
@@ -286,20 +302,20 @@ async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Rig)
     assert (await ended(sandbox, "job_1")).state is JobState.RECREATED
 
 
-async def test_destroying_ends_the_jobs(provider: Provider, sandbox: Sandbox, rig: Rig) -> None:
+async def test_destroying_ends_the_jobs(provider: Provider, sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """A destroyed sandbox has no process, no file and no control group left, whatever modes it left."""
     await sandbox.run(Command(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 10.4881"))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
     await printed(sandbox, "job_1", b"begun")
     await provider.destroy(sandbox.id)
-    assert processes_with("10.4881") == []
+    assert processes_with(nap) == []
     assert list((rig.directory / "state" / "sandboxes").iterdir()) == []
 
 
-async def test_dead_gateways_leave_no_control_group(rig: Rig) -> None:
+async def test_dead_gateways_leave_no_control_group(rig: Rig, nap: str) -> None:
     """The groups of a gateway that died by kill -9 are removed by the next one."""
     run = (
-        "await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep 20.7364'))"
+        f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {nap}'))"
     )
     body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", elsewhere(rig, body))

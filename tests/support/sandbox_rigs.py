@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -151,6 +152,11 @@ def refusing_bubblewrap(directory: Path) -> Path:
     program.write_text('#!/bin/sh\necho "bwrap: No permissions to create new namespace" >&2\nexit 1\n')
     program.chmod(0o755)
     return program
+
+
+def some_nap() -> str:
+    """Return a number of seconds to sleep that no other process of this machine sleeps for."""
+    return f"3{secrets.randbelow(10)}.{secrets.randbelow(10**9):09}"
 
 
 def processes_with(marker: str) -> Sequence[int]:
