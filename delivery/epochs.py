@@ -27,6 +27,8 @@ from delivery.tables import epochs
 _log = logging.getLogger(__name__)
 
 LOOK_EVERY = 5.0
+ALARM = 0.8
+"""How full the event log may be before it is said."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -138,6 +140,8 @@ async def _look(database: Database, link: Link, layout: Layout, stream: JetStrea
         async with database.read() as connection:
             before = await known(connection)
         found = await _found(link, layout)
+        _warn_of_fill(stream.fill, found.fill)
+        stream.fill = found.fill
         if before and (before.created, before.high_water) == (found.created, found.last_seq):
             epoch = named(before.created, before.bumps)
         else:
@@ -147,6 +151,13 @@ async def _look(database: Database, link: Link, layout: Layout, stream: JetStrea
         _log.debug("cannot look at the epoch: %s", error)
         return
     stream.begin_epoch(epoch)
+
+
+def _warn_of_fill(before: float, now: float) -> None:
+    if before < ALARM <= now:
+        _log.warning(
+            "the event log is %.0f %% full: soon the oldest events of everybody make room", now * 100
+        )
 
 
 async def _found(link: Link, layout: Layout) -> Origin:

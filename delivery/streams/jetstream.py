@@ -41,6 +41,8 @@ class JetStream(Stream):
 
     def __init__(self, link: Link, hub: Hub, *, epoch: str) -> None:
         self.epoch = epoch
+        self.fill = 0.0
+        """How much of its space the event log takes, as `delivery.epochs.watch` saw it last."""
         self._link = link
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import hashlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -108,10 +109,18 @@ class Layout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """Which incarnation of a stream this is: when it was created and how far it has come."""
+    """Which incarnation of a stream this is: when it was created, how far it has come, how full it is."""
 
     created: str
     last_seq: int
+    fill: float = 0.0
+
+    @classmethod
+    def of(cls, answer: Mapping[str, Any]) -> Origin:
+        """Return the origin in an answer of the API."""
+        state, most = answer["state"], answer["config"]["max_bytes"]
+        fill = state["bytes"] / most if most > 0 else 0.0
+        return cls(created=answer["created"], last_seq=state["last_seq"], fill=fill)
 
 
 async def ensure(link: Link, layout: Layout, *, patience: float = 10.0) -> Origin:
@@ -131,8 +140,7 @@ async def ensure(link: Link, layout: Layout, *, patience: float = 10.0) -> Origi
                 raise
             await asyncio.sleep(0.1)
             continue
-        events = answers[EVENTS]
-        return Origin(created=events["created"], last_seq=events["state"]["last_seq"])
+        return Origin.of(answers[EVENTS])
 
 
 async def origin(link: Link) -> Origin:
@@ -140,7 +148,7 @@ async def origin(link: Link) -> Origin:
     answer = await link.call(f"STREAM.INFO.{EVENTS}")
     if "error" in answer:
         raise _refusal(EVENTS, answer)
-    return Origin(created=answer["created"], last_seq=answer["state"]["last_seq"])
+    return Origin.of(answer)
 
 
 async def _ensure_one(
