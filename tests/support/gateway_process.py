@@ -17,6 +17,9 @@ import aiohttp
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 PLAIN = re.compile(r"\x1b\[[0-9;]*m")
 
+NOT_HANDED_ON = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
+"""Settings come from the test; and modules are compiled once, as on anybody's machine."""
+
 
 class GatewayProcess:
     """`dovecote serve` on a data directory; `url` and `key` once it is ready."""
@@ -52,7 +55,7 @@ class GatewayProcess:
 
     async def start(self, *, env: Mapping[str, str] | None = None, wait: bool = True) -> Self:
         """Start (again) on the same data directory, on the port it had; waits until it is ready."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_HANDED_ON)}
         self.ready.clear()
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
