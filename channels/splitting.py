@@ -4,6 +4,9 @@ A block that is itself too long is cut inside: a list between its items, a table
 is repeated), a code fence between its lines (closed and opened again with its info string), a paragraph
 between lines, else between words. Nothing but white space is ever lost. Sizes are measured line by line, so
 `measure` must add up: measure(a + b) == measure(a) + measure(b), and never be less than len.
+
+Up to `PARSED_LENGTH` the blocks are those of a CommonMark parse. That costs some 10 µs a character on a bad
+text, and the event loop waits for it; so a longer text is only scanned for fences and blank lines.
 """
 
 from __future__ import annotations
@@ -20,8 +23,12 @@ from markdown_it.token import Token
 SMALLEST = 16
 """The smallest limit that is taken: less holds no fence with a word in it."""
 
+PARSED_LENGTH = 32_768
+
 _LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
 _CODE = {"fence", "code_block"}
+_OPENING = re.compile(r"(?:[ \t>]|[-*+][ \t]|\d{1,9}[.)][ \t]){0,20}(`{3,}(?=[^`]*$)|~{3,})(.*)")
+_MARKER = re.compile(r"[ \t>]*(?:[-+*]|\d{1,9}[.)])(?:\s|$)")
 _QUOTED = re.compile(r"[ ]{0,3}(?:>[ ]?){1,20}")
 _STARTS_BLOCK = re.compile(r"#{1,6}(?:\s|$)|[-+*=](?:\s|[-+*=]|$)|>|`{3}|~{3}|\||_{3}")
 _NUMBER = re.compile(r"(\d{1,9})([.)](?:\s|$))")
@@ -40,7 +47,7 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[s
         return (whole,) if whole else ()
     packer = _Packer(limit, measure)
     lines = source.split("\n")
-    for block in _blocks(source, lines):
+    for block in _blocks(source, lines) if len(source) <= PARSED_LENGTH else _scanned(lines):
         packer.pack(block)
     packer.flush()
     return tuple(packer.parts)
@@ -91,6 +98,42 @@ def _leaves(tokens: Sequence[Token], lines: Sequence[str], begin: int, end: int)
         yield _Span(token, lines[first:after])
 
 
+def _scanned(lines: Sequence[str]) -> Iterator[_Span]:
+    """Yield fences, and the stretches between blank lines, without a parse."""
+    begin = place = 0
+    while place < len(lines):
+        opening = _OPENING.fullmatch(lines[place])
+        if opening:
+            if begin < place:
+                yield _Span(Token("paragraph_open", "p", 1), lines[begin:place])
+            begin, place = place, _end_of_fence(lines, place, opening[1])
+            yield _fence_span(lines[begin:place], opening)
+            begin = place
+        elif lines[place].strip():
+            place += 1
+        else:
+            place += 1
+            yield _Span(Token("paragraph_open", "p", 1), lines[begin:place])
+            begin = place
+    if begin < len(lines):
+        yield _Span(Token("paragraph_open", "p", 1), lines[begin:])
+
+
+def _end_of_fence(lines: Sequence[str], opening: int, mark: str) -> int:
+    """Return the line after the one that closes a fence, or the end."""
+    closing = re.compile(rf"[ \t>]*{re.escape(mark)}{re.escape(mark[0])}*[ \t]*")
+    inner = range(opening + 1, len(lines))
+    return next((line + 1 for line in inner if closing.fullmatch(lines[line])), len(lines))
+
+
+def _fence_span(lines: Sequence[str], opening: re.Match[str]) -> _Span:
+    closed = len(lines) > 1 and lines[-1].strip(" \t>").startswith(opening[1])
+    inner = lines[1:-1] if closed else lines[1:]
+    token = Token("fence", "code", 0, map=[0, len(lines)], markup=opening[1], info=opening[2])
+    token.content = _dedent(inner, _indent_of(lines[0])) + "\n"
+    return _Span(token, lines)
+
+
 def _begin(token: Token) -> int:
     return token.map[0] if token.map else 0
 
@@ -128,7 +171,7 @@ class _Packer:
         """Add a whole block where it fits, else a new part, else cut it."""
         if self._fits(block.text) or self._is_small(block.text):
             self._add(block.text)
-        elif len(block.leaves) > 1:
+        elif any(leaf.token is not block.token for leaf in block.leaves):
             self._pack_leaves(block.leaves)
         else:
             self._break(block)
@@ -148,20 +191,28 @@ class _Packer:
         self._size += self._measure(text) + self._newline
 
     def _pack_leaves(self, leaves: Sequence[_Span]) -> None:
-        """Pack a list or quote leaf by leaf; a part that begins inside it drops its first line's indent."""
-        indent = 0
+        """Pack a list or quote leaf by leaf; a part that begins inside it drops its first line's indent.
+
+        There, a list item that does not follow another one needs a blank line before it: most list marks do
+        not end a paragraph.
+        """
+        indent, listed = 0, True
         for leaf in leaves:
             own = _indent_of(leaf.lines[0])
-            text = _dedent(leaf.lines, indent)
+            indent = min(indent, own)  # what stands further out is never torn from its own continuation
+            item = bool(_MARKER.match(leaf.lines[0]))
+            text = ("\n" if item and not listed else "") + _dedent(leaf.lines, indent)
             if self._fits(text):
                 self._add(text)
-            elif self._measure(_dedent(leaf.lines, own).rstrip()) <= self._limit:
+                listed = listed or item
+                continue
+            indent, listed = own, item
+            if self._measure(_dedent(leaf.lines, own).rstrip()) <= self._limit:
                 self.flush()
-                indent = own
-                self._add(_dedent(leaf.lines, indent))
+                self._add(_dedent(leaf.lines, own))
             else:
                 self._break(_Span(leaf.token, _dedent(leaf.lines, own).split("\n")))
-                indent = own
+                listed = False
 
     def _break(self, leaf: _Span) -> None:
         if leaf.token.type in _CODE:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import FrameType
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.markup import (
@@ -29,6 +29,7 @@ from channels.markup import (
     parse,
     split,
 )
+from channels.splitting import PARSED_LENGTH
 from markup_documents import HOSTILE, documents
 
 
@@ -138,6 +139,42 @@ def test_a_part_never_leaves_a_fence_open(document: str, limit: int) -> None:
                 assert "```" not in block.text
 
 
+@settings(max_examples=20, deadline=None)
+@given(documents(), st.integers(60, 400))
+def test_a_text_too_long_to_be_parsed_is_cut_as_carefully(document: str, limit: int) -> None:
+    """Beyond the length that is parsed, parts still fit, lose nothing and leave no fence open."""
+    text = "\n\n".join([document] * (PARSED_LENGTH // (len(document) + 2) + 1))
+    parts = split(text, limit)
+    assert all(len(part) <= limit for part in parts)
+    assert holds_in_order(packed(text.replace(">", "")), packed("\n".join(parts)))
+    assert all(part.count("```") % 2 == 0 for part in parts)
+
+
+def test_a_numbered_item_after_a_cut_is_still_an_item() -> None:
+    """A number other than 1 would not end the paragraph before it, and its fence would open nothing."""
+    text = "1. 1. " + "word " * 30 + "\n   2. ```python\n      code\n      ```"
+    parts = split(text, 60)
+    assert [block.text for part in parts for block in _fences(parse(part))] == ["code"]
+
+
+def test_a_fence_of_an_outer_item_keeps_its_indent_after_a_cut_further_in() -> None:
+    """A part that began deep inside a list does not tear a fence from the item it belongs to."""
+    inner = "\n".join(f"    - {'word ' * 8}" for _ in range(3))
+    text = f"- - x\n{inner}\n  - ```\n    code\n    ```\n\nafter"
+    parts = split(text, 70)
+    assert [block.text for part in parts for block in _fences(parse(part))] == ["code"]
+
+
+def _fences(blocks: tuple[Block, ...]) -> list[Fence]:
+    found: list[Fence] = []
+    for block in blocks:
+        if isinstance(block, Fence):
+            found.append(block)
+        elif isinstance(block, Listing):
+            found += [fence for item in block.items for fence in _fences(item)]
+    return found
+
+
 def test_a_fence_that_is_too_long_is_opened_again_with_its_info() -> None:
     """Each part of a long program is a fence of the same language, and together they are the program."""
     program = "\n".join(f"    print({number})" for number in range(100))
@@ -209,10 +246,11 @@ def test_hostile_text_takes_linear_work(unit: str) -> None:
         assert all(more <= 2.6 * less + 2000 for less, more in pairwise(steps)), steps
 
 
+@pytest.mark.parametrize("size", [32_000, 64_000])
 @pytest.mark.parametrize("unit", HOSTILE)
-def test_hostile_text_of_32_kb_is_split_without_loss(unit: str) -> None:
-    """A model may write 32 kB of brackets: they all arrive."""
-    text = (unit * 32000)[:32000]
+def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
+    """A model may write 32 kB of brackets and more: they all arrive."""
+    text = (unit * size)[:size]
     parts = split(text, 4096, utf16)
     assert all(utf16(part) <= 4096 for part in parts)
     assert holds_in_order(packed(text), packed("\n".join(parts)))
