@@ -134,7 +134,7 @@ def _responses(route: Route, references: Any) -> dict[str, Any]:
         ok["content"] = content
     also = {str(status): {**problem, "description": text} for status, text in route.also.items()}
     usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
-    return {str(route.status): ok, **usual, **also, "default": problem}
+    return {**usual, **also, str(route.status): ok}
 
 
 def _errors(route: Route) -> list[int]:
