@@ -21,14 +21,19 @@ from sandbox.host.order import (
     TRUNCATED,
     Order,
     Post,
-    directory_of,
     supervised,
 )
 from sandbox.host.supervisor import GRACE, KNOWN, READY
 from sandbox.model import OUTPUT_CAP, Job, JobReport, JobState
+from sandbox.scope import digest
 
 STARTING = 20.0
 LEAVING = GRACE + 5.0
+
+
+def key_of(job_id: str) -> str:
+    """Return the name of a job's directory and group; ids are hashed, so that none of them can be a path."""
+    return digest("job", job_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +45,7 @@ class Jobs:
 
     def directory(self, job_id: str) -> Path:
         """Return the directory of a job."""
-        return directory_of(self.place.jobs, job_id)
+        return self.place.jobs / key_of(job_id)
 
     def known(self, job_id: str) -> bool:
         """Whether the job has been started, ever."""

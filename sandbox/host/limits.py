@@ -20,9 +20,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import structlog
+
 from sandbox.host.groups import Group
 from sandbox.host.tree import descendants
 from sandbox.model import Spec
+
+_log = structlog.get_logger(__name__)
 
 MOUNTS = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "pids", "cpu")
@@ -189,15 +193,26 @@ class Cage:
                 directory.rmdir()
 
     def _write(self, path: Path, value: str) -> None:
-        with contextlib.suppress(FileNotFoundError):  # no swap accounting here
-            try:
-                path.write_text(value, encoding="ascii")
-            except (
-                OSError
-            ):  # version 1 refuses a memory limit above the old memory+swap limit, so lift it first
-                if path.name == "memory.limit_in_bytes":
-                    path.with_name("memory.memsw.limit_in_bytes").write_text("-1")
-                    path.write_text(value, encoding="ascii")
+        try:
+            _set(path, value)
+        except FileNotFoundError:  # no swap accounting here
+            return
+        except OSError as error:
+            _log.warning(
+                "a sandbox's limit could not be set", file=str(path), value=value, because=str(error)
+            )
+
+
+def _set(path: Path, value: str) -> None:
+    """Write a limit; version 1 refuses one of memory above the old one of memory and swap, so lift that."""
+    try:
+        path.write_text(value, encoding="ascii")
+    except OSError:
+        if path.name != "memory.limit_in_bytes":
+            raise
+        with contextlib.suppress(OSError):
+            path.with_name("memory.memsw.limit_in_bytes").write_text("-1")
+        path.write_text(value, encoding="ascii")
 
 
 def sweep(layout: Layout, keep: frozenset[str]) -> None:

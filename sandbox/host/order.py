@@ -12,7 +12,6 @@ A job's directory holds
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -69,11 +68,6 @@ def seal(words: Sequence[str]) -> int:
     os.write(descriptor, "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape"))
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
-
-
-def directory_of(jobs: Path, job_id: str) -> Path:
-    """Return a job's directory; ids are hashed, so that none of them can be a path."""
-    return jobs / hashlib.sha256(job_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def write_durably(path: Path, content: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import random
 import subprocess
 import time
 from pathlib import Path
@@ -32,7 +31,7 @@ class Reporter:
         while not _settled(self._attempt(payload)):
             if time.monotonic() + pause >= end:
                 return False
-            time.sleep(pause * random.uniform(0.8, 1.2))  # noqa: S311 - spreads load, no secret
+            time.sleep(pause * (0.8 + os.urandom(1)[0] / 640))  # between 0.8 and 1.2, so that jobs spread
             pause = min(pause * 2, LONGEST_PAUSE)
         return True
 

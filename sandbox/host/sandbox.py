@@ -10,10 +10,9 @@ from pathlib import Path
 from sandbox.errors import Gone, Refused, Unsafe
 from sandbox.host import files
 from sandbox.host.execution import Vanished, execute
-from sandbox.host.jobs import Jobs
+from sandbox.host.jobs import Jobs, key_of
 from sandbox.host.limits import Cage
 from sandbox.host.machine import LONGEST_SCRIPT, Machine, Place
-from sandbox.host.order import directory_of
 from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
 from sandbox.port import Sandbox
 
@@ -48,9 +47,8 @@ class HostSandbox(Sandbox):
         if self._jobs.known(job.id):
             return
         self._machine.surroundings.checkpoint("sandbox.spawn.before")
-        name = directory_of(Path("/"), job.id).name
         self._cage.bound(self._spec)
-        group = self._cage.plan(f"job-{name}")
+        group = self._cage.plan(f"job-{key_of(job.id)}")
         launch = self._machine.launch(self._spec, self._place, group, job.script)
         await self._jobs.start(job, launch)
         self._machine.surroundings.checkpoint("sandbox.spawn.after")

