@@ -10,6 +10,7 @@ from sqlalchemy import MetaData, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -77,6 +78,8 @@ class Database:
         try:
             async with self._engine.connect() as connection:
                 yield connection
+        except PoolTimeout as error:
+            raise Unavailable("the database has no connection free") from error
         except DBAPIError as error:
             if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
                 raise Unavailable(f"the database does not answer: {error.orig}") from error

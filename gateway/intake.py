@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from sqlalchemy.exc import IntegrityError
+
 from delivery import store as delivery_store
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
@@ -80,7 +82,7 @@ class Intake:
         """Take what somebody says; raises Missing, WrongAgent, QueueFull, Unavailable."""
         try:
             return await self._submit(submission)
-        except _TakenMeanwhile:
+        except (_TakenMeanwhile, IntegrityError):  # the same key, or the same new name, at the same moment
             return await self._submit(submission)
 
     async def _submit(self, submission: Submission) -> Submitted:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import ColumnElement, func, insert, select, update
 
 from delivery.database import Connection
 from gateway.job import JobEnd, JobState
@@ -89,12 +89,18 @@ async def listed(
     """Return an account's jobs, newest first, older than the id `after`."""
     query = select(*_COLUMNS).where(jobs.c.account == account)
     if after:
-        query = query.where(jobs.c.id < after)
+        query = query.where(_older(after))
     if conversation:
         query = query.where(jobs.c.conversation == conversation)
     if state:
         query = query.where(jobs.c.state == state)
-    return await _all(connection, query.order_by(jobs.c.id.desc()).limit(limit))
+    return await _all(connection, query.order_by(jobs.c.created_at.desc(), jobs.c.id.desc()).limit(limit))
+
+
+def _older(job: str) -> ColumnElement[bool]:
+    """Compare by time first: a job's id is made of its turn's and says nothing of when."""
+    then = select(jobs.c.created_at).where(jobs.c.id == job).scalar_subquery()
+    return (jobs.c.created_at < then) | ((jobs.c.created_at == then) & (jobs.c.id < job))
 
 
 async def running(connection: Connection, *, limit: int = 1000) -> list[Job]:

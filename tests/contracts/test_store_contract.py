@@ -18,8 +18,9 @@ from delivery.event import Event, Kind, new_id
 from gateway import accounts
 from gateway.accounts import Gatekeeper, Taken, digest_of
 from gateway.store import accounts as account_store
-from gateway.store import conversations, records, removal, replies
+from gateway.store import conversations, jobs, records, removal, replies
 from gateway.store.conversations import Conversation
+from gateway.store.jobs import Job
 from gateway.store.records import Record
 
 NASTY = ["*", ">", "a.b", "\r\n", "../x", "x" * 4096, "\N{PILE OF POO}", "' OR 1=1 --", "%", "_"]
@@ -213,6 +214,38 @@ async def test_answers_are_kept_and_forgotten(database: Database) -> None:
         assert (kept.status, kept.body) == (201, b"sealed")
         assert await replies.forget(connection, before=datetime.now(UTC) + timedelta(seconds=1)) == 1
         assert await replies.find(connection, account, "key") is None
+
+
+async def test_jobs_are_listed_newest_first_whatever_their_ids(database: Database) -> None:
+    """A job's id says nothing of its time; pages go by time and hold every job once."""
+    account, _ = await _account(database, "one")
+    start = datetime.now(UTC)
+    async with database.begin() as connection:
+        conversation = Conversation(id=new_id("cnv"), account=account, agent="agt_1", created_at=start)
+        await conversations.insert_conversation(connection, conversation)
+        for age, name in enumerate(["job_m", "job_z", "job_a", "job_q", "job_b"]):
+            job = Job(
+                id=name,
+                account=account,
+                conversation=conversation.id,
+                turn="trn_1",
+                agent="agt_1",
+                asker="",
+                command="true",
+                provider="host",
+                sandbox="box",
+                sandbox_record=None,
+                workspace=None,
+                token_digest=b"d",
+                token_sealed=b"s",
+                created_at=start - timedelta(seconds=age // 2),
+            )
+            await jobs.insert_job(connection, job)
+    seen: list[str] = []
+    async with database.read() as connection:
+        while page := await jobs.listed(connection, account, after=seen[-1] if seen else None, limit=2):
+            seen += [job.id for job in page]
+    assert seen == ["job_z", "job_m", "job_q", "job_a", "job_b"]
 
 
 async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
