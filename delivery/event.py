@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -46,6 +47,12 @@ class Kind(StrEnum):
 TRANSIENT = frozenset({Kind.MESSAGE_DELTA})
 """Kinds that have a seq and no n, live about an hour and are never replayed once superseded."""
 
+LARGEST = 224 * 1024
+"""Bytes an event's data may take as JSON: the stream takes messages of 256 KiB with their headers."""
+
+LARGEST_TEXT = 128 * 1024
+"""Bytes one text may take in an event, as JSON; the whole stands where the state is kept."""
+
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
 
@@ -59,6 +66,20 @@ def new_id(prefix: str) -> str:
 def rfc3339(moment: datetime) -> str:
     """Return an aware datetime as RFC 3339 in UTC with milliseconds."""
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _fitted(value: Any, most: int) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _fitted(inner, most) for key, inner in value.items()}
+    if not isinstance(value, str) or len(value) * 6 <= most:
+        return value
+    return _cut(value, most)
+
+
+def _cut(text: str, most: int) -> str:
+    """Cut a text so that its JSON takes no more than `most` bytes."""
+    kept = bisect_right(range(len(text) + 1), most, key=lambda length: len(json.dumps(text[:length])))
+    return text[: max(kept - 1, 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +118,20 @@ class Event:
         """Return the event with its place in the conversation's lasting order."""
         return replace(self, n=n)
 
+    def fitted(self, whole: str | None = None) -> Event:
+        """Return the event within LARGEST, its texts within LARGEST_TEXT.
+
+        Where a text was cut, `data.truncated` says so and `data.url` is `whole`, where all of it stands.
+        """
+        most, data = LARGEST_TEXT, _fitted(self.data, LARGEST_TEXT)
+        while len(json.dumps(data)) > LARGEST and most > 1:
+            most //= 2
+            data = _fitted(self.data, most)
+        if data == self.data:
+            return self
+        link = {"url": whole} if whole else {}
+        return replace(self, data={**data, "truncated": True, **link})
+
     def as_json(self, seq: int | None = None) -> dict[str, Any]:
         """Return the public shape; `seq` is the cursor once the stream has given one."""
         shape: dict[str, Any] = {"v": 1}
@@ -116,7 +151,9 @@ class Event:
 
     def dump(self, seq: int | None = None) -> bytes:
         """Return the bytes that the outbox and the stream keep; with `seq`, those a webhook gets."""
-        return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
 
     @classmethod
     def load(cls, raw: bytes) -> Event:

@@ -39,7 +39,10 @@ class Entry:
 
 
 class Ledger:
-    """Commits entries. `checkpoint` is called around the commit with the names of the fault points."""
+    """Commits entries. `checkpoint` is called around the commit with the names of the fault points.
+
+    `whole(event)` says where all of an event's text stands when it is too long for an event.
+    """
 
     def __init__(
         self,
@@ -48,12 +51,15 @@ class Ledger:
         router: Router,
         signals: Signals,
         checkpoint: Callable[[str], None],
+        *,
+        whole: Callable[[Event], str | None] = lambda _event: None,
     ) -> None:
         self.database = database
         self._relay = relay
         self._router = router
         self._signals = signals
         self._checkpoint = checkpoint
+        self._whole = whole
         self._pending: asyncio.Queue[tuple[Queue, str, datetime | None]] = asyncio.Queue()
 
     @asynccontextmanager
@@ -81,7 +87,7 @@ class Ledger:
     async def _record(self, entry: Entry) -> list[Event]:
         told: dict[str, list[Event]] = defaultdict(list)
         for event in entry.events:
-            told[event.conversation].append(event)
+            told[event.conversation].append(event.fitted(self._whole(event)))
         numbered: list[Event] = []
         for conversation, events in told.items():
             numbered += await store.record(entry.connection, conversation, events)

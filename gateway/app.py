@@ -50,6 +50,7 @@ from gateway.records.book import Book
 from gateway.rotation import reseal
 from gateway.settings import Settings
 from gateway.switchboard import Switchboard
+from gateway.voice import whole_of
 from gateway.workbench import Workbench
 from sandbox import registry as providers
 from sandbox.errors import SandboxError
@@ -157,7 +158,9 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         receives=Role.INGRESS in settings.roles,
         public_url=settings.public_url,
     )
-    ledger = Ledger(ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint)
+    ledger = Ledger(
+        ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint, whole=whole_of
+    )
     drafts = Drafts(find=switchboard.find, database=ground.database)
     resident = await _ensure_defaults(ground, book)
     core = await _core(ground, ledger, book, resident=resident, drafts=drafts, stack=stack)

@@ -1,8 +1,10 @@
-"""The ids of what a turn says: the same in every attempt, so that saying it again is saying it once."""
+"""What a turn says: ids that are the same in every attempt, and where the whole of a long text stands."""
 
 from __future__ import annotations
 
 import hashlib
+
+from delivery.event import Event
 
 
 def message_of(turn: str, place: int) -> str:
@@ -13,6 +15,18 @@ def message_of(turn: str, place: int) -> str:
 def event_of(message: str) -> str:
     """Return the id of the event that tells a message is complete."""
     return "evt_" + _digest(f"completed {message}")
+
+
+def whole_of(event: Event) -> str | None:
+    """Return the path at which all of an event's text stands."""
+    family = event.type.split(".", 1)[0]
+    if family == "job":
+        return f"/jobs/{event.data['resultId']}/logs"
+    if family == "tool":
+        return f"/turns/{event.turn}/log"
+    if family == "message":
+        return f"/conversations/{event.conversation}/snapshot"
+    return f"/status/{event.turn}" if event.turn else None
 
 
 def _digest(text: str) -> str:
