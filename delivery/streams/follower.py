@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 
 from delivery.port import Recorded
+from delivery.streams.bell import Bell
 
 MOST_EVENTS = 256
 MOST_BYTES = 1024 * 1024
@@ -15,10 +14,12 @@ MOST_BYTES = 1024 * 1024
 class Follower(AsyncIterator[Recorded | None]):
     """Hands over what was offered, in order; None stands for anything that may be missing."""
 
+    __slots__ = ("_bell", "_bytes", "_items")
+
     def __init__(self) -> None:
-        self._items: deque[Recorded | None] = deque()
+        self._items: list[Recorded | None] = []
         self._bytes = 0
-        self._some = asyncio.Event()
+        self._bell = Bell()
 
     def offer(self, recorded: Recorded) -> None:
         """Append an event, or give everything up for a fresh reading when there is no room."""
@@ -27,19 +28,18 @@ class Follower(AsyncIterator[Recorded | None]):
             self.doubt()
             return
         self._items.append(recorded)
-        self._some.set()
+        self._bell.ring()
 
     def doubt(self) -> None:
         """Say that something may be missing; what was buffered will be read again too."""
         self._items.clear()
         self._items.append(None)
         self._bytes = 0
-        self._some.set()
+        self._bell.ring()
 
     async def __anext__(self) -> Recorded | None:
         while not self._items:
-            self._some.clear()
-            await self._some.wait()
-        item = self._items.popleft()
+            await self._bell.wait()
+        item = self._items.pop(0)
         self._bytes -= len(item.raw) if item is not None else 0
         return item

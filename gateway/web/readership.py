@@ -45,17 +45,19 @@ class Readership:
 class Reader:
     """One open connection: who reads, and how it is told to end."""
 
+    __slots__ = ("code", "ended", "principal", "reason")
+
     def __init__(self, principal: Principal | None) -> None:
         self.principal = principal
-        self.ended = asyncio.Event()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.code = 1000
         self.reason = ""
 
     def end(self, code: int, reason: str) -> None:
         """Ask the connection to end; the first reason counts."""
-        if not self.ended.is_set():
+        if not self.ended.done():
             self.code, self.reason = code, reason
-            self.ended.set()
+            self.ended.set_result(None)
 
 
 class Readers:
@@ -72,7 +74,7 @@ class Readers:
 
     def codes(self) -> set[int]:
         """Return the codes with which connections are being closed."""
-        return {reader.code for reader in self._open if reader.ended.is_set()}
+        return {reader.code for reader in self._open if reader.ended.done()}
 
     @contextmanager
     def admitted(self, principal: Principal | None) -> Iterator[Reader]:

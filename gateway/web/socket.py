@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket as sockets
-from collections.abc import AsyncIterator
 from contextlib import aclosing, suppress
 from http import HTTPStatus
 
@@ -91,6 +90,8 @@ def _bound_kernel_buffer(request: web.Request) -> None:
 class _Session:
     """One connection's life."""
 
+    __slots__ = ("_doors", "_outgoing", "_reader", "_request", "_socket", "_subscriptions")
+
     def __init__(
         self,
         request: web.Request,
@@ -107,13 +108,9 @@ class _Session:
 
     async def run(self) -> None:
         """Read, write and follow until one of them ends or we are told to."""
-        tasks = [
-            asyncio.create_task(self._listen()),
-            asyncio.create_task(self._outgoing.run()),
-            asyncio.create_task(self._reader.ended.wait()),
-        ]
+        tasks = [asyncio.create_task(self._listen()), asyncio.create_task(self._outgoing.run())]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([*tasks, self._reader.ended], return_when=asyncio.FIRST_COMPLETED)
         finally:
             everything = [*tasks, *self._subscriptions.values()]
             for task in everything:
@@ -215,7 +212,8 @@ class _Session:
         if len(self._subscriptions) >= SUBSCRIPTIONS:
             detail = f"at most {SUBSCRIPTIONS} subscriptions a connection"
             raise Mistaken("too_many", detail, {"conversation": frame.conversation})
-        self._subscriptions[conversation] = asyncio.create_task(self._follow(conversation, frame))
+        following = self._follow(conversation, _start(frame), deltas=frame.deltas, batch=frame.batch)
+        self._subscriptions[conversation] = asyncio.create_task(following)
 
     async def _unsubscribe(self, principal: Principal, frame: Unsubscribe) -> None:
         conversation = await self._doors.find_conversation(principal, frame.conversation)
@@ -230,32 +228,23 @@ class _Session:
         await asyncio.gather(task, return_exceptions=True)
         return True
 
-    async def _follow(self, conversation: str, frame: Subscribe) -> None:
-        cursor = cursor_of(frame.after) if frame.after is not None else None
-        if cursor is not None and cursor.epoch is None:
-            cursor = Cursor(cursor.seq, frame.epoch)
+    async def _follow(self, conversation: str, cursor: Cursor | None, *, deltas: bool, batch: bool) -> None:
         while True:
+            source = frames(
+                self._doors.stream,
+                conversation,
+                after=cursor.seq if cursor else None,
+                epoch=cursor.epoch if cursor else None,
+                deltas=deltas,
+            )
             try:
-                async for found in self._given(conversation, frame, cursor):
-                    cursor = _moved(cursor, found)
-                    for text in written(found, conversation, batch=frame.batch):
-                        await self._outgoing.put(text)
+                async with aclosing(source):
+                    async for found in source:
+                        cursor = _moved(cursor, found)
+                        for text in written(found, conversation, batch=batch):
+                            await self._outgoing.put(text)
             except DeliveryError:  # the broker is away before the first frame, or refuses us
                 await asyncio.sleep(_RETRY_SECONDS)
-
-    async def _given(
-        self, conversation: str, frame: Subscribe, cursor: Cursor | None
-    ) -> AsyncIterator[Frame]:
-        source = frames(
-            self._doors.stream,
-            conversation,
-            after=cursor.seq if cursor else None,
-            epoch=cursor.epoch if cursor else None,
-            deltas=frame.deltas,
-        )
-        async with aclosing(source) as given:
-            async for found in given:
-                yield found
 
     async def _say(self, shape: dict[str, object]) -> None:
         await self._outgoing.put(Written(dumped(shape)))
@@ -267,6 +256,14 @@ def _with(principal: Principal, scope: Scope, frame: ClientFrame) -> Principal:
         about = {"id": frame.id} if isinstance(frame, Send) else {}
         raise Mistaken("forbidden", f"this key does not have the scope {scope!r}", about)
     return principal
+
+
+def _start(frame: Subscribe) -> Cursor | None:
+    """Return the position a subscription starts from, None for the live edge."""
+    cursor = cursor_of(frame.after) if frame.after is not None else None
+    if cursor is not None and cursor.epoch is None:
+        return Cursor(cursor.seq, frame.epoch)
+    return cursor
 
 
 def _moved(cursor: Cursor | None, frame: Frame) -> Cursor | None:

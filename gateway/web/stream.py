@@ -171,14 +171,12 @@ class _Sent:
 
     async def run(self, given: AsyncIterator[Frame]) -> None:
         """Write until the peer goes or the reader is ended."""
-        tasks = [
-            asyncio.create_task(self._write_all(given)),
-            asyncio.create_task(self._reader.ended.wait()),
-        ]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        writing = asyncio.create_task(self._write_all(given))
+        try:
+            await asyncio.wait([writing, self._reader.ended], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
 
     async def _write_all(self, given: AsyncIterator[Frame]) -> None:
         await self._write(b"retry: 1000\n\n")
