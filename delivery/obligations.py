@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -324,6 +324,17 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
         .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=datetime.now(UTC))
     )
     return changed.rowcount == 1
+
+
+async def forget(connection: Connection, *, before: datetime) -> int:
+    """Drop deliveries that ended before a moment, with their attempts; dead ones stay until they are dropped."""
+    gone = await connection.execute(
+        delete(deliveries).where(
+            deliveries.c.updated_at < before,
+            deliveries.c.state.in_((str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))),
+        )
+    )
+    return gone.rowcount
 
 
 async def counts(connection: Connection) -> dict[str, int]:

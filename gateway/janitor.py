@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
 import structlog
@@ -14,7 +14,7 @@ from delivery.outbox import Relay
 from delivery.port import Queue
 from delivery.route import RouteKind
 from delivery.router import QUEUES
-from gateway.store import conversations, turns
+from gateway.store import conversations, replies, turns
 
 log = structlog.get_logger(__name__)
 
@@ -22,7 +22,8 @@ EVERY = 2.0
 """Seconds between looks; also the age from which something due is signalled again."""
 
 FORGET_EVERY = 3600.0
-INBOX_KEPT = timedelta(days=30)
+KEPT = timedelta(days=30)
+"""How long the keys of what was heard, the answers to repeated POSTs and ended deliveries are kept."""
 
 
 class Janitor:
@@ -45,21 +46,22 @@ class Janitor:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Signal everything unfinished at once, then what is overdue, until stopped."""
-        await self._try(timedelta(0))
+        await self._guarded(self.look(timedelta(0)))
         forget_at = asyncio.get_running_loop().time() + FORGET_EVERY
         while not stop.is_set():
             try:
                 async with asyncio.timeout(self._every):
                     await stop.wait()
             except TimeoutError:
-                await self._try(timedelta(seconds=self._every))
+                await self._guarded(self.look(timedelta(seconds=self._every)))
             if asyncio.get_running_loop().time() > forget_at:
                 forget_at += FORGET_EVERY
-                await self._forget()
+                await self._guarded(self._forget())
 
-    async def _try(self, age: timedelta) -> None:
+    @staticmethod
+    async def _guarded(round_: Awaitable[None]) -> None:
         try:
-            await self.look(age)
+            await round_
         except Unavailable as error:
             log.warning("janitor.waits", error=str(error))
         except Exception:  # the janitor's outermost loop: it must look again
@@ -82,5 +84,7 @@ class Janitor:
     async def _forget(self) -> None:
         now = datetime.now(UTC)
         async with self._database.begin() as connection:
-            await conversations.forget_inbox(connection, before=now - INBOX_KEPT)
+            await conversations.forget_inbox(connection, before=now - KEPT)
+            await replies.forget(connection, before=now - KEPT)
+            await obligations.forget(connection, before=now - KEPT)
             await store.forget_events(connection, before=now - self._events_kept)

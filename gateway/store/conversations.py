@@ -214,8 +214,10 @@ async def remember(
             created_at=datetime.now(UTC),
         )
         .on_conflict_do_nothing()
+        .returning(inbox.c.event_key)
     )
-    return inserted.rowcount == 1
+    # An INSERT's rowcount is no answer on PostgreSQL: it said -1, and every message was taken for a repeat.
+    return inserted.first() is not None
 
 
 async def remembered(

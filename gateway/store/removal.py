@@ -6,14 +6,13 @@ from sqlalchemy import delete, select
 
 from delivery import endpoints
 from delivery.database import Connection
-from gateway.store.tables import accounts, inbox, offsets, pairings, records, replies
+from gateway.store.tables import accounts, inbox, pairings, records, replies
 
 
 async def remove_account(connection: Connection, account: str) -> bool:
     """Delete an account, its records, conversations, turns, jobs and deliveries; False when there is none."""
     channels = select(records.c.id).where(records.c.account == account, records.c.kind == "channel")
-    for table in (pairings, offsets):
-        await connection.execute(delete(table).where(table.c.channel.in_(channels)))
+    await connection.execute(delete(pairings).where(pairings.c.channel.in_(channels)))
     for table in (inbox, replies):
         await connection.execute(delete(table).where(table.c.account == account))
     await endpoints.forget_account(connection, account)

@@ -227,10 +227,3 @@ pairings = Table(
     Column("expires_at", Moment),
     Column("created_at", Moment, nullable=False),
 )
-
-offsets = Table(
-    "offsets",
-    metadata,
-    Column("channel", String(40), primary_key=True),
-    Column("value", String(200), nullable=False),
-)

@@ -132,12 +132,6 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_inbox_created_at"), ["created_at"], unique=False)
 
     op.create_table(
-        "offsets",
-        sa.Column("channel", sa.String(length=40), nullable=False),
-        sa.Column("value", sa.String(length=200), nullable=False),
-        sa.PrimaryKeyConstraint("channel", name=op.f("pk_offsets")),
-    )
-    op.create_table(
         "pairings",
         sa.Column("channel", sa.String(length=40), nullable=False),
         sa.Column("person", sa.String(length=200), nullable=False),
@@ -510,7 +504,6 @@ def downgrade() -> None:
 
     op.drop_table("replies")
     op.drop_table("pairings")
-    op.drop_table("offsets")
     with op.batch_alter_table("inbox", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_inbox_created_at"))
 
