@@ -327,7 +327,7 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
 
 
 async def forget(connection: Connection, *, before: datetime) -> int:
-    """Drop deliveries that ended before a moment, with their attempts; dead ones stay until they are dropped."""
+    """Drop deliveries that ended before a moment, with their attempts; dead ones stay until dropped."""
     gone = await connection.execute(
         delete(deliveries).where(
             deliveries.c.updated_at < before,
