@@ -275,3 +275,16 @@ async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
             assert (await connection.execute(gone)).scalar_one() == 0, table.name
         kept = await records.list_of(connection, two, "workspace")
     assert len(kept) == 1
+
+
+async def test_an_event_of_a_platform_is_new_once(database: Database) -> None:
+    """The first of twenty simultaneous repetitions is remembered as new, the others are known."""
+
+    async def remember() -> bool:
+        async with database.begin() as connection:
+            return await conversations.remember(
+                connection, account="acc", source="telegram", event_key="7:1", message="msg_1", turn=None
+            )
+
+    assert sum(await asyncio.gather(*(remember() for _ in range(20)))) == 1
+    assert not await remember()
