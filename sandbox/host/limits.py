@@ -181,8 +181,8 @@ class Cage:
                 group.own.mkdir()
         return group
 
-    def remove(self) -> None:
-        """Kill what is left in the sandbox and remove its groups."""
+    def remove(self) -> bool:
+        """Kill what is left in the sandbox and remove its groups; True when they are gone."""
         for root in self.layout.roots:
             directory = root / self.name
             for child in _directories(directory):
@@ -191,6 +191,7 @@ class Cage:
                 group.remove()
             with contextlib.suppress(OSError):
                 directory.rmdir()
+        return not any((root / self.name).exists() for root in self.layout.roots)
 
     def _write(self, path: Path, value: str) -> None:
         try:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -23,6 +24,8 @@ from sandbox.host.settings import HostSettings
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.port import Provider, Sandbox, Surroundings
 from sandbox.scope import digest
+
+_TRIES, _PAUSE = 20, 0.01
 
 _log = structlog.get_logger(__name__)
 
@@ -62,7 +65,7 @@ class HostProvider(Provider):
         place = self._place(sandbox_id)
         place.label.unlink(missing_ok=True)
         await Jobs(machine=self._machine, place=place).silence()
-        Cage(layout=self._machine.layout, name=sandbox_id).remove()
+        await _until(Cage(layout=self._machine.layout, name=sandbox_id).remove)
         await asyncio.to_thread(_remove, place.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -116,15 +119,15 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
     try:
         yield HostProvider(machine, None if plain else trouble)
     finally:
-        await _leave(layout)
+        await _until(partial(limits.leave, layout))
 
 
-async def _leave(layout: Layout) -> None:
-    """Take our control groups away; the dead linger in them for a moment where nobody reaps in time."""
-    for _ in range(10):
-        if limits.leave(layout):
+async def _until(gone: Callable[[], bool]) -> None:
+    """Try to take control groups away for a moment: the killed need one to leave them."""
+    for _ in range(_TRIES):
+        if gone():
             return
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(_PAUSE)
 
 
 def tag_of(state: Path) -> str:

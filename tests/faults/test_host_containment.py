@@ -15,6 +15,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -386,25 +387,29 @@ def _unprivileged_python() -> list[str]:
     return []
 
 
+@pytest.fixture
+def own_directory() -> Iterator[Path]:
+    """Return a directory whose parents everybody may pass, unlike pytest's."""
+    with TemporaryDirectory() as name:
+        yield Path(name)
+
+
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-async def test_an_ordinary_user_has_sandboxes_and_jobs_too(tmp_path: Path) -> None:
+async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) -> None:
     """Without any privilege a run is bounded by rlimits, and a job runs and ends."""
     python = _unprivileged_python()
     if not python:
         pytest.skip("no interpreter that nobody may run")
-    here = tmp_path / "own"
-    here.mkdir()
-    for directory in (here, *here.parents[:3]):
-        directory.chmod(0o755)
-    os.chown(here, UNPRIVILEGED, UNPRIVILEGED)
-    rig = WAYS["host"]["control_groups"](here)
+    os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
+    rig = WAYS["host"]["control_groups"](own_directory)
     body = (
         "sandbox = await provider.create(spec);"
         " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
         " result = await sandbox.run(Command(script=bomb, timeout=5));"
         " assert b'Resource temporarily' in result.stderr, result;"
         " await sandbox.spawn(Job(id='job_1', script='id -u; exit 5', token='t'));"
-        " print(await _over(sandbox))"
+        " print(await _over(sandbox));"
+        " await provider.destroy(sandbox.id)"
     )
     waiting = (
         "async def _over(sandbox):\n"
