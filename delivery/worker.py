@@ -57,11 +57,13 @@ class Worker:
         signals: Signals,
         checkpoint: Callable[[str], None],
         at_most: int = 64,
+        lease_ttl: float = 6.0,
     ) -> None:
         self._lane = lane
         self._ledger = ledger
         self._leases = leases
         self._checkpoint = checkpoint
+        self._lease_ttl = lease_ttl
         self._rounds = Rounds(lane.queue, signals, self._work, wake=ledger.signal, at_most=at_most)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -70,7 +72,7 @@ class Worker:
         await self._rounds.run(stop)
 
     async def _work(self, destination: str) -> None:
-        async with self._leases.hold(f"d:{destination}") as lease:
+        async with self._leases.hold(f"d:{destination}", ttl=self._lease_ttl) as lease:
             while not self._stop.is_set() and await self._round(destination, lease):
                 pass
 

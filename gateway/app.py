@@ -315,6 +315,7 @@ async def _deliverers(
             signals=ground.signals,
             checkpoint=ground.faults.checkpoint,
             at_most=settings.delivery_workers,
+            lease_ttl=settings.lease_ttl,
         ).run
         for lane in lanes
     ]
