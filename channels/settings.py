@@ -35,3 +35,9 @@ class ChannelSettings(BaseModel):
     groups: Literal["mention", "always", "command"] = Field(
         default="mention", description="Which messages of a group are for the bot."
     )
+    sends_per_second: float | None = Field(
+        default=None,
+        gt=0,
+        le=10_000,
+        description="Messages a second the platform takes from this bot (default: what it says of any bot).",
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import structlog
@@ -122,7 +122,7 @@ class Switchboard:
                 groups=settings.groups,
             ),
             settings=settings,
-            budget=Budget(plugin.limits),
+            budget=Budget(_limits(plugin, settings)),
         )
         self._lines[record.id] = line
         line.task = asyncio.create_task(self._supervise(line))
@@ -261,3 +261,10 @@ async def _either(*events: asyncio.Event, timeout: float) -> None:
     await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
+
+
+def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> Limits:
+    """Return the platform's limits, with the rate that the operator knows it takes from this bot."""
+    if settings.sends_per_second is None:
+        return plugin.limits
+    return replace(plugin.limits, account_sends_per_second=settings.sends_per_second)
