@@ -1,0 +1,197 @@
+"""How long a reply takes and what it costs, over Telegram and over WebSocket, beside the raw limit.
+
+    python -m bench.latency [--count 100] [--pause 0.05]
+
+One person at a time, agents that answer at once. The raw limit (`bench.raw`) answers the same platform in
+the same run. A reply is counted lost when it does not come in 10 seconds, doubled when it comes again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+
+from bench import meters
+from bench.stage import Stage, model, raw, stage
+from channels.telegram.simulator import Simulator, simulate
+
+PATIENCE = 10.0
+WARM = 5
+CHATS = 20
+Ask = Callable[[int], Awaitable[None]]
+"""Say message number N and return when its reply is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What one way of talking came to, in milliseconds."""
+
+    name: str
+    p50: float
+    p99: float
+    cpu: float
+    lost: int
+    doubled: int
+
+
+async def measure(name: str, pid: int, ask: Ask, answers: Callable[[], int], given: Any) -> Row:
+    """Talk one message at a time; `answers` counts the replies so far."""
+    for number in range(WARM):
+        await ask(number)
+    before, replies, taken, lost = meters.read(pid), answers(), [], 0
+    for number in range(WARM, WARM + given.count):
+        begun = time.perf_counter()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await ask(number)
+        except TimeoutError:
+            lost += 1
+            continue
+        taken.append((time.perf_counter() - begun) * 1000)
+        await asyncio.sleep(given.pause)
+    cpu = (meters.read(pid).cpu - before.cpu) * 1000 / given.count
+    return Row(
+        name=name,
+        p50=meters.percentile(taken, 50),
+        p99=meters.percentile(taken, 99),
+        cpu=cpu,
+        lost=lost,
+        doubled=max(0, answers() - replies - given.count + lost),
+    )
+
+
+def on_telegram(platform: Simulator, text: str) -> tuple[Ask, Callable[[], int]]:
+    """Return how to ask on Telegram, in many chats in turn, and how to count the answers."""
+    said: dict[int, int] = {}
+
+    async def ask(number: int) -> None:
+        chat = 1000 + number % CHATS
+        said[chat] = said.get(chat, 0) + 1
+        await platform.say(chat, text)
+        await platform.wait_for_messages(said[chat], chat=chat)
+
+    return ask, lambda: len(platform.messages())
+
+
+@asynccontextmanager
+async def on_socket(ground: Stage, text: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]]:
+    """Return how to ask on the gateway's WebSocket, and how to count the answers."""
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    count = [0]
+    async with ground.gateway.http() as session, session.ws_connect("/ws") as socket:
+
+        async def listen() -> None:
+            async for frame in socket:
+                event = frame.json()
+                if event["type"] == "message.completed":
+                    count[0] += 1
+                    heard.put_nowait(event["turn"])
+
+        async def ask(number: int) -> None:
+            await socket.send_json({"type": "send", "conversation": name, "text": text, "id": f"m{number}"})
+            await heard.get()
+
+        name = f"bench-{text}"
+        listening = asyncio.create_task(listen())
+        await socket.send_json({"type": "send", "conversation": name, "text": text, "id": "first"})
+        conversation = await _conversation(ground, name)
+        await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
+        await heard.get()
+        try:
+            yield ask, lambda: count[0]
+        finally:
+            listening.cancel()
+            with suppress(asyncio.CancelledError):
+                await listening
+
+
+async def _conversation(ground: Stage, name: str) -> str:
+    async with ground.gateway.http() as session:
+        while True:
+            async with session.get("/conversations") as answer:
+                items = (await answer.json())["items"]
+            for item in items:
+                if item.get("name") == name:
+                    return str(item["id"])
+
+
+@asynccontextmanager
+async def on_raw_socket(url: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]]:
+    """Return how to ask on the raw limit's WebSocket."""
+    async with aiohttp.ClientSession(url) as session, session.ws_connect("/ws") as socket:
+        count = [0]
+
+        async def ask(_number: int) -> None:
+            await socket.send_str("hello")
+            await socket.receive()
+            count[0] += 1
+
+        yield ask, lambda: count[0]
+
+
+async def bench(given: Any) -> list[Row]:
+    """Measure every way."""
+    rows: list[Row] = []
+    async with simulate() as platform, raw(platform) as limit:
+        rows.append(await measure("Telegram, raw limit", limit.pid, *on_telegram(platform, "hello"), given))
+    for name, text in (("plain text", "hello"), ("!true", "!true")):
+        rows += await _ways(f"builtin:shell, {name}", text, None, given)
+    async with model() as url:
+        rows += await _ways("model", "hello", url, given)
+    async with raw(None) as limit, on_raw_socket(limit.url) as way:
+        rows.append(await measure("WebSocket, raw limit", limit.pid, *way, given))
+    return rows
+
+
+async def _ways(name: str, text: str, model_url: str | None, given: Any) -> list[Row]:
+    with tempfile.TemporaryDirectory() as directory:
+        async with stage(Path(directory), model=model_url) as ground:
+            pid = ground.gateway.pid
+            ways = on_telegram(ground.platform, text)
+            first = await measure(f"Telegram, {name}", pid, *ways, given)
+            async with on_socket(ground, text) as way:
+                return [first, await measure(f"WebSocket, {name}", pid, *way, given)]
+
+
+def show(rows: list[Row]) -> None:
+    """Print each way beside the raw limit of its platform."""
+    limits = {row.name.split(",")[0]: row for row in rows if "raw" in row.name}
+    meters.show(
+        ["message → reply", "p50 ms", "p99 ms", "× raw", "CPU ms a message", "× raw", "lost", "doubled"],
+        [
+            [
+                row.name,
+                row.p50,
+                row.p99,
+                row.p50 / limits[row.name.split(",")[0]].p50,
+                row.cpu,
+                row.cpu / max(0.01, limits[row.name.split(",")[0]].cpu),
+                row.lost,
+                row.doubled,
+            ]
+            for row in sorted(rows, key=lambda row: (row.name.split(",")[0], "raw" not in row.name))
+        ],
+    )
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--pause", type=float, default=0.05)
+    show(asyncio.run(bench(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
