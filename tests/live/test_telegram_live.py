@@ -1,0 +1,36 @@
+"""Telegram itself: needs a bot's token and a chat it may write to; skipped, and said so, without them."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from channels.message import Address, Reply
+from channels.registry import plugin
+
+TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
+CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")
+
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.skipif(not (TOKEN and CHAT), reason="needs LIVE_TELEGRAM_TOKEN and LIVE_TELEGRAM_CHAT"),
+]
+
+
+async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
+    """A reply is sent to the real Telegram and edited; saying the same again is no error."""
+    telegram = plugin("telegram")
+    settings = telegram.settings.model_validate({"token": TOKEN})
+    address = Address(channel="chn_live", room=CHAT)
+    async with telegram.open("chn_live", settings) as connection:
+        sent = await connection.channel.send(address, Reply(text="**Dovecote** live test", key="live"))
+        for _ in range(2):
+            await connection.channel.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))
+
+
+async def test_the_probe_finds_the_token_good() -> None:
+    """`dovecote channels test` has nothing to complain of."""
+    telegram = plugin("telegram")
+    findings = await telegram.probe(telegram.settings.model_validate({"token": TOKEN}))
+    assert [finding for finding in findings if not finding.ok] == []
