@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 
 from channels.settings import ChannelSettings
 
-_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_-]{1,128}")
+_TOKEN = re.compile(r"[0-9]{1,20}:[A-Za-z0-9_.~-]{1,128}")
 _SECRET = re.compile(r"[A-Za-z0-9_-]{1,256}")
 
 

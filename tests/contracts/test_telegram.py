@@ -114,6 +114,16 @@ async def test_a_wait_of_the_poll_is_honoured(simulator: Simulator, telegram: Co
     assert ear.states[:2] == [False, True]
 
 
+async def test_a_server_that_never_waits_is_polled_with_pauses(simulator: Simulator) -> None:
+    """Without long polls the bot works too, and does not flood the server."""
+    ear = Ear()
+    async with opened(plugin, simulator.settings(poll_seconds=0)) as connection, receiving(connection, ear):
+        await simulator.wait_until(lambda: sum(name == "getUpdates" for name, _ in simulator.calls) >= 3)
+        await simulator.say(7, "hello")
+        await ear.wait(1)
+    assert isinstance(ear.updates[0], Message)
+
+
 @asynccontextmanager
 async def posted_to(connection: Connection, accept: Accept) -> AsyncIterator[tuple[str, list[Answer]]]:
     """Serve the connection's webhook; yield its address and the answers so far."""
