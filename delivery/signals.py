@@ -36,7 +36,7 @@ class _Pulled(Signal):
     """A wake-up out of a pull."""
 
     def __init__(self, link: Link, message: Msg, freed: asyncio.Event, undone: set[str]) -> None:
-        self.key = message.data.decode()
+        self.key = message.data.decode(errors="replace")
         self._link = link
         self._reply = message.reply
         self._freed = freed

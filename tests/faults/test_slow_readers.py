@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import resource
 import struct
 from collections.abc import AsyncIterator, Callable
@@ -15,6 +14,7 @@ import pytest
 
 from delivery.event import Event, Kind
 from delivery.streams.memory import MemoryStream
+from raw_socket import CLOSE, TEXT, RawSocket, raw_socket
 from stream_face import KEY, StreamFace, stream_face
 
 SLOW = 40
@@ -37,54 +37,24 @@ async def face(events: MemoryStream) -> AsyncIterator[StreamFace]:
         yield face
 
 
-class Stuck:
-    """A client that upgrades, subscribes, and then reads nothing."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    def say(self, frame: object) -> None:
-        """Send a text frame, masked as clients must."""
-        body = json.dumps(frame).encode()
-        mask = os.urandom(4)
-        masked = bytes(byte ^ mask[place % 4] for place, byte in enumerate(body))
-        self.writer.write(struct.pack("!BB", 0x81, 0x80 | len(body)) + mask + masked)
-
-    async def read_to_the_end(self) -> tuple[list[int], int, str]:
-        """Read everything there is: the seqs, and the close code with its reason."""
-        seqs: list[int] = []
-        while True:
-            head = await self.reader.readexactly(2)
-            size = head[1] & 0x7F
-            if size == 126:
-                size = struct.unpack("!H", await self.reader.readexactly(2))[0]
-            body = await self.reader.readexactly(size)
-            if head[0] & 0x0F == 8:
-                return seqs, struct.unpack("!H", body[:2])[0], body[2:].decode()
-            if head[0] & 0x0F == 1:
-                frame = json.loads(body)
-                seqs += [frame["seq"]] if "v" in frame else []
-
-
 @asynccontextmanager
-async def stuck(face: StreamFace) -> AsyncIterator[Stuck]:
-    """Connect a client that does not read."""
-    host, port = face.url.removeprefix("http://").split(":")
-    reader, writer = await asyncio.open_connection(host, int(port), limit=2048)
-    request = (
-        f"GET /ws HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {KEY}\r\nUpgrade: websocket\r\n"
-        "Connection: Upgrade\r\nSec-WebSocket-Version: 13\r\n"
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    )
-    writer.write(request.encode())
-    await reader.readuntil(b"\r\n\r\n")
-    client = Stuck(reader, writer)
-    client.say({"type": "subscribe", "conversation": "cnv_a", "after": 0})
-    try:
+async def stuck(face: StreamFace) -> AsyncIterator[RawSocket]:
+    """Connect a client that subscribes and then reads nothing."""
+    async with raw_socket(face.url, KEY, limit=2048) as client:
+        client.say({"type": "subscribe", "conversation": "cnv_a", "after": 0})
         yield client
-    finally:
-        writer.transport.abort()
+
+
+async def read_to_the_end(client: RawSocket) -> tuple[list[int], int, str]:
+    """Read everything there is: the seqs, and the close code with its reason."""
+    seqs: list[int] = []
+    while True:
+        opcode, body = await client.receive()
+        if opcode == CLOSE:
+            return seqs, struct.unpack("!H", body[:2])[0], body[2:].decode()
+        if opcode == TEXT:
+            frame = json.loads(body)
+            seqs += [frame["seq"]] if "v" in frame else []
 
 
 async def read_all(session: aiohttp.ClientSession, subscribed: asyncio.Event) -> list[int]:
@@ -140,7 +110,7 @@ async def test_a_slow_reader_learns_where_to_come_back(face: StreamFace, events:
     async with stuck(face) as client:
         async with asyncio.timeout(30):
             await until(lambda: TOO_SLOW in face.readers.codes())
-            seqs, code, reason = await client.read_to_the_end()
+            seqs, code, reason = await read_to_the_end(client)
     assert code == TOO_SLOW
     assert seqs == list(range(1, len(seqs) + 1))
     assert int(reason.rpartition(" ")[2]) == seqs[-1] < EVENTS
