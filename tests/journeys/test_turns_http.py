@@ -38,7 +38,7 @@ class Stage:
     async def holds(self, path: str, condition: Callable[[Any], bool]) -> None:
         """Ask until the answer fulfils a condition."""
         async with asyncio.timeout(30):
-            while not condition((await self.mine.ask("GET", path)).body):
+            while not condition((await self.mine.ask("GET", path)).body):  # noqa: ASYNC110 - the gateway is another process
                 await asyncio.sleep(0.02)
 
     async def turn(self, text: str, conversation: str = "demo", **more: object) -> Answer:
