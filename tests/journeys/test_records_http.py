@@ -9,13 +9,13 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from web_face import Client, Face, open_face
 
 from gateway.defaults import ensure_defaults
 from gateway.options import AgentSettings
 from gateway.records import webhooks
 from gateway.secrets import Unreadable
 from gateway.store import records
+from web_face import Client, Face, open_face
 
 PLURALS = ["agents", "workspaces", "sandboxes"]
 EVERY = [*PLURALS, "channels", "webhooks", "keys"]
@@ -398,3 +398,66 @@ async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: Face, t
     fresh = Client(session=face.mine.session, url=face.url, key=(tmp_path / "key").read_text().strip())
     assert fresh.key != old.strip()
     assert (await fresh.ask("GET", "/accounts/me")).status == 200
+
+
+TELEGRAM = {"name": "tg", "kind": "telegram", "settings": {"token": f"123456:{'A' * 35}"}}
+
+
+async def test_a_channel_goes_live_changes_and_closes(face: Face) -> None:
+    """Making, changing and removing a channel each tell the gateway at once; its token is never shown."""
+    made_channel = await face.mine.ask("POST", "/accounts/me/channels", TELEGRAM)
+    assert made_channel.status == 201, made_channel.body
+    channel = made_channel.body["id"]
+    assert made_channel.body["settings"]["token"] == "***"
+    shown = await face.mine.ask("GET", "/accounts/me/channels/tg")
+    assert "AAAA" not in str(shown.body)
+    default = (await face.mine.ask("GET", "/accounts/me/agents/default")).body["id"]
+    assert shown.body["agent"] == default
+    patch = {"settings": {"allow": ["*"], "token": "***"}}
+    changed = await face.mine.ask("PATCH", "/accounts/me/channels/tg", patch)
+    assert (changed.status, changed.body["settings"]["allow"]) == (200, ["*"])
+    assert (await face.mine.ask("DELETE", "/accounts/me/agents/default")).status == 409
+    assert (await face.mine.ask("DELETE", f"/accounts/me/channels/{channel}")).status == 204
+    assert [record for _account, record in face.changed] == [channel] * 3
+
+
+@pytest.mark.parametrize(
+    ("change", "pointer"),
+    [
+        ({"kind": "pigeon"}, "/kind"),
+        ({"agent": "nobody"}, "/agent"),
+        ({"settings": {}}, "/settings/token"),
+        ({"settings": {"token": ""}}, "/settings/token"),
+        ({"settings": {"token": "   "}}, "/settings/token"),
+        ({"settings": {"token": "t", "nonsense": 1}}, "/settings/nonsense"),
+        ({"surplus": 1}, "/surplus"),
+    ],
+)
+async def test_a_wrong_channel_says_where(face: Face, change: dict[str, object], pointer: str) -> None:
+    """Unknown platforms, agents and settings, and blank tokens, are 422 and open nothing."""
+    answer = await face.mine.ask("POST", "/accounts/me/channels", TELEGRAM | change)
+    assert answer.status == 422
+    assert pointer in [fault["pointer"] for fault in answer.body["errors"]]
+    assert face.changed == []
+
+
+async def test_a_channel_of_the_configuration_file_is_changed_there(face: Face, tmp_path: Path) -> None:
+    """It is listed as managed, refuses changes over HTTP, and is gone when the file no longer has it."""
+
+    async def start(**channels: dict[str, object]) -> None:
+        async with face.surface.database.begin() as connection:
+            await ensure_defaults(
+                connection, face.surface.book, data=tmp_path, agent=AgentSettings(), channels=channels
+            )
+
+    await start(telegram={"token": f"1:{'A' * 35}"})
+    (listed,) = (await face.mine.ask("GET", "/accounts/me/channels")).body["items"]
+    assert (listed["name"], listed["managed"]) == ("telegram", True)
+    path = f"/accounts/me/channels/{listed['id']}"
+    assert (await face.mine.ask("PATCH", path, {"settings": {"allow": ["*"]}})).status == 409
+    assert (await face.mine.ask("DELETE", path)).status == 409
+    await start(telegram={"token": f"2:{'B' * 35}"})
+    (again,) = (await face.mine.ask("GET", "/accounts/me/channels")).body["items"]
+    assert again["id"] == listed["id"]
+    await start()
+    assert (await face.mine.ask("GET", "/accounts/me/channels")).body["items"] == []
