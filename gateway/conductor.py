@@ -231,8 +231,8 @@ class Conductor:
             await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
         except AgentError as error:
             await self._fail(performance, error)
-        except (DeliveryError, asyncio.CancelledError):
-            raise
+        except (DeliveryError, Unavailable, asyncio.CancelledError):
+            raise  # the turn stays as it is, for whoever holds the conversation next
         except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
             log.exception("turn.failed", turn=turn.id)
             await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
