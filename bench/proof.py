@@ -7,6 +7,7 @@ import asyncio
 import platform
 import tempfile
 import time
+import traceback
 from importlib.metadata import version
 from pathlib import Path
 
@@ -18,6 +19,9 @@ COLUMNS = (
     "conversations",
     "gateway kills",
     "nats kills",
+    "freezes",
+    "errors 500",
+    "repeated updates",
     "lost",
     "reordered",
     "duplicated",
@@ -38,6 +42,9 @@ def row(report: Report) -> tuple[str, ...]:
         str(plan.conversations),
         str(report.gateway_kills),
         str(report.nats_kills),
+        str(report.freezes),
+        str(report.errors),
+        str(report.repeats),
         str(tally.lost),
         str(tally.reordered),
         str(tally.duplicated),
@@ -64,37 +71,48 @@ def holds(report: Report) -> bool:
     return kept and tally.duplicated <= max(allowed, 1) and tally.logs_exact == tally.logs
 
 
-def main() -> int:
-    """Run the proof."""
+def planned(arguments: list[str] | None = None) -> tuple[list[Plan], Path | None]:
+    """Read the command line: a plan for each number of replicas, and where to keep the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=2000)
     parser.add_argument("--conversations", type=int, default=50)
     parser.add_argument("--gateway-kills", type=int, default=40)
     parser.add_argument("--nats-kills", type=int, default=20)
+    parser.add_argument("--freezes", type=int, default=0, help="replicas stopped past their leases")
     parser.add_argument("--replicas", type=int, nargs="+", default=[1])
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--errors", type=float, default=0.0, help="share of answers that meet an error 500")
+    parser.add_argument("--errors", type=float, default=0.03, help="share of answers that meet an error 500")
+    parser.add_argument("--repeats", type=float, default=0.05, help="share of updates that come twice")
     parser.add_argument("--keep", type=Path, help="keep the data here, to look into")
-    given = parser.parse_args()
-    reports = []
-    for replicas in given.replicas:
-        plan = Plan(
-            turns=given.turns,
-            conversations=given.conversations,
-            gateway_kills=given.gateway_kills,
-            nats_kills=given.nats_kills,
-            replicas=replicas,
-            seed=given.seed,
-            errors=given.errors,
-        )
-        with tempfile.TemporaryDirectory() as temporary:
-            begun = time.monotonic()
-            reports.append(asyncio.run(run(plan, given.keep or Path(temporary))))
-        print(f"{replicas} replica(s): {time.monotonic() - begun:.0f} s", flush=True)
-        for fault in reports[-1].tally.faults[:10]:
-            print(f"  {fault}")
-    print(table(reports))
-    return 0 if all(holds(report) for report in reports) else 1
+    given = vars(parser.parse_args(arguments))
+    replicas, keep = given.pop("replicas"), given.pop("keep")
+    return [Plan(**given, replicas=number) for number in replicas], keep
+
+
+def proven(plan: Plan, keep: Path | None) -> Report | None:
+    """Run a plan and tell how it goes; None when the run itself could not be brought to its end."""
+    begun = time.monotonic()
+    print(f"{plan.replicas} replica(s), {plan.turns} turns, at most {plan.deadline:.0f} s", flush=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        directory = (keep or Path(temporary)) / f"{plan.replicas}-replicas"
+        try:
+            report = asyncio.run(run(plan, directory, tell=lambda line: print(line, flush=True)))
+        except (TimeoutError, AssertionError, OSError, BaseExceptionGroup) as error:
+            traceback.print_exception(error)
+            return None
+    print(f"{plan.replicas} replica(s): {time.monotonic() - begun:.0f} s, {report.stuck} stuck", flush=True)
+    for fault in report.tally.faults[:10]:
+        print(f"  {fault}", flush=True)
+    return report
+
+
+def main() -> int:
+    """Run the proof; 0 when every promise was kept."""
+    plans, keep = planned()
+    reports = [proven(plan, keep) for plan in plans]
+    finished = [report for report in reports if report is not None]
+    print(table(finished))
+    return 0 if len(finished) == len(plans) and all(holds(report) for report in finished) else 1
 
 
 if __name__ == "__main__":

@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess
 from nats_servers import NatsServer
 from postgres import cluster
 
-from channels.telegram.simulator import Simulator, simulate
-
 KEYS = "a-key-for-two-replicas-of-one-proof"
+READY_WITHIN = 90.0
+"""Seconds a replica may take to start on a machine that others use too."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,6 +30,7 @@ class Rig:
     nats: NatsServer | None = None
     gateway_kills: int = 0
     nats_kills: int = 0
+    freezes: int = 0
     recoveries: list[float] = field(default_factory=list)
 
     async def kill_gateway(self, replica: int) -> None:
@@ -37,15 +39,25 @@ class Rig:
         await process.kill()
         self.gateway_kills += 1
         begun = asyncio.get_running_loop().time()
-        await process.start()
+        await process.start(wait=False)
+        await process.until_ready(READY_WITHIN)
         self.recoveries.append(asyncio.get_running_loop().time() - begun)
+
+    async def freeze_gateway(self, replica: int, seconds: float) -> None:
+        """Stop a replica's process for a while and let it go on as if nothing had been."""
+        self.freezes += 1
+        pid = self.replicas[replica].pid
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     async def kill_nats(self) -> None:
         """Kill -9 the broker; an embedded one is started again by its gateway, ours by us."""
         self.nats_kills += 1
         if self.nats is not None:
-            await self.nats.kill()
-            await self.nats.start()
+            await self.nats.restart()
             return
         with suppress(FileNotFoundError, ValueError, ProcessLookupError):
             pid = int((self.replicas[0].data / "nats" / "server.pid").read_text())
@@ -70,15 +82,28 @@ class Rig:
     async def log_of(self, conversation: str) -> list[dict[str, Any]]:
         """Return all lasting events of a conversation."""
         events: list[dict[str, Any]] = []
+        seen = 0
         async with self.replicas[0].http() as session:
             while True:
-                query = {"after": str(events[-1]["seq"] if events else 0), "limit": "500"}
+                query = {"after": str(seen), "limit": "500"}
                 path = f"/conversations/{conversation}/events"
                 async with session.get(path, params=query) as answer:
                     page = await answer.json()
                 events += [event for event in page["items"] if "n" in event]
                 if not page["items"] or page["items"][-1]["seq"] >= page["last_seq"]:
                     return events
+                seen = page["items"][-1]["seq"]
+
+    async def until_relayed(self, conversation: str, *, ended: int, seconds: float = 30.0) -> None:
+        """Wait until the stream tells of so many ended turns; gives up silently, for the count to show it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                # Asked over HTTP as anybody would; there is no event to wait for.
+                while sum(event["type"] in _ENDS for event in await self.log_of(conversation)) < ended:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+
+
+_ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 
 @asynccontextmanager
@@ -86,24 +111,45 @@ async def rig(directory: Path, *, replicas: int, env: Mapping[str, str] | None =
     """Run one embedded gateway, or two replicas over PostgreSQL and a nats-server of their own."""
     async with AsyncExitStack() as stack:
         platform = await stack.enter_async_context(simulate())
-        channel = {
-            f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": "*" if name == "allow" else str(value)
-            for name, value in platform.settings().items()
-        }
-        shared = channel | {"DOVECOTE_LOG_LEVEL": "warning"} | dict(env or {})
+        shared = telegram(platform) | {"DOVECOTE_LOG_LEVEL": "warning"} | dict(env or {})
         nats: NatsServer | None = None
         if replicas > 1:
-            nats = NatsServer(directory / "nats")
+            nats = roomy(directory / "nats")
             await nats.start()
             stack.push_async_callback(nats.stop)
-            database = stack.enter_context(cluster()).fresh()
             shared |= {
                 "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
-                "DOVECOTE_DATABASE_URL": database,
+                "DOVECOTE_DATABASE_URL": stack.enter_context(cluster()).fresh(),
                 "DOVECOTE_SECRET_KEYS": KEYS,
             }
         processes = [GatewayProcess(directory / f"replica{place}", env=shared) for place in range(replicas)]
         for process in processes:
+            stack.callback(_keep_log, process)
             stack.push_async_callback(process.stop)
-            await process.start()
+            await process.start(wait=False)
+            await process.until_ready(READY_WITHIN)
         yield Rig(platform=platform, replicas=processes, nats=nats)
+
+
+def _keep_log(process: GatewayProcess) -> None:
+    """Write down what a replica said over all its lives."""
+    process.data.with_suffix(".log").write_text("\n".join(process.log))
+
+
+def telegram(platform: Simulator) -> dict[str, str]:
+    """Return the settings of a Telegram channel that leads to the simulator and lets everybody in."""
+    return {
+        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": "*" if name == "allow" else str(value)
+        for name, value in platform.settings().items()
+    }
+
+
+def roomy(directory: Path) -> NatsServer:
+    """Return a nats-server of our own with room for the gateway's streams as they are by default."""
+    jetstream = {
+        "store_dir": str(directory / "store"),
+        "max_memory_store": 64_000_000,
+        "max_file_store": 8_000_000_000,
+        "sync_interval": "1s",
+    }
+    return NatsServer(directory, settings={"jetstream": jetstream})

@@ -1,0 +1,76 @@
+"""The people of a chaos run: each says one thing after the other in a chat of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+
+from bench.chaos.tally import heard, mark
+from channels.telegram.simulator import Simulator
+
+FIRST_CHAT = 1000
+
+
+class People:
+    """Everybody who talks. `asked` says how much in which chat, `errors` and `repeats` what went wrong."""
+
+    def __init__(
+        self, platform: Simulator, *, chats: int, errors: float = 0.0, repeats: float = 0.0, seed: int = 1
+    ) -> None:
+        self.asked = {FIRST_CHAT + place: 0 for place in range(chats)}
+        self.errors = 0
+        self.repeats = 0
+        self._platform = platform
+        self._share_of_errors = errors
+        self._share_of_repeats = repeats
+        self._random = random.Random(seed)
+
+    async def talk(self, turns: int, *, within: float) -> None:
+        """Say everything there is to say, spread over so many seconds."""
+        share, left = divmod(turns, len(self.asked))
+        async with asyncio.TaskGroup() as group:
+            for place, chat in enumerate(self.asked):
+                group.create_task(self._talk_in(chat, share + (place < left), within))
+
+    async def _talk_in(self, chat: int, number: int, within: float) -> None:
+        for place in range(number):
+            await asyncio.sleep(self._random.uniform(0, 2 * within / number))
+            if self._random.random() < self._share_of_errors:
+                self.errors += 1
+                await self._platform.fail(500, method="sendMessage", chat=chat)
+            await self._platform.say(chat, f"!echo {mark(chat, place)}")
+            self.asked[chat] += 1
+            if self._random.random() < self._share_of_repeats:
+                await self._repeat()
+
+    async def _repeat(self) -> None:
+        """Have Telegram hand out its latest update again, as it does when a confirmation is lost."""
+        world = self._platform.world
+        if not world.updates:
+            return
+        number, update = max(world.updates.items())
+        try:
+            await self._platform.wait_until(lambda: number not in world.updates, seconds=30)
+        except TimeoutError:
+            return
+        self.repeats += 1
+        world.updates[number] = update
+        await world.announce()
+
+    async def wait(self, seconds: float) -> int:
+        """Wait until everybody is answered; returns how many chats still wait when patience ends."""
+        try:
+            await self._platform.wait_until(lambda: not self._waiting(), seconds=seconds)
+        except TimeoutError:
+            return len(self._waiting())
+        return 0
+
+    def answered(self) -> int:
+        """Return how many turns have been answered."""
+        return sum(len(self._heard_in(chat)) for chat in self.asked)
+
+    def _waiting(self) -> list[int]:
+        return [chat for chat, number in self.asked.items() if len(self._heard_in(chat)) < number]
+
+    def _heard_in(self, chat: int) -> set[int]:
+        return set(heard((post.text for post in self._platform.messages(chat)), chat))
