@@ -61,10 +61,8 @@ def ended(exit_code: int, output: bytes, *, truncated: bool = False, stopping: b
     """Judge an exit: its last bytes are kept, as text, whatever they are."""
     cut = truncated or len(output) > OUTPUT_CAP
     text = output[-OUTPUT_CAP:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    if stopping:
-        state = JobState.STOPPED
-    else:
-        state = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
+    by_itself = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
+    state = JobState.STOPPED if stopping else by_itself
     return JobEnd(state=state, exit_code=exit_code, output=text, truncated=cut)
 
 
