@@ -14,7 +14,7 @@ from delivery.outbox import Relay
 from delivery.port import Queue
 from delivery.route import RouteKind
 from delivery.router import QUEUES
-from gateway.store import conversations, replies, turns
+from gateway.store import conversations, pairings, replies, turns
 
 log = structlog.get_logger(__name__)
 
@@ -86,5 +86,6 @@ class Janitor:
         async with self._database.begin() as connection:
             await conversations.forget_inbox(connection, before=now - KEPT)
             await replies.forget(connection, before=now - KEPT)
+            await pairings.forget_expired(connection, before=now)
             await obligations.forget(connection, before=now - KEPT)
             await store.forget_events(connection, before=now - self._events_kept)

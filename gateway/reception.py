@@ -12,13 +12,10 @@ from channels.message import Address, Message, Moved, Press, Update
 from channels.port import Accept
 from delivery import obligations
 from delivery import store as delivery_store
-from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
-from delivery.obligations import Planned
-from delivery.part import Part, encode_part
-from delivery.port import Queue
 from delivery.route import Route, RouteKind
 from gateway.approvals import AlreadyDecided, Approvals, NoSuchApproval
+from gateway.aside import say_aside
 from gateway.commands import Commands, parse
 from gateway.gate import Admission, authorize, is_meant, person_of
 from gateway.intake import Intake, QueueFull, Submission
@@ -126,36 +123,18 @@ class Reception:
     async def _offer_pairing(self, entry: Entry, desk: Desk, message: Message) -> None:
         code, new = await pairings.offer_code(
             entry.connection,
-            desk.record.id,
+            message.address,
             person_of(message.author, message.room, message.address.room),
             name=message.author.name,
         )
         if not new:
             return
-        log.info("reception.stranger", channel=desk.record.name, code=code)
+        log.info("reception.stranger", channel=desk.record.name)
         text = (
             "I do not know you yet. Ask the operator to let you in with "
             f"`dovecote channels pair {desk.record.name} {code}` within the hour."
         )
-        await self._say(entry, desk, message.address, text, key=message.key)
-
-    @staticmethod
-    async def _say(entry: Entry, desk: Desk, address: Address, text: str, *, key: str) -> None:
-        """Say something outside any conversation."""
-        event = Event.now(
-            Kind.MESSAGE_COMPLETED, "", {"text": text}, event_id=f"evt_{desk.record.id}_{key}"[:80]
-        )
-        planned = Planned(
-            account=desk.record.account,
-            event=event,
-            kind=RouteKind.CHAT,
-            target=address.dump(),
-            destination=address.destination,
-            part=0,
-            body=encode_part(Part(text=text)),
-        )
-        await obligations.plan(entry.connection, [planned])
-        entry.wake(Queue.DELIVER, address.destination)
+        await say_aside(entry, desk.record.account, message.address, text, key=message.key)
 
     async def _press(self, desk: Desk, press: Press) -> None:
         """A button: decide, then answer the press; a late or repeated one is answered, not ignored."""

@@ -9,7 +9,7 @@ import typer
 
 from gateway.cli.commands import Config, Json, group, local, remote, settings_of
 from gateway.cli.failure import Exit, Failure, WrongUsage
-from gateway.cli.output import Columns, print_json, print_record, print_rows
+from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from gateway.cli.client import Gateway
@@ -97,6 +97,36 @@ async def add_channel(
     if agent:
         body["agent"] = agent
     print_record(await gateway.post("accounts", "me", "channels", body=body), as_json=as_json)
+
+
+@remote(channels, "pair")
+async def pair_person(
+    gateway: Gateway,
+    name: Name,
+    code: Annotated[str, typer.Argument(help="What the bot told the person, and they told you.")],
+) -> None:
+    """Let in the person who has this code; the bot tells them."""
+    found = await gateway.post("accounts", "me", "channels", name, "pairings", body={"code": code})
+    typer.echo(clean(f"{found['name'] or found['person']} ({found['person']}) is in"))
+
+
+@remote(channels, "pairings")
+async def list_pairings(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+    """List who was let in with a code, and who waits for it."""
+    columns: Columns = {"person": "person", "name": "name", "state": "state", "since": "created_at"}
+    found = await gateway.every("accounts", "me", "channels", name, "pairings")
+    print_rows(found, columns, as_json=as_json, empty="nobody is paired, nobody waits")
+
+
+@remote(channels, "unpair")
+async def unpair_person(
+    gateway: Gateway,
+    name: Name,
+    person: Annotated[str, typer.Argument(help="The person, as `channels pairings` shows them.")],
+) -> None:
+    """Let somebody in no more."""
+    await gateway.delete("accounts", "me", "channels", name, "pairings", person)
+    typer.echo(f"{person} is out")
 
 
 def pairs(texts: list[str]) -> dict[str, Any]:

@@ -9,14 +9,18 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
+from channels import registry as channel_plugins
 from delivery.database import Connection
+from delivery.egress import Rules
 from delivery.event import new_id
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
 from gateway.records.errors import InUse, Invalid, Managed, Missing, Taken
 from gateway.records.kinds import ChannelConfig, Checked, check
 from gateway.records.parts import merge, restore
+from gateway.records.reach import foreign_endpoints
 from gateway.secrets import Context, Vault, context
+from gateway.store import pairings
 from gateway.store import records as store
 from gateway.store.records import PREFIXES, Kind, Record
 from sandbox.config import Problem, SandboxConfig
@@ -40,8 +44,9 @@ def secret_at(record: str, pointer: str) -> Context:
 class Book:
     """Records of accounts. Every method takes the connection first: callers compose transactions."""
 
-    def __init__(self, vault: Vault) -> None:
+    def __init__(self, vault: Vault, rules: Rules | None = None) -> None:
         self.vault = vault
+        self._rules = rules or Rules()
 
     async def create(
         self,
@@ -55,7 +60,9 @@ class Book:
         managed: bool = False,
     ) -> Written:
         """Make a record; raises Invalid, Taken."""
-        checked = await self._resolved(connection, account, check(kind, config, below=below), below)
+        checked = check(kind, config, below=below)
+        self._check_reach(kind, config, below, managed=managed)
+        checked = await self._resolved(connection, account, checked, below)
         now = datetime.now(UTC)
         record_id = new_id(PREFIXES[kind])
         record = Record(
@@ -74,6 +81,15 @@ class Book:
         except IntegrityError as error:
             raise Taken(f"there is already one named {name!r}") from error
         return await self._written(connection, record, checked)
+
+    def _check_reach(self, kind: Kind, config: Mapping[str, Any], below: str, *, managed: bool) -> None:
+        """Refuse endpoints of an account's channel that the operator has not allowed."""
+        if kind != "channel" or managed:
+            return
+        settings = channel_plugins.plugin(config["kind"]).settings.model_validate(config.get("settings", {}))
+        found = list(foreign_endpoints(settings, self._rules, f"{below}/settings"))
+        if found:
+            raise Invalid(found)
 
     async def get(self, connection: Connection, account: str, kind: Kind, id_or_name: str) -> Record:
         """Return the account's record; raises Missing."""
@@ -107,6 +123,7 @@ class Book:
     ) -> Written:
         """Put a whole config in the place of a record's; raises Invalid, Taken."""
         checked = check(record.kind, config, below=below)
+        self._check_reach(record.kind, config, below, managed=managed or record.managed)
         checked = await self._resolved(connection, record.account, checked, below)
         changed = replace(
             record,
@@ -130,6 +147,8 @@ class Book:
             raise InUse(f"{record.kind} {record.name!r} is used by {', '.join(users)}: change them first")
         if record.kind == "agent":
             await webhooks.follow_hook(connection, self.vault, record.account, record.id, None)
+        if record.kind == "channel":
+            await pairings.forget_channel(connection, record.id)
         await store.remove(connection, record.account, record.id)
 
     def require_own(self, record: Record) -> None:

@@ -223,6 +223,7 @@ pairings = Table(
     Column("person", String(200), primary_key=True),
     Column("code", String(20)),
     Column("name", String(200), nullable=False, default=""),
+    Column("address", Text),
     Column("paired_at", Moment),
     Column("expires_at", Moment),
     Column("created_at", Moment, nullable=False),

@@ -19,6 +19,7 @@ from gateway.web import (
     jobs,
     openapi,
     page,
+    pairings,
     records,
     replays,
     stream_doors,
@@ -94,6 +95,16 @@ def _channels() -> tuple[Route, ...]:
         _changed(one, OWN, r.change_channel, "change a channel", takes=r.ChannelChange, gives=shown),
         _removed(one, OWN, r.remove("channel"), "close a channel"),
         _post("/channels/{id}/inbound", Platform(), channels.receive, posted, raw=True, hidden=True),
+    )
+
+
+def _pairings() -> tuple[Route, ...]:
+    p, every = pairings, f"{ME}/channels/{{id}}/pairings"
+    listed, also = Items[pairings.PairingShown], {429: "too many wrong codes"}
+    return (
+        _post(every, OWN, p.pair, "let in who has this code", takes=p.Code, gives=p.PairingShown, also=also),
+        _get(every, READ, p.list_pairings, "who is let in, who waits", query=p.PairingPage, gives=listed),
+        _delete(f"{every}/{{person}}", OWN, p.unpair, "let somebody in no more"),
     )
 
 
@@ -184,6 +195,7 @@ ROUTES: tuple[Route, ...] = (
     *_kind("sandbox", "sandboxes", records.RecordShown),
     *files.ROUTES,
     *_channels(),
+    *_pairings(),
     *_webhooks(),
     *_turns(),
     *_talk(),

@@ -137,6 +137,7 @@ def upgrade() -> None:
         sa.Column("person", sa.String(length=200), nullable=False),
         sa.Column("code", sa.String(length=20), nullable=True),
         sa.Column("name", sa.String(length=200), nullable=False),
+        sa.Column("address", sa.Text(), nullable=True),
         sa.Column("paired_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("expires_at", sa.DateTime(timezone=True), nullable=True),
         sa.Column("created_at", sa.DateTime(timezone=True), nullable=False),
