@@ -96,9 +96,25 @@ class Relay:
             self._offered[event.conversation][event.n or 0] = event
             self._queue(event.conversation)
 
-    async def seq_of(self, event_id: str, *, within: float) -> int | None:
-        """Return an event's seq as soon as it is appended by this relay; None when it is not in time."""
-        return await self._seqs.find(event_id, within)
+    async def seq_of(self, event: Event, *, within: float) -> int | None:
+        """Return an event's seq as soon as it is appended by this relay; None when it is nowhere in time."""
+        seq = await self._seqs.find(event.id, within)
+        return seq if seq is not None else await self._sought(event)
+
+    async def _sought(self, event: Event) -> int | None:
+        """Return the seq of an event that another relay appended, or this one before it was restarted."""
+        mark, after = event.id.encode(), 0
+        try:
+            while batch := await self._stream.read(
+                event.conversation, after=after, limit=256, transient=False
+            ):
+                for found in batch:
+                    if mark in found.raw and found.event.id == event.id:
+                        return found.seq
+                after = batch[-1].seq
+        except DeliveryError as error:
+            log.debug("seq.unknown", event_id=event.id, error=str(error))
+        return None
 
     def nudge(self, conversation: str) -> None:
         """Look at a conversation's outbox soon, whatever was offered."""

@@ -19,11 +19,11 @@ PREFIX = "whsec_"
 TOLERANCE = 300
 """Seconds a timestamp may differ from the receiver's clock."""
 
-_LENGTHS = range(16, 129)
+_LENGTHS = range(8, 129)
 
 
 class BadSecret(ValueError):
-    """A webhook secret is `whsec_` followed by the base64 of 16 to 128 bytes."""
+    """A webhook secret is `whsec_` followed by the base64 of 8 to 128 bytes, or plain text of that length."""
 
     def __init__(self) -> None:
         super().__init__(self.__doc__)
@@ -36,6 +36,11 @@ class BadSignature(ValueError):
 def new_secret() -> str:
     """Return a fresh secret of 32 random bytes."""
     return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
+
+
+def secret_of(text: str) -> str:
+    """Return the secret whose key is the bytes of a plain text; of a blank one, a secret that is none."""
+    return PREFIX + base64.b64encode(text.encode() if text.strip() else b"").decode()
 
 
 def secret_key(secret: str) -> bytes:

@@ -33,6 +33,13 @@ async def open_stream(connection: Connection, *, conversation: str, account: str
     )
 
 
+async def hand_over_stream(connection: Connection, *, conversation: str, agent: str) -> None:
+    """Note that another agent answers in a conversation from its first message on."""
+    await connection.execute(
+        update(streams).where(streams.c.conversation == conversation).values(agent=agent)
+    )
+
+
 async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
     """Number the events of one conversation and put them into the outbox; returns them numbered."""
     counted = await connection.execute(

@@ -147,7 +147,7 @@ async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> Non
 
 async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     settings, checkpoint = ground.settings, ground.faults.checkpoint
-    book = Book(ground.vault)
+    book = Book(ground.vault, Rules(allow=settings.egress_allow))
     relay = Relay(ground.database, CountedStream(ground.stream, ground.metrics), checkpoint)
     reception: list[Reception] = []
     switchboard = Switchboard(
@@ -323,8 +323,9 @@ async def _deliverers(
 
 async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
     """Return a webhook's body: the event with its position, which it has once it is in the stream."""
-    seq = await relay.seq_of(delivery.event_id, within=SEQ_WITHIN)
-    return delivery.body if seq is None else Event.load(delivery.body).dump(seq)
+    event = Event.load(delivery.body)
+    seq = await relay.seq_of(event, within=SEQ_WITHIN)
+    return delivery.body if seq is None else event.dump(seq)
 
 
 def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,6 +32,10 @@ class WrongAgent(IntakeError):
     """The conversation belongs to another agent."""
 
 
+class KeyReused(IntakeError):
+    """The key belongs to a message that said something else."""
+
+
 class QueueFull(IntakeError):
     """Too much is waiting in this conversation already."""
 
@@ -45,8 +49,9 @@ class Submission:
     """What somebody says through the API, a socket or the terminal.
 
     `conversation` is an id or the caller's own name for one (opened when new; None opens a nameless one).
-    `key` makes a repetition from the same `source` the same message. `endpoint` is a webhook that gets this
-    turn's results. `notify`: somebody waits for `agent.finished`.
+    `key` makes a repetition from the same `source` the same message; with `own_count` it is the asker's own
+    count, which begins anew in every conversation. `endpoint` is a webhook that gets this turn's results.
+    `notify`: somebody waits for `agent.finished`.
     """
 
     account: str
@@ -56,6 +61,7 @@ class Submission:
     conversation: str | None = None
     source: str = "api"
     key: str | None = None
+    own_count: bool = False
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
@@ -79,7 +85,7 @@ class Intake:
         self._limit = limit
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Take what somebody says; raises Missing, WrongAgent, QueueFull, Unavailable."""
+        """Take what somebody says; raises Missing, WrongAgent, KeyReused, QueueFull, Unavailable."""
         try:
             return await self._submit(submission)
         except (_TakenMeanwhile, IntegrityError):  # the same key, or the same new name, at the same moment
@@ -87,11 +93,26 @@ class Intake:
 
     async def _submit(self, submission: Submission) -> Submitted:
         async with self._ledger.entry("intake.submit") as entry:
+            conversation = None
+            if submission.own_count:
+                if submission.conversation is not None:
+                    conversation = await self._conversation(entry, submission)
+                place = conversation.id if conversation else "-"
+                submission = replace(submission, key=f"{place} {submission.asker} {submission.key}")
             known = await self._known(entry, submission)
             if known is not None:
                 return known
-            conversation = await self._conversation(entry, submission)
+            conversation = conversation or await self._conversation(entry, submission)
             return await self.queue(entry, conversation, submission)
+
+    async def enter(self, account: str, named: str) -> Conversation | None:
+        """Return a conversation by id or own name; a new name opens one, with the default agent."""
+        try:
+            async with self._ledger.database.begin() as connection:
+                asked = Submission(account=account, text="", asker="", conversation=named)
+                return await self._conversation(Entry(connection), asked)
+        except Missing:
+            return None
 
     async def _known(self, entry: Entry, submission: Submission) -> Submitted | None:
         if submission.key is None:
@@ -107,25 +128,37 @@ class Intake:
         turn = await turns.find(entry.connection, submission.account, found[1])
         if turn is None:
             return None
+        if turn.input != submission.text:
+            raise KeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
     async def _conversation(self, entry: Entry, submission: Submission) -> Conversation:
         if submission.conversation is not None:
             found = await conversations.find(entry.connection, submission.account, submission.conversation)
             if found is not None:
-                await self._check_agent(entry, found, submission)
-                return found
+                return await self._with_agent(entry, found, submission)
             if submission.conversation.startswith("cnv_"):
                 raise Missing(f"there is no conversation {submission.conversation!r}")
         agent = await self._agent(entry, submission.account, submission.agent)
         return await self.open(entry, account=submission.account, agent=agent, name=submission.conversation)
 
-    async def _check_agent(self, entry: Entry, conversation: Conversation, submission: Submission) -> None:
+    async def _with_agent(
+        self, entry: Entry, conversation: Conversation, submission: Submission
+    ) -> Conversation:
         if submission.agent is None:
-            return
+            return conversation
         agent = await self._agent(entry, submission.account, submission.agent)
-        if agent != conversation.agent:
+        if agent != conversation.agent and not await self._hand_over(entry, conversation, agent):
             raise WrongAgent(f"conversation {conversation.id} belongs to agent {conversation.agent}")
+        return replace(conversation, agent=agent)
+
+    @staticmethod
+    async def _hand_over(entry: Entry, conversation: Conversation, agent: str) -> bool:
+        """Give a conversation in which nothing was said yet to another agent; False when it is too late."""
+        if not await conversations.hand_over(entry.connection, conversation.id, agent):
+            return False
+        await delivery_store.hand_over_stream(entry.connection, conversation=conversation.id, agent=agent)
+        return True
 
     @staticmethod
     async def _agent(entry: Entry, account: str, name_or_id: str | None) -> str:

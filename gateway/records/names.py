@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import unicodedata
+from contextlib import suppress
 from typing import Annotated
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, StrictStr
 
 from delivery.event import Kind
-from delivery.signing import PREFIX, BadSecret, secret_key
+from delivery.signing import PREFIX, BadSecret, secret_key, secret_of
 
 MASK = "***"
 """What stands for a secret in every answer; sent back, it keeps the secret that is stored."""
+
+_SURELY_BASE64 = 16
+"""Bytes of key from which on a text that can be base64 is taken for it, as the standard's libraries do."""
 
 
 def _plain(text: str) -> str:
@@ -48,12 +52,16 @@ def _whsec(secret: SecretStr) -> SecretStr:
     text = secret.get_secret_value()
     if text == MASK:
         return secret
-    full = text if text.startswith(PREFIX) else PREFIX + text
+    if not text.startswith(PREFIX):
+        with suppress(BadSecret):
+            if len(secret_key(PREFIX + text)) >= _SURELY_BASE64:
+                return SecretStr(PREFIX + text)
+        text = secret_of(text)
     try:
-        secret_key(full)
+        secret_key(text)
     except BadSecret as error:
         raise ValueError(str(error)) from error
-    return SecretStr(full)
+    return SecretStr(text)
 
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_plain)]
@@ -69,4 +77,4 @@ HookUrl = Annotated[StrictStr, Field(min_length=1, max_length=2000), AfterValida
 """Where a webhook is posted to; which networks may be called is decided when it is."""
 
 Whsec = AfterValidator(_whsec)
-"""A webhook secret: base64 of 16 to 128 bytes, with or without `whsec_` before it."""
+"""A webhook secret: base64, with or without `whsec_` before it, or plain text, whose bytes are the key."""

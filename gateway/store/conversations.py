@@ -119,6 +119,18 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
+async def hand_over(connection: Connection, conversation: str, agent: str) -> bool:
+    """Give a conversation to another agent unless something was said in it already."""
+    said = select(messages.c.id).where(messages.c.conversation == conversation).exists()
+    changed = await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation, ~said)
+        .values(agent=agent)
+        .returning(conversations.c.id)
+    )
+    return changed.first() is not None
+
+
 async def leave_address(connection: Connection, conversation: str) -> None:
     """Free the chat thread for the next conversation (`/new`)."""
     await connection.execute(

@@ -37,6 +37,7 @@ class Readership:
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
     still_valid: Callable[[Principal], Awaitable[bool]]
     find_conversation: Callable[[Principal, str], Awaitable[str | None]]
+    enter_conversation: Callable[[Principal, str], Awaitable[str | None]]
     submit: Callable[[Principal, Send], Awaitable[Accepted]]
     decide: Callable[[Principal, Approve], Awaitable[None]]
     cancel: Callable[[Principal, Cancel], Awaitable[None]]

@@ -205,7 +205,7 @@ class _Session:
             raise _Ending(NOT_AUTHENTICATED if wrong else TRY_LATER, problem.detail) from None
 
     async def _subscribe(self, principal: Principal, frame: Subscribe) -> None:
-        conversation = await self._doors.find_conversation(principal, frame.conversation)
+        conversation = await self._doors.enter_conversation(principal, frame.conversation)
         if conversation is None:
             raise Mistaken("not_found", "there is no such conversation", {"conversation": frame.conversation})
         await self._drop(conversation)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from aiohttp import web
 
 from delivery.port import Queue
@@ -20,6 +22,9 @@ from gateway.web.surface import Surface
 from gateway.web.typed import DOOR, Call, Nothing, Route
 
 READERS = web.AppKey("readers", Readers)
+
+_OWN_NAME = re.compile(r"(?!cnv_)\w[\w.:@#+ -]{0,198}\w|\w")
+"""What following may open; anything else must have been opened by saying something."""
 
 
 async def open_socket(call: Call[Nothing, Nothing]) -> web.StreamResponse:
@@ -58,6 +63,13 @@ def readership(surface: Surface, core: Core, door: Door) -> Readership:
             found = await conversations.find(connection, principal.account, named)
         return found.id if found else None
 
+    async def enter_conversation(principal: Principal, named: str) -> str | None:
+        found = await find_conversation(principal, named)
+        if found is not None or "chat" not in principal.scopes or not _OWN_NAME.fullmatch(named):
+            return found
+        opened = await core.intake.enter(principal.account, named)
+        return opened.id if opened else None
+
     async def submit(principal: Principal, said: Send) -> Accepted:
         return await _submit(core, principal, said)
 
@@ -72,6 +84,7 @@ def readership(surface: Surface, core: Core, door: Door) -> Readership:
         authenticate=door.authenticate,
         still_valid=surface.gatekeeper.still_valid,
         find_conversation=find_conversation,
+        enter_conversation=enter_conversation,
         submit=submit,
         decide=decide,
         cancel=cancel,
@@ -85,7 +98,9 @@ async def _submit(core: Core, principal: Principal, said: Send) -> Accepted:
         asker=principal.key,
         agent=said.agent,
         conversation=said.conversation,
+        source="socket",
         key=said.id,
+        own_count=True,
         attachments=[one.model_dump() for one in said.attachments],
     )
     about = {"id": said.id}
@@ -93,7 +108,7 @@ async def _submit(core: Core, principal: Principal, said: Send) -> Accepted:
         taken = await core.intake.submit(submission)
     except intake.Missing as error:
         raise Mistaken("not_found", str(error), about) from None
-    except intake.WrongAgent as error:
+    except (intake.WrongAgent, intake.KeyReused) as error:
         raise Mistaken("invalid", str(error), about) from None
     except intake.QueueFull as error:
         raise Mistaken("too_many", str(error), about) from None

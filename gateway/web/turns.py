@@ -179,6 +179,8 @@ async def _submit(call: Call[Any, Nothing], submission: Submission, secret: str 
         raise not_found(str(error)) from None
     except intake.WrongAgent as error:
         raise Problem(409, str(error)) from None
+    except intake.KeyReused as error:
+        raise Problem(422, str(error)) from None
     except intake.QueueFull as error:
         raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
     base = (call.surface.public_url or "").rstrip("/")

@@ -67,6 +67,7 @@ class StreamFace:
             authenticate=self.authenticate,
             still_valid=self._still_valid,
             find_conversation=self._find,
+            enter_conversation=self._find,
             submit=self._submit,
             decide=self._decide,
             cancel=self._cancel,
@@ -92,7 +93,8 @@ class StreamFace:
     async def http(self, key: str = KEY) -> AsyncIterator[aiohttp.ClientSession]:
         """Open a client session with a key."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
-        async with aiohttp.ClientSession(self.url, headers=headers) as session:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(self.url, headers=headers, connector=connector) as session:
             yield session
 
 

@@ -1,0 +1,118 @@
+"""What clients that know only the public documents do first, against a real gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway_process import GatewayProcess, gateway
+from webhook_receiver import WebhookReceiver, answers, webhook_receiver
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway whose webhooks may go to loopback."""
+    env = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8", "DOVECOTE_WEBHOOK_SCHEDULE": "0.3,0.3,0.3"}
+    async with gateway(tmp_path / "data", env=env) as process:
+        yield process
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[WebhookReceiver]:
+    """Listen for webhooks on loopback."""
+    async with webhook_receiver() as listening:
+        yield listening
+
+
+async def heard(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str, Any]:
+    """Return the next frame of one of these types."""
+    async with asyncio.timeout(20):
+        while True:
+            frame = await socket.receive_json()
+            if frame["type"] in kinds:
+                return dict(frame)
+
+
+async def until_told(receiver: WebhookReceiver, times: int) -> None:
+    """Wait until a receiver was told so many times."""
+    async with asyncio.timeout(20):
+        while len(receiver.requests) < times:
+            receiver.came.clear()
+            await receiver.came.wait()
+
+
+async def send(socket: aiohttp.ClientWebSocketResponse, conversation: str, text: str) -> dict[str, Any]:
+    """Say something under the id "1"; returns what the gateway says to that."""
+    await socket.send_json({"type": "send", "conversation": conversation, "text": text, "id": "1"})
+    return await heard(socket, "accepted", "error")
+
+
+async def test_a_name_can_be_followed_before_anything_is_said(running: GatewayProcess) -> None:
+    """Who follows a conversation by a new name of his own hears the first message in it."""
+    async with running.http() as session, session.ws_connect("/ws") as socket:
+        await socket.send_json({"type": "subscribe", "conversation": "early"})
+        subscribed = await heard(socket, "subscribed", "error")
+        accepted = await send(socket, "early", "!echo first")
+        assert accepted["conversation"] == subscribed["conversation"]
+        assert (await heard(socket, "message.received"))["n"] == 1
+
+
+async def test_an_untouched_conversation_takes_the_agent_of_its_first_message(
+    running: GatewayProcess,
+) -> None:
+    """Following a name does not bind it to the default agent."""
+    async with running.http() as session, session.ws_connect("/ws") as socket:
+        async with session.post("/accounts/me/agents", json={"name": "second"}) as made:
+            agent = (await made.json())["id"]
+        await socket.send_json({"type": "subscribe", "conversation": "its"})
+        await heard(socket, "subscribed")
+        async with session.post(
+            "/agents/second/turns", json={"input": "hi", "conversation": "its"}
+        ) as queued:
+            assert queued.status == 202
+        assert (await heard(socket, "agent.finished"))["data"]["agent"] == agent
+        async with session.post("/agents/default/turns", json={"input": "hi", "conversation": "its"}) as late:
+            assert late.status == 409
+
+
+async def test_a_client_counts_anew_in_every_conversation(running: GatewayProcess) -> None:
+    """The same id is another message in another conversation, the same one in its own, and never a loss."""
+    async with running.http() as session, session.ws_connect("/ws") as socket:
+        one, two = await send(socket, "one", "!echo 1"), await send(socket, "two", "!echo 2")
+        assert one["turn"] != two["turn"]
+        assert await send(socket, "one", "!echo 1") == one
+        assert await send(socket, one["conversation"], "!echo 1") == one
+        assert (await send(socket, "one", "!echo other"))["code"] == "invalid"
+
+
+async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """A delivery whose event was appended before the crash carries its seq all the same."""
+    receiver.script.append(answers(500))
+    webhook = {"url": receiver.url, "secret": "as plain as day"}
+    body = {"input": "!echo hi", "webhook": webhook}
+    async with running.http() as session, session.post("/agents/default/turns", json=body) as queued:
+        conversation = (await queued.json())["conversationId"]
+    await until_told(receiver, 1)
+    await running.kill()
+    await running.start()
+    await until_told(receiver, 2)
+    first, again = receiver.requests[:2]
+    events = {event["id"]: event for event in await running.events(conversation)}
+    assert first.body == again.body
+    assert json.loads(again.body) == events[again.headers["webhook-id"]]
+    signed = b".".join(
+        [again.headers["webhook-id"].encode(), again.headers["webhook-timestamp"].encode(), again.body]
+    )
+    digest = hmac.digest(b"as plain as day", signed, hashlib.sha256)
+    assert again.headers["webhook-signature"] == f"v1,{b64encode(digest).decode()}"
