@@ -1,0 +1,156 @@
+"""Keys, accounts and repeated requests over HTTP, and what stands ready at every start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from gateway.defaults import ensure_defaults
+from gateway.options import AgentSettings
+from web_face import Client, Face, open_face
+
+PLURALS = ["agents", "workspaces", "sandboxes"]
+
+
+@pytest.fixture
+async def face(tmp_path: Path) -> AsyncIterator[Face]:
+    """A running face."""
+    async with open_face(tmp_path) as running:
+        yield running
+
+
+def holding(folder: Path, text: str) -> list[Path]:
+    """Return the files that hold a text (other than the key file, whose purpose that is)."""
+    found = [file for file in folder.rglob("*") if file.is_file() and file.name != "key"]
+    return [file for file in found if text.encode() in file.read_bytes()]
+
+
+async def made(client: Client, plural: str, name: str = "mine", **config: object) -> str:
+    """Make a record and return its id."""
+    answer = await client.ask("POST", f"/accounts/me/{plural}", {"name": name, "config": config})
+    assert answer.status == 201, answer.body
+    return str(answer.body["id"])
+
+
+async def test_a_key_does_what_its_scopes_say(face: Face) -> None:
+    """A reading key reads; making records, keys and accounts needs more."""
+    key = (await face.mine.ask("POST", "/accounts/me/keys", {"name": "r", "scopes": ["read"]})).body["key"]
+    reader = Client(session=face.mine.session, url=face.url, key=key)
+    assert (await reader.ask("GET", "/accounts/me/agents")).status == 200
+    assert (await reader.ask("POST", "/accounts/me/agents", {"name": "a"})).status == 403
+    assert (await reader.ask("POST", "/accounts/me/keys", {"name": "k"})).status == 403
+    assert (await reader.ask("POST", "/accounts", {"name": "k"})).status == 403
+
+
+async def test_a_revoked_key_opens_nothing(face: Face) -> None:
+    """The next request with a revoked key is 401."""
+    made_key = await face.mine.ask("POST", "/accounts/me/keys", {"name": "k"})
+    client = Client(session=face.mine.session, url=face.url, key=made_key.body["key"])
+    assert (await client.ask("GET", "/accounts/me")).status == 200
+    assert (await face.mine.ask("DELETE", "/accounts/me/keys/k")).status == 204
+    assert (await client.ask("GET", "/accounts/me")).status == 401
+
+
+async def test_only_the_operator_makes_accounts(face: Face) -> None:
+    """An account's own key is not enough, whatever fields come with it; nobody is 401."""
+    body = {"name": "new"}
+    assert (await face.mine.ask("POST", "/accounts", body)).status == 403
+    assert (await face.nobody.ask("POST", "/accounts", body)).status == 401
+    made_account = await face.operator.ask("POST", "/accounts", body)
+    assert made_account.status == 201
+    fresh = Client(session=face.mine.session, url=face.url, key=made_account.body["key"])
+    assert (await fresh.ask("GET", "/accounts/me")).body["id"] == made_account.body["id"]
+    assert (await face.operator.ask("POST", "/accounts", body)).status == 409
+    assert (await face.operator.ask("GET", "/accounts/me")).status == 401
+
+
+async def test_a_removed_account_is_gone_with_its_keys(face: Face) -> None:
+    """After its removal the account's key opens nothing; the other account is untouched."""
+    await made(face.other, "agents")
+    assert (await face.other.ask("DELETE", "/accounts/me")).status == 204
+    assert (await face.other.ask("GET", "/accounts/me")).status == 401
+    assert (await face.mine.ask("GET", "/accounts/me/agents")).status == 200
+
+
+async def test_the_same_post_twice_is_carried_out_once(face: Face) -> None:
+    """An Idempotency-Key answers the second request as the first, the secret included."""
+    body = {"url": "https://example.org/"}
+    first = await face.mine.ask("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    second = await face.mine.ask("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    assert (second.status, second.body) == (first.status, first.body)
+    assert second.headers["Idempotency-Replayed"] == "true"
+    assert len((await face.mine.ask("GET", "/accounts/me/webhooks")).body["items"]) == 1
+    foreign = await face.other.ask("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    assert foreign.body["id"] != first.body["id"]
+
+
+async def test_the_same_key_for_something_else_is_refused(face: Face) -> None:
+    """Another body or another path under a used key is a 422."""
+    await face.mine.ask("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
+    other_body = await face.mine.ask("POST", "/accounts/me/agents", {"name": "b"}, Idempotency_Key="k")
+    other_path = await face.mine.ask("POST", "/accounts/me/keys", {"name": "a"}, Idempotency_Key="k")
+    assert (other_body.status, other_path.status) == (422, 422)
+
+
+async def test_a_refused_post_gives_its_key_back(face: Face) -> None:
+    """What was refused may be corrected under the same key."""
+    refused = await face.mine.ask("POST", "/accounts/me/agents", {"name": ""}, Idempotency_Key="k")
+    fault = {"name": "a", "config": {"sandbox": "nowhere"}}
+    again = await face.mine.ask("POST", "/accounts/me/agents", fault, Idempotency_Key="k")
+    corrected = await face.mine.ask("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
+    assert (refused.status, again.status, corrected.status) == (422, 422, 201)
+
+
+async def test_the_same_post_at_once_is_carried_out_once(face: Face) -> None:
+    """Of ten concurrent requests with one key one is carried out, and all get its answer."""
+    body = {"name": "k"}
+    answers = await asyncio.gather(
+        *(face.mine.ask("POST", "/accounts/me/keys", body, Idempotency_Key="k") for _ in range(10))
+    )
+    assert {answer.status for answer in answers} == {201}
+    assert len({answer.body["key"] for answer in answers}) == 1
+    named = [k for k in (await face.mine.ask("GET", "/accounts/me/keys")).body["items"] if k["name"] == "k"]
+    assert len(named) == 1
+
+
+async def test_told_secrets_are_not_kept_in_clear(face: Face, tmp_path: Path) -> None:
+    """An answer that is kept for repeats is sealed."""
+    told = await face.mine.ask("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
+    assert not holding(tmp_path, told.body["key"])
+
+
+async def test_defaults_stay_at_every_start_and_follow_the_settings(face: Face, tmp_path: Path) -> None:
+    """A second start makes nothing new; the model of the settings becomes the default agent's."""
+
+    async def start(model: str) -> str:
+        async with face.surface.database.begin() as connection:
+            ready = await ensure_defaults(
+                connection, face.surface.book, data=tmp_path, agent=AgentSettings(model=model)
+            )
+        return ready.agent.id
+
+    key = (tmp_path / "key").read_text()
+    patched = {"config": {"instructions": "be kind"}}
+    await face.mine.ask("PATCH", "/accounts/me/agents/default", patched)
+    first, second = await start("builtin:shell"), await start("openai:gpt")
+    assert first == second
+    assert (tmp_path / "key").read_text() == key
+    assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
+    config = (await face.mine.ask("GET", "/accounts/me/agents/default")).body["config"]
+    assert (config["model"], config["instructions"]) == ("openai:gpt", "be kind")
+    for plural in PLURALS:
+        assert len((await face.mine.ask("GET", f"/accounts/me/{plural}")).body["items"]) == 1
+
+
+async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: Face, tmp_path: Path) -> None:
+    """The key file always opens the default account."""
+    old = (tmp_path / "key").read_text()
+    await face.mine.ask("DELETE", "/accounts/me/keys/default")
+    async with face.surface.database.begin() as connection:
+        await ensure_defaults(connection, face.surface.book, data=tmp_path, agent=AgentSettings())
+    fresh = Client(session=face.mine.session, url=face.url, key=(tmp_path / "key").read_text().strip())
+    assert fresh.key != old.strip()
+    assert (await fresh.ask("GET", "/accounts/me")).status == 200
