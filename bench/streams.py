@@ -1,0 +1,180 @@
+"""The stream beside bare nats-py: appends, replays over WebSocket, and fan-out, in the same run.
+
+    python -m bench.streams [--events 10000] [--readers 200] [--rounds 3]
+
+A nats-server of its own, file storage. Appends await their confirmation one by one, as the relay does. The
+raw side of a replay reads the same events by one batched direct get and does nothing with them. What came
+is counted: nothing may be lost, doubled or out of order.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from statistics import median
+
+import aiohttp
+import nats
+
+from delivery.event import Event, Kind
+from delivery.streams import jetstream
+from delivery.streams.connection import connect
+from delivery.streams.jetstream import JetStream
+from delivery.streams.layout import Layout, ensure, lasting_subject
+from nats_servers import NatsServer, nats_server
+from stream_face import StreamFace, stream_face
+
+CONVERSATION = "cnv_bench"
+LIVE = 300
+"""Events that are fanned out."""
+
+
+def event(n: int) -> Event:
+    """Return an event of ordinary size."""
+    return Event.now(Kind.JOB_STARTED, CONVERSATION, {"text": "x" * 200}).numbered(n)
+
+
+async def appended(events: JetStream, count: int) -> float:
+    """Append so many events; returns how many a second."""
+    tail = await events.tail(CONVERSATION)
+    seq, n = (tail.seq, tail.n) if tail else (0, 0)
+    start = time.perf_counter()
+    for number in range(n + 1, n + count + 1):
+        seq = await events.append(event(number), expected=seq)
+    return count / (time.perf_counter() - start)
+
+
+async def raw_appended(server: NatsServer, count: int) -> float:
+    """Publish as many with bare nats-py, awaiting each confirmation."""
+    client = await nats.connect(server.url, token=server.token)
+    stream, body = client.jetstream(), event(1).dump()
+    start = time.perf_counter()
+    for _ in range(count):
+        await stream.publish("ev.raw.e", body)
+    rate = count / (time.perf_counter() - start)
+    await client.close()
+    return rate
+
+
+async def replayed(session: aiohttp.ClientSession, after: int, expected: int, *, batch: bool) -> float:
+    """Subscribe from a position and read to the live edge; returns the milliseconds from connecting on."""
+    start, seqs = time.perf_counter(), list[int]()
+    async with session.ws_connect("/ws", max_msg_size=0) as socket:
+        frame = {"type": "subscribe", "conversation": CONVERSATION, "after": after, "batch": batch}
+        await socket.send_json(frame)
+        while True:
+            got = json.loads((await socket.receive()).data)
+            if got["type"] == "caught_up":
+                break
+            seqs += [item["seq"] for item in got.get("items", [got]) if "v" in item]
+    taken = (time.perf_counter() - start) * 1000
+    assert len(seqs) == expected, f"{expected - len(seqs)} events lost"
+    assert seqs == sorted(set(seqs)), "events doubled or out of order"
+    return taken
+
+
+async def raw_replayed(server: NatsServer, after: int, count: int) -> float:
+    """Read the same events by one direct get with bare nats-py; returns milliseconds."""
+    client = await nats.connect(server.url, token=server.token)
+    inbox = client.new_inbox()
+    messages = await client.subscribe(inbox)
+    request = {"seq": after + 1, "batch": count, "next_by_subj": lasting_subject(CONVERSATION)}
+    start = time.perf_counter()
+    await client.publish("$JS.API.DIRECT.GET.EVENTS", json.dumps(request).encode(), reply=inbox)
+    for _ in range(count):
+        await messages.next_msg(timeout=30)
+    taken = (time.perf_counter() - start) * 1000
+    await client.close()
+    return taken
+
+
+async def fanned_out(face: StreamFace, events: JetStream, readers: int) -> float:
+    """Append while many read; returns how many events a second reached readers."""
+    async with face.http() as session:
+        ready = [asyncio.Event() for _ in range(readers)]
+        async with asyncio.TaskGroup() as group:
+            for event_ in ready:
+                group.create_task(_read_live(session, event_))
+            await asyncio.gather(*(event_.wait() for event_ in ready))
+            start = time.perf_counter()
+            await appended(events, LIVE)
+        return readers * LIVE / (time.perf_counter() - start)
+
+
+async def _read_live(session: aiohttp.ClientSession, ready: asyncio.Event) -> None:
+    async with session.ws_connect("/ws") as socket:
+        await socket.send_json({"type": "subscribe", "conversation": CONVERSATION})
+        count = 0
+        while count < LIVE:
+            got = json.loads((await socket.receive()).data)
+            count += "v" in got
+            if got["type"] == "caught_up":
+                ready.set()
+
+
+async def best_of(rounds: int, measure: Callable[[], Awaitable[float]]) -> float:
+    """Return the median of several measurements."""
+    return median([await measure() for _ in range(rounds)])
+
+
+def row(name: str, ours: float, limit: float, unit: str, *, less: bool = False) -> None:
+    """Print a line of the table: ours, the raw limit, and how near we come to it."""
+    ratio = limit / ours if less else ours / limit
+    print(f"| {name} | {ours:,.1f} {unit} | {limit:,.1f} {unit} | {ratio:.2f} |")
+
+
+async def compare(count: int, readers: int, rounds: int) -> None:
+    """Measure everything and print the table."""
+    with tempfile.TemporaryDirectory() as directory:
+        async with (
+            nats_server(Path(directory)) as server,
+            connect(server.url, token=server.token) as link,
+        ):
+            await ensure(link, Layout(budget=1_000_000_000))
+            async with jetstream.opened(link, epoch="bench") as events, stream_face(events) as face:
+                print("| stream | ours | bare nats-py | ratio |\n|---|---|---|---|")
+                raw = await raw_appended(server, count // 4)
+                row("append, confirmed one by one", await appended(events, count), raw, "/s")
+                await _compare_replays(face, server, events, count, rounds)
+                fanned = await best_of(rounds, lambda: fanned_out(face, events, readers))
+                print(f"| fan-out to {readers} WebSockets | {fanned:,.0f} events/s | | |")
+
+
+async def _compare_replays(
+    face: StreamFace, server: NatsServer, events: JetStream, count: int, rounds: int
+) -> None:
+    seqs = [item.seq for item in await events.read(CONVERSATION, after=0, limit=count)]
+    async with face.http() as session:
+        for missed in (100, count):
+            after = seqs[-missed - 1] if missed < count else 0
+
+            async def raw(after: int = after, missed: int = missed) -> float:
+                return await raw_replayed(server, after, missed)
+
+            limit = await best_of(rounds, raw)
+            for batch in (False, True):
+
+                async def ours(after: int = after, missed: int = missed, *, batch: bool = batch) -> float:
+                    return await replayed(session, after, missed, batch=batch)
+
+                name = f"reconnect with {missed:,} missed{', in batches' if batch else ''}"
+                row(name, await best_of(rounds, ours), limit, "ms", less=True)
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=10_000)
+    parser.add_argument("--readers", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=3)
+    given = parser.parse_args()
+    asyncio.run(compare(given.events, given.readers, given.rounds))
+
+
+if __name__ == "__main__":
+    main()
