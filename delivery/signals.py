@@ -200,6 +200,8 @@ class _Listener:
 
     async def _prepare(self) -> bool:
         """Make the stream and the consumer if they are missing."""
+        if not await self._link.wait_up(_AWAY_TIMEOUT):
+            return False
         try:
             await ensure(self._link, self._layout, patience=0)
             answer = await self._link.call(f"CONSUMER.CREATE.{WORK}.{self._queue}", self._wanted())
