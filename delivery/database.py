@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, nullcontext
 
 from sqlalchemy import MetaData, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
-from sqlalchemy.pool import ConnectionPoolEntry
+
+from delivery import sqlite
 
 Connection = AsyncConnection
 """What store functions take first, so that callers compose transactions."""
@@ -33,14 +33,6 @@ class Unavailable(RuntimeError):
     """The database does not answer; nothing was changed."""
 
 
-def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    connection.isolation_level = None  # SQLAlchemy begins transactions itself
-    cursor = connection.cursor()
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
 class Database:
     """Transactions. On SQLite one writer at a time, in arrival order, so that none meets a busy file."""
 
@@ -55,8 +47,13 @@ class Database:
             return create_async_engine(
                 self.url, pool_size=10, max_overflow=10, pool_timeout=5, pool_pre_ping=True
             )
-        engine = create_async_engine(self.url, pool_size=5, max_overflow=5)
-        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        engine = create_async_engine(
+            self.url,
+            pool_size=5,
+            max_overflow=5,
+            connect_args={"async_creator_fn": lambda path, **_: sqlite.open_connection(path)},
+        )
+        event.listen(engine.sync_engine, "connect", sqlite.prepare)
         return engine
 
     @asynccontextmanager
@@ -64,7 +61,7 @@ class Database:
         """Open a writing transaction, committed at the end, rolled back by an exception."""
         async with self._writing or nullcontext(), self._connect() as connection, connection.begin():
             if self.is_sqlite:
-                await connection.exec_driver_sql("BEGIN IMMEDIATE")
+                await connection.exec_driver_sql(sqlite.BEGIN)
             yield connection
 
     @asynccontextmanager
