@@ -45,12 +45,18 @@ class Database:
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
             return create_async_engine(
-                self.url, pool_size=10, max_overflow=10, pool_timeout=5, pool_pre_ping=True
+                self.url,
+                pool_size=10,
+                max_overflow=10,
+                pool_timeout=5,
+                pool_pre_ping=True,
+                hide_parameters=True,  # an error in the log must not tell what people said
             )
         engine = create_async_engine(
             self.url,
             pool_size=5,
             max_overflow=5,
+            hide_parameters=True,
             connect_args={"async_creator_fn": lambda path, **_: sqlite.open_connection(path)},
         )
         event.listen(engine.sync_engine, "connect", sqlite.prepare)
