@@ -99,6 +99,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         book=book,
         gatekeeper=Gatekeeper(ground.database),
         core=core,
+        alone_since=ground.alone_since,
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
         origins=frozenset(settings.origins),

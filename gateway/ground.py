@@ -6,6 +6,7 @@ import secrets
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 import structlog
 
@@ -42,6 +43,8 @@ class Ground:
     link: Link
     layout: layout.Layout
     runner: str
+    alone_since: datetime | None
+    """Since when no other process answers from these files; None: there may be replicas."""
     metrics: Metrics
 
 
@@ -75,6 +78,7 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
             link=link,
             layout=wanted,
             runner=boot,
+            alone_since=datetime.now(UTC) if lock else None,
             metrics=Metrics(),
         )
 

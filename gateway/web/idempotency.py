@@ -91,10 +91,16 @@ class Once:
         """Take the place of a first request that was refused or died."""
         if kept is None:
             return await self._claim()
-        if kept.created_at > datetime.now(UTC) - _ABANDONED:
+        if not self._is_abandoned(kept):
             return False
         async with self.surface.database.begin() as connection:
             return await store.take_over(connection, self.account, self.key, since=kept.created_at)
+
+    def _is_abandoned(self, kept: store.Kept) -> bool:
+        alone_since = self.surface.alone_since
+        if alone_since is not None and kept.created_at < alone_since:
+            return True
+        return kept.created_at <= datetime.now(UTC) - _ABANDONED
 
     def _where(self) -> Context:
         return context("replies", self.account or "operator", self.key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Protocol
@@ -58,12 +59,16 @@ async def _always() -> Health:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
-    """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …)."""
+    """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …).
+
+    `alone_since`: whatever was begun before this moment and is not done was begun by a process that died.
+    """
 
     database: Database
     book: Book
     gatekeeper: Gatekeeper
     core: Core | None = None
+    alone_since: datetime | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
     origins: frozenset[str] = frozenset()
