@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import delete, insert, or_, select, update
+from sqlalchemy import bindparam, delete, insert, or_, select, update
 
 from delivery.database import Connection
 from delivery.event import Event
@@ -40,18 +40,27 @@ async def hand_over_stream(connection: Connection, *, conversation: str, agent: 
     )
 
 
+# Statements that every message needs are built once: building one takes longer than running it.
+_COUNT = (
+    update(streams)
+    .where(streams.c.conversation == bindparam("of"))
+    .values(last_n=streams.c.last_n + bindparam("more"))
+    .returning(streams.c.last_n)
+)
+_RECORD = insert(outbox)
+_ROUTES = select(routes).where(
+    routes.c.conversation == bindparam("of"),
+    or_(routes.c.turn.is_(None), routes.c.turn == bindparam("turn_of")),
+)
+
+
 async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
     """Number the events of one conversation and put them into the outbox; returns them numbered."""
-    counted = await connection.execute(
-        update(streams)
-        .where(streams.c.conversation == conversation)
-        .values(last_n=streams.c.last_n + len(events))
-        .returning(streams.c.last_n)
-    )
+    counted = await connection.execute(_COUNT, {"of": conversation, "more": len(events)})
     last = counted.scalar_one()
     numbered = [event.numbered(last - len(events) + place) for place, event in enumerate(events, start=1)]
     await connection.execute(
-        insert(outbox),
+        _RECORD,
         [
             {
                 "event_id": event.id,
@@ -101,7 +110,8 @@ async def relayed_n(connection: Connection, conversation: str) -> int:
 
 async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
     """Remember (conversation, n, seq) of what the stream has; marks never go back."""
-    for conversation, n, seq in marks:
+    # In one order everywhere: two replicas that mark the same conversations would deadlock.
+    for conversation, n, seq in sorted(marks):
         await connection.execute(
             update(streams)
             .where(streams.c.conversation == conversation, streams.c.relayed_n < n)
@@ -154,11 +164,7 @@ async def add_route(connection: Connection, route: Route) -> None:
 
 async def routes_for(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
     """Return the routes of a conversation and, of the turn-bound ones, those of `turn`."""
-    rows = await connection.execute(
-        select(routes).where(
-            routes.c.conversation == conversation, or_(routes.c.turn.is_(None), routes.c.turn == turn)
-        )
-    )
+    rows = await connection.execute(_ROUTES, {"of": conversation, "turn_of": turn})
     return [_route(row) for row in rows]
 
 
@@ -182,27 +188,31 @@ async def readdress(connection: Connection, *, kind: RouteKind, old: str, new: s
     )
 
 
-async def listening_endpoints(
-    connection: Connection, *, conversation: str, event_type: str
-) -> list[tuple[str, str]]:
-    """Return (account, endpoint id) of the account's and the agent's webhooks that want this event."""
-    owner = (
-        await connection.execute(
-            select(streams.c.account, streams.c.agent).where(streams.c.conversation == conversation)
-        )
-    ).one()
-    rows = await connection.execute(
-        select(endpoints.c.id, endpoints.c.events, endpoints.c.conversation).where(
-            endpoints.c.account == owner.account,
-            endpoints.c.origin.in_(("record", f"agent:{owner.agent}")),
-            endpoints.c.disabled_at.is_(None),
-        )
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A webhook of a conversation's account or agent, and the patterns of the events it wants."""
+
+    account: str
+    endpoint: str
+    patterns: Sequence[str]
+
+
+_LISTENING = (
+    select(endpoints.c.account, endpoints.c.id, endpoints.c.events)
+    .join(streams, streams.c.account == endpoints.c.account)
+    .where(
+        streams.c.conversation == bindparam("conversation"),
+        (endpoints.c.origin == "record") | (endpoints.c.origin == "agent:" + streams.c.agent),
+        endpoints.c.conversation.is_(None) | (endpoints.c.conversation == streams.c.conversation),
+        endpoints.c.disabled_at.is_(None),
     )
-    return [
-        (owner.account, row.id)
-        for row in rows
-        if row.conversation in (None, conversation) and wants(json.loads(row.events), event_type)
-    ]
+)
+
+
+async def listening_endpoints(connection: Connection, conversation: str) -> list[Listening]:
+    """Return the webhooks of the conversation's account and agent."""
+    rows = await connection.execute(_LISTENING, {"conversation": conversation})
+    return [Listening(account=row[0], endpoint=row[1], patterns=json.loads(row[2])) for row in rows]
 
 
 def wants(patterns: Sequence[str], event_type: str) -> bool:
