@@ -1,0 +1,122 @@
+"""Killed at every named step between what a person says and the recorded delivery: nothing lost (G1, G2)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.chaos.tally import judge_log
+from channels.telegram.simulator import Simulator, simulate
+from gateway.faults import POINTS
+from gateway_process import GatewayProcess
+
+CHAT = 7
+PATIENCE = 40.0
+"""Seconds for an answer after a restart, on a machine that runs other tests as well."""
+
+ON_THE_WAY_OF_A_COMMAND = [
+    "reception.before_commit",
+    "reception.after_commit",
+    "relay.before_append",
+    "relay.after_append",
+    "turn.claim.before_commit",
+    "turn.claim.after_commit",
+    "step.begin.before_commit",
+    "step.begin.after_commit",
+    "step.end.before_commit",
+    "step.end.after_commit",
+    "turn.settle.before_commit",
+    "turn.settle.after_commit",
+    "delivery.claim.before_commit",
+    "delivery.claim.after_commit",
+    "delivery.before_send",
+    "delivery.after_send",
+    "delivery.settle.before_commit",
+    "delivery.settle.after_commit",
+]
+
+ON_THE_WAY_OF_A_JOB = [
+    "job.start.before_commit",
+    "job.start.after_commit",
+    "job.before_spawn",
+    "job.after_spawn",
+    "job.settle.before_commit",
+    "job.settle.after_commit",
+    "sandbox.create",
+    "sandbox.spawn.before",
+    "sandbox.spawn.after",
+]
+
+SAID_TWICE = {"delivery.after_send", "delivery.settle.before_commit"}
+"""Between these Telegram has the message and we do not know it yet; it cannot tell us either."""
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Telegram on loopback."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Have a gateway with a Telegram channel, not started yet."""
+    env = {
+        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in platform.settings().items()
+    }
+    gateway = GatewayProcess(tmp_path / "data", env=env)
+    yield gateway
+    await gateway.stop()
+
+
+async def _told(platform: Simulator, text: str) -> None:
+    """Wait until the bot has said something with this text."""
+    await platform.wait_until(
+        lambda: any(text in post.text for post in platform.messages(CHAT)), seconds=PATIENCE
+    )
+
+
+async def _log(process: GatewayProcess) -> list[dict[str, Any]]:
+    async with process.http() as session, session.get("/conversations") as answer:
+        (conversation,) = (await answer.json())["items"]
+    return [event for event in await process.events(conversation["id"]) if "n" in event]
+
+
+@pytest.mark.parametrize("point", ON_THE_WAY_OF_A_COMMAND)
+async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
+    """Killed there, the command is answered after the restart, and its event log is exact."""
+    await process.start(env={"DOVECOTE_FAULT": point})
+    await platform.say(CHAT, "!echo pigeon")
+    assert await process.ended() == -9
+    await platform.say(CHAT, "!echo second")
+    await process.start()
+    await _told(platform, "second")
+    answers = [post.text for post in platform.messages(CHAT) if "pigeon" in post.text]
+    assert len(answers) <= (2 if point in SAID_TWICE else 1)
+    assert judge_log(await _log(process), turns=2) is None
+
+
+@pytest.mark.parametrize("point", ON_THE_WAY_OF_A_JOB)
+async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
+    """Killed there, the job has run exactly once and its result is told exactly once."""
+    await process.start(env={"DOVECOTE_FAULT": point})
+    await platform.say(CHAT, "!&echo run >> runs; wc -l < runs; echo pigeon")
+    assert await process.ended() == -9
+    await process.start()
+    await _told(platform, "completed, exit code 0")
+    log = await _log(process)
+    (completed,) = [event for event in log if event["type"] == "job.completed"]
+    assert completed["data"]["output"] == "1\npigeon\n"
+
+
+def test_every_point_is_exercised_somewhere() -> None:
+    """A fault point that no test passes would prove nothing."""
+    here = {*ON_THE_WAY_OF_A_COMMAND, *ON_THE_WAY_OF_A_JOB}
+    elsewhere = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
+    missing = [point for point in POINTS if point not in here and f'"{point}"' not in elsewhere]
+    assert not missing
