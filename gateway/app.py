@@ -43,7 +43,7 @@ from gateway.intake import Intake
 from gateway.janitor import Janitor
 from gateway.jobs import Jobs
 from gateway.options import Role
-from gateway.performers import Performers, vendors_of
+from gateway.performers import Performers, models_of, vendors_of
 from gateway.reception import Reception
 from gateway.records import webhooks
 from gateway.records.book import Book
@@ -163,11 +163,14 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
     drafts = Drafts(find=switchboard.find, database=ground.database)
     resident = await _ensure_defaults(ground, book)
-    core = await _core(ground, ledger, book, resident=resident, drafts=drafts, stack=stack)
+    pools = await _pools(ground, stack)
+    performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
+    core = _core(ground, ledger, book, resident=resident, drafts=drafts, pools=pools, performers=performers)
     stopping = doors.Stopping(core)
     commands = Commands(switchboard.answer, stopping.ask)
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
     early = [*_by_role(ground, core, switchboard), stopping.run]
+    early.append(lambda _stop: performers.warm(models_of(settings)))
     early += await _deliverers(
         ground,
         ledger,
@@ -187,19 +190,25 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
 
 
-async def _core(
-    ground: Ground, ledger: Ledger, book: Book, *, resident: str, drafts: Drafts, stack: AsyncExitStack
+def _core(
+    ground: Ground,
+    ledger: Ledger,
+    book: Book,
+    *,
+    resident: str,
+    drafts: Drafts,
+    pools: dict[str, Pool],
+    performers: Performers,
 ) -> Core:
     settings = ground.settings
     workbench = Workbench(
         ground.database,
         book,
-        await _pools(ground, stack),
+        pools,
         workspaces=settings.data_dir / "workspaces",
         resident=None if settings.allow_shared_host else resident,
     )
     jobs = Jobs(ledger, workbench, ground.vault, ground.faults.checkpoint, most_running=settings.job_limit)
-    performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
     conductor = Conductor(
         ledger=ledger,
         leases=ground.leases,

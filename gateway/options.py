@@ -16,7 +16,8 @@ WEEK = 7 * 86400.0
 SHORTEST_KEY = 32
 """Characters below which a key that people choose is warned of."""
 
-MODEL = re.compile(r"^(builtin:shell|test:[\w.-]+|[a-z][a-z0-9_-]*:\S+)$")
+SHELL = "builtin:shell"
+LANGUAGE_MODEL = re.compile(r"^(openai|anthropic|google|ollama):\S+$")
 
 
 class Role(StrEnum):
@@ -124,8 +125,14 @@ def _database_url(value: SecretStr) -> SecretStr:
 
 
 def _model(value: str) -> str:
-    if not MODEL.match(value):
+    if value != SHELL and not LANGUAGE_MODEL.match(value):
         raise ValueError("must be builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
+    return value
+
+
+def _language_model(value: str) -> str:
+    if not LANGUAGE_MODEL.match(value):
+        raise ValueError("must be openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
     return value
 
 
@@ -141,7 +148,8 @@ Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeV
 NatsUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_nats_url)]
 DatabaseUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_database_url)]
 ModelName = Annotated[str, AfterValidator(_model)]
-ModelNames = Annotated[tuple[ModelName, ...], BeforeValidator(_listed)]
+LanguageModelName = Annotated[str, AfterValidator(_language_model)]
+ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(_listed)]
 Delays = Annotated[
     tuple[Annotated[float, Field(gt=0, le=WEEK)], ...],
     BeforeValidator(_split),

@@ -158,6 +158,18 @@ def check_sandbox(settings: Settings) -> Iterator[Check]:
             yield Check(subject, State.WARNING, ability.detail)
 
 
+def check_models(settings: Settings) -> Iterator[Check]:
+    """The default agent's models have their keys and the library they need; no vendor is asked."""
+    from gateway.performers import models_of, unusable_models
+
+    problems = unusable_models(settings)
+    for problem in problems:
+        detail, _, remedy = problem.rpartition(": ")
+        yield failed("model", detail, remedy)
+    if not problems:
+        yield well("model", ", then ".join(models_of(settings)) or settings.agent.model)
+
+
 def check_port(settings: Settings) -> Iterator[Check]:
     """The port is free, or a gateway answers there."""
     if not settings.port:
@@ -247,6 +259,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
     check_database,
     check_broker,
     check_sandbox,
+    check_models,
     check_port,
     check_clock,
     check_packages,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gateway.cli.failure import plain_failures
+from gateway.cli.failure import Exit, complain, plain_failures
 
 if TYPE_CHECKING:
     from gateway.cli.client import Gateway
@@ -39,6 +39,17 @@ def settings_of(config: Path | None, **flags: Any) -> Settings:
     from gateway.settings import load
 
     return load(flags, config=config)
+
+
+def require_models(settings: Settings) -> None:
+    """End the program when the default agent's models cannot be used as configured, a line for each."""
+    from gateway.performers import unusable_models
+
+    problems = unusable_models(settings)
+    for problem in problems:
+        complain(problem)
+    if problems:
+        raise typer.Exit(Exit.USAGE)
 
 
 def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:

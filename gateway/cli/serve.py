@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli.commands import Config, Data, settings_of
+from gateway.cli.commands import Config, Data, require_models, settings_of
 from gateway.cli.failure import complain
 
 
@@ -34,6 +34,7 @@ def serve(
         allow_unsandboxed_host=allow_unsandboxed_host or None,
         allow_shared_host=allow_shared_host or None,
     )
+    require_models(settings)
     from gateway.app import run
     from gateway.telemetry import set_up_logging
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.commands import Config, Data, Json, group, local, settings_of
+from gateway.cli.commands import Config, Data, Json, group, local, require_models, settings_of
 from gateway.cli.failure import Exit, Failure, complain
 from gateway.cli.output import print_json
 
@@ -63,6 +63,7 @@ def check_config(*, config: Config = None, data: Data = None) -> None:
     settings = settings_of(config, data_dir=data)
     for warning in settings.warnings():
         complain(f"warning: {warning}")
+    require_models(settings)
     typer.echo("the settings are in order")
 
 

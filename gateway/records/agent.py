@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
 
 from gateway.agents.port import Limits, Persona
-from gateway.options import LimitSettings, ModelName, WebUrl
+from gateway.options import LanguageModelName, LimitSettings, ModelName, WebUrl
 from gateway.records.names import EventPattern, HookUrl, Reference, Whsec
 from gateway.store.records import Record
 
@@ -52,7 +52,7 @@ class AgentConfig(_Part):
     """An agent record's `config`, defaults filled in."""
 
     model: ModelName = "builtin:shell"
-    fallback: tuple[ModelName, ...] = Field(default=(), max_length=10)
+    fallback: tuple[LanguageModelName, ...] = Field(default=(), max_length=10)
     instructions: str = Field(default="", max_length=100_000)
     base_url: WebUrl | None = None
     sandbox: Reference | None = None

@@ -22,7 +22,8 @@ COMMANDS = """serve chat doctor init version tail trace
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
-    channels,list channels,add channels,test sandboxes,list sandboxes,rm
+    channels,list channels,add channels,test channels,pair channels,pairings channels,unpair
+    sandboxes,list sandboxes,rm
     keys,create keys,list keys,revoke"""
 
 LISTS = {
@@ -287,3 +288,31 @@ def test_doctor_tells_every_problem(run: Run, tmp_path: Path) -> None:
 def test_listen_refuses_a_wrong_secret(run: Run) -> None:
     """`webhooks listen` needs a secret of the right form."""
     assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("serve",), ("doctor",)])
+def test_a_model_without_its_key_is_told_before_anything_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Field, value and remedy stand in one line for the model and for each fallback; nothing is started."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    data = tmp_path / "data"
+    models = {"DOVECOTE_AGENT__MODEL": "anthropic:a", "DOVECOTE_AGENT__FALLBACK": "ollama:o,openai:b"}
+    done = run(*command, "--data", str(data), **models)
+    assert done.exit_code == (1 if command == ("doctor",) else 2)
+    said = (done.stdout + done.stderr).splitlines()
+    (first,) = [line for line in said if 'agent.model is "anthropic:a"' in line]
+    (second,) = [line for line in said if 'agent.fallback is "openai:b"' in line]
+    assert "ANTHROPIC_API_KEY is not set" in first
+    assert "OPENAI_API_KEY is not set" in second
+    assert not data.exists()
+
+
+def test_a_process_that_performs_no_turns_needs_no_model_key(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ingress replica may do without the vendors' keys."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = run("config", "check", DOVECOTE_AGENT__MODEL="anthropic:a", DOVECOTE_ROLES="ingress")
+    assert done.exit_code == 0, done.stderr

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
-from gateway.agents.model import Vendors, check
+from gateway.agents.model import Vendors, check, check_chain
 from gateway.agents.model.models import with_path
+from gateway.records.errors import Invalid
+from gateway.records.kinds import check as check_record
 
 KEYS = Vendors(openai_key="sk-o", anthropic_key="sk-a", google_key="g-k")
 
@@ -93,3 +95,27 @@ def test_checking_and_opening_load_no_sdk() -> None:
         "sys.exit('pydantic_ai' in sys.modules or 'openai' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_a_chain_is_checked_link_by_link() -> None:
+    """Every model of a list is held to its own vendor; `base_url` counts for those it is meant for."""
+    url = "http://127.0.0.1:9901/v1"
+    vendors = Vendors(anthropic_key="sk-a", trusted_base_urls=(url,))
+    assert check_chain(("openai:a", "anthropic:b", "ollama:c"), vendors, url) == ()
+    (problem,) = check_chain(("anthropic:b", "google:g"), vendors, url)
+    assert problem.startswith('agent.fallback is "google:g": GOOGLE_API_KEY is not set')
+
+
+@pytest.mark.parametrize(
+    ("config", "where"),
+    [
+        ({"model": "mistral:x"}, "/config/model"),
+        ({"model": "openai:"}, "/config/model"),
+        ({"model": "openai:x", "fallback": ["ollama:y", "builtin:shell"]}, "/config/fallback/1"),
+    ],
+)
+def test_a_record_with_an_unknown_form_of_model_is_refused(config: dict[str, object], where: str) -> None:
+    """The problem points at the model that cannot be."""
+    with pytest.raises(Invalid) as refused:
+        check_record("agent", config)
+    assert [problem.pointer for problem in refused.value.problems] == [where]

@@ -7,9 +7,9 @@ first turn that needs them, in a thread; checking a configuration and opening th
 from __future__ import annotations
 
 from gateway.agents.model.agent import ModelAgent
-from gateway.agents.model.vendors import Vendors, check
+from gateway.agents.model.vendors import Vendors, check, check_chain
 
-__all__ = ["ModelAgent", "Vendors", "check", "open_model_agent"]
+__all__ = ["ModelAgent", "Vendors", "check", "check_chain", "open_model_agent"]
 
 
 def open_model_agent(vendors: Vendors) -> ModelAgent:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from importlib import import_module
 
 import pydantic_ai
@@ -21,7 +20,7 @@ from pydantic_ai.models import Model, create_async_httpx2_client
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 
-from gateway.agents.model.vendors import ModelName, Vendors, require
+from gateway.agents.model.vendors import ModelName, Vendors, base_url_for, require
 from gateway.agents.port import Persona
 
 pydantic_ai.BANNER_ENABLED = False
@@ -81,19 +80,13 @@ def build_chain(persona: Persona, vendors: Vendors, http: AsyncClient) -> Model:
 def build_model(persona: Persona, place: int, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
     """Return the model at a place of the persona's list; raises UnusableModel."""
     name = persona.models[place]
-    base_url = persona.base_url if name in _compatible(persona.models) else None
+    base_url = base_url_for(name, persona.models, persona.base_url)
     parsed = require(name, vendors, base_url, "agent.fallback" if place else "agent.model")
     settings = ModelSettings(max_retries=retries)
     timeout = persona.limits.step_timeout
     if timeout > 0:
         settings["request_timeout"] = timeout
     return _BUILDERS[parsed.vendor](parsed, vendors, base_url, http, settings)
-
-
-def _compatible(models: Sequence[str]) -> Sequence[str]:
-    """Return the models that `base_url` is meant for: OpenAI's, or Ollama's when there are none."""
-    openai = [model for model in models if model.startswith("openai:")]
-    return openai or [model for model in models if model.startswith("ollama:")]
 
 
 def _openai(

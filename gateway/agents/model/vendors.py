@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Literal, get_args
@@ -78,6 +79,26 @@ def check(
     except UnusableModel as error:
         return str(error)
     return None
+
+
+def check_chain(models: Sequence[str], vendors: Vendors, base_url: str | None) -> tuple[str, ...]:
+    """Return what is wrong with an agent's model and its fallbacks, one line each."""
+    found = [
+        check(
+            model,
+            vendors,
+            base_url_for(model, models, base_url),
+            field="agent.fallback" if place else "agent.model",
+        )
+        for place, model in enumerate(models)
+    ]
+    return tuple(problem for problem in found if problem is not None)
+
+
+def base_url_for(model: str, models: Sequence[str], base_url: str | None) -> str | None:
+    """Return the agent's `base_url` for the models it is meant for: OpenAI's, or Ollama's without those."""
+    vendor = "openai:" if any(one.startswith("openai:") for one in models) else "ollama:"
+    return base_url if model.startswith(vendor) else None
 
 
 def require(model: str, vendors: Vendors, base_url: str | None, field: str = "agent.model") -> ModelName:
