@@ -91,8 +91,7 @@ class Ledger:
         numbered: list[Event] = []
         for conversation, events in told.items():
             numbered += await store.record(entry.connection, conversation, events)
-        for event in numbered:
-            entry.wakes |= await self._router.plan(entry.connection, event)
+            entry.wakes |= await self._router.plan(entry.connection, conversation, numbered[-len(events) :])
         return numbered
 
     async def run(self, stop: asyncio.Event) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from channels.message import Address
 from channels.port import Limits
@@ -13,6 +13,7 @@ from delivery.obligations import Planned
 from delivery.part import Part, encode_part
 from delivery.port import Queue
 from delivery.route import Route, RouteKind
+from delivery.store import Listening
 
 ABOUT_DELIVERIES = frozenset({Kind.DELIVERY_SUCCEEDED, Kind.DELIVERY_FAILED, Kind.DELIVERY_DEAD})
 """Events that are never sent to webhooks, or each delivery would cause another."""
@@ -26,19 +27,33 @@ class Router:
     def __init__(self, limits: Callable[[str], Limits]) -> None:
         self._limits = limits
 
-    async def plan(self, connection: Connection, event: Event) -> set[tuple[Queue, str]]:
-        """Insert the deliveries an event obliges us to; returns the wake-ups to send after the commit."""
-        if event.type in ABOUT_DELIVERIES:
+    async def plan(
+        self, connection: Connection, conversation: str, events: Sequence[Event]
+    ) -> set[tuple[Queue, str]]:
+        """Insert the deliveries that a conversation's events oblige us to; returns whom to wake for them."""
+        events = [event for event in events if event.type not in ABOUT_DELIVERIES]
+        if not events:
             return set()
-        routes = await store.routes_for(connection, event.conversation, event.turn)
-        planned = self._chat_parts(event, routes) + await self._hooks(connection, event, routes)
+        listening = await store.listening_endpoints(connection, conversation)
+        planned: list[Planned] = []
+        for event in events:
+            planned += self._hooks(event, listening)
+            planned += await self._routed(connection, event)
         await obligations.plan(connection, planned)
         return {(QUEUES[one.kind], one.destination) for one in planned}
 
-    def _chat_parts(self, event: Event, routes: list[Route]) -> list[Planned]:
+    async def _routed(self, connection: Connection, event: Event) -> list[Planned]:
+        """Plan what the conversation's own routes want; most events are nothing to them."""
         said = telling.words(event)
-        if said is None:
+        if said is None and event.type is not Kind.AGENT_FINISHED:
             return []
+        routes = await store.routes_for(connection, event.conversation, event.turn)
+        if said is not None:
+            return self._chat_parts(event, said, routes)
+        hooks = {route.target: route for route in routes if route.kind is RouteKind.WEBHOOK}
+        return [_hook(event, account=route.account, endpoint=endpoint) for endpoint, route in hooks.items()]
+
+    def _chat_parts(self, event: Event, said: Part, routes: list[Route]) -> list[Planned]:
         return [
             Planned(
                 account=route.account,
@@ -57,23 +72,22 @@ class Router:
     def _parts(self, said: Part, route: Route) -> list[Part]:
         return telling.parts(said, self._limits(Address.load(route.target).channel))
 
-    async def _hooks(self, connection: Connection, event: Event, routes: list[Route]) -> list[Planned]:
-        listening = await store.listening_endpoints(
-            connection, conversation=event.conversation, event_type=str(event.type)
-        )
-        if event.type is Kind.AGENT_FINISHED:
-            listening += [
-                (route.account, route.target) for route in routes if route.kind is RouteKind.WEBHOOK
-            ]
+    @staticmethod
+    def _hooks(event: Event, listening: list[Listening]) -> list[Planned]:
         return [
-            Planned(
-                account=account,
-                event=event,
-                kind=RouteKind.WEBHOOK,
-                target=endpoint,
-                destination=endpoint,
-                part=0,
-                body=event.dump(),
-            )
-            for account, endpoint in dict.fromkeys(listening)
+            _hook(event, account=one.account, endpoint=one.endpoint)
+            for one in listening
+            if store.wants(one.patterns, str(event.type))
         ]
+
+
+def _hook(event: Event, *, account: str, endpoint: str) -> Planned:
+    return Planned(
+        account=account,
+        event=event,
+        kind=RouteKind.WEBHOOK,
+        target=endpoint,
+        destination=endpoint,
+        part=0,
+        body=event.dump(),
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -52,6 +53,24 @@ _COLUMNS = (
 )
 
 
+# Statements that every message needs are built once: building one takes longer than running it.
+_AT_ADDRESS = select(*_COLUMNS).where(
+    conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
+)
+_RAISE = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("of"))
+    .values(fence=conversations.c.fence + 1)
+    .returning(conversations.c.fence)
+)
+_HISTORY = select(conversations.c.history).where(conversations.c.id == bindparam("of"))
+_KEEP_HISTORY = (
+    update(conversations).where(conversations.c.id == bindparam("of")).values(history=bindparam("remembered"))
+)
+_HOLDS = select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
+_ADD_MESSAGE = insert(messages)
+
+
 async def insert_conversation(
     connection: Connection, conversation: Conversation, *, address_key: str | None = None
 ) -> None:
@@ -79,9 +98,8 @@ async def find(connection: Connection, account: str, name_or_id: str) -> Convers
 
 async def at_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
     """Return the open conversation of a chat thread."""
-    return await _one(
-        connection, conversations.c.account == account, conversations.c.address_key == address_key
-    )
+    row = (await connection.execute(_AT_ADDRESS, {"whose": account, "at": address_key})).mappings().first()
+    return Conversation(**row) if row else None
 
 
 async def by_id(connection: Connection, conversation: str) -> Conversation | None:
@@ -149,43 +167,35 @@ async def move_address(connection: Connection, conversation: str, *, address: st
 
 async def raise_fence(connection: Connection, conversation: str) -> int:
     """Make every earlier holder's writes fail; returns the fence of the new one."""
-    raised = await connection.execute(
-        update(conversations)
-        .where(conversations.c.id == conversation)
-        .values(fence=conversations.c.fence + 1)
-        .returning(conversations.c.fence)
-    )
+    raised = await connection.execute(_RAISE, {"of": conversation})
     return int(raised.scalar_one())
 
 
 async def history(connection: Connection, conversation: str) -> bytes | None:
     """Return what the agent remembers of a conversation, in its own format."""
-    found = await connection.execute(
-        select(conversations.c.history).where(conversations.c.id == conversation)
-    )
+    found = await connection.execute(_HISTORY, {"of": conversation})
     return found.scalar_one_or_none()
 
 
 async def keep_history(connection: Connection, conversation: str, history: bytes) -> None:
     """Replace what the agent remembers."""
-    await connection.execute(
-        update(conversations).where(conversations.c.id == conversation).values(history=history)
-    )
+    await connection.execute(_KEEP_HISTORY, {"of": conversation, "remembered": history})
 
 
 async def add_message(connection: Connection, conversation: str, spoken: Spoken) -> None:
     """Keep a message."""
     await connection.execute(
-        insert(messages).values(
-            id=spoken.id,
-            conversation=conversation,
-            turn=spoken.turn,
-            role=spoken.role,
-            author=spoken.author,
-            text=spoken.text,
-            attachments=list(spoken.attachments),
-            created_at=spoken.created_at,
-        )
+        _ADD_MESSAGE,
+        {
+            "id": spoken.id,
+            "conversation": conversation,
+            "turn": spoken.turn,
+            "role": spoken.role,
+            "author": spoken.author,
+            "text": spoken.text,
+            "attachments": list(spoken.attachments),
+            "created_at": spoken.created_at,
+        },
     )
 
 
@@ -210,23 +220,26 @@ async def messages_of(connection: Connection, conversation: str, *, limit: int =
     return [Spoken(**row) for row in reversed(list(rows))]
 
 
+@cache
+def _remember(dialect: str) -> Executable:
+    insert_into = sqlite_insert if dialect == "sqlite" else postgres_insert
+    return insert_into(inbox).on_conflict_do_nothing().returning(inbox.c.event_key)
+
+
 async def remember(
     connection: Connection, *, account: str, source: str, event_key: str, message: str, turn: str | None
 ) -> bool:
     """Remember a platform's event; False when it was remembered before (then nothing is changed)."""
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     inserted = await connection.execute(
-        dialect(inbox)
-        .values(
-            account=account,
-            source=source,
-            event_key=event_key[:300],
-            message=message,
-            turn=turn,
-            created_at=datetime.now(UTC),
-        )
-        .on_conflict_do_nothing()
-        .returning(inbox.c.event_key)
+        _remember(connection.dialect.name),
+        {
+            "account": account,
+            "source": source,
+            "event_key": event_key[:300],
+            "message": message,
+            "turn": turn,
+            "created_at": datetime.now(UTC),
+        },
     )
     # An INSERT's rowcount is no answer on PostgreSQL: it said -1, and every message was taken for a repeat.
     return inserted.first() is not None
@@ -253,9 +266,7 @@ async def forget_inbox(connection: Connection, *, before: datetime) -> int:
 
 async def holds(connection: Connection, conversation: str, fence: int) -> bool:
     """Say whether the fence still stands, and keep it standing until this transaction ends."""
-    found = await connection.execute(
-        select(conversations.c.fence).where(conversations.c.id == conversation).with_for_update(read=True)
-    )
+    found = await connection.execute(_HOLDS, {"of": conversation})
     return found.scalar_one_or_none() == fence
 
 

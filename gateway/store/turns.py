@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database import Connection
 from gateway.store.tables import conversations, steps, turns
@@ -50,26 +50,62 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
     return Turn(**{**row, "state": TurnState(row["state"])})
 
 
+# Statements that every message needs are built once: building one takes longer than running it.
+_INSERT = insert(turns)
+_FIRST_OPEN = (
+    select(*_COLUMNS)
+    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+    .order_by(turns.c.position)
+    .limit(1)
+)
+_WAITING = (
+    select(func.count())
+    .select_from(turns)
+    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+)
+_HELD = select(conversations.c.fence).where(
+    conversations.c.id == bindparam("held")
+).scalar_subquery() == bindparam("fence")
+_MINE = update(turns).where(turns.c.id == bindparam("turn"), turns.c.state.in_(OPEN), _HELD)
+_CLAIM = _MINE.values(
+    state=str(TurnState.RUNNING),
+    attempt=turns.c.attempt + 1,
+    crashes=bindparam("crashed"),
+    runner=bindparam("by"),
+    started_at=func.coalesce(turns.c.started_at, bindparam("now")),
+)
+_SETTLE = _MINE.values(
+    state=bindparam("to"),
+    output=bindparam("said"),
+    error=bindparam("failed"),
+    usage=bindparam("used"),
+    paused=None,
+    runner=None,
+    finished_at=bindparam("now"),
+)
+
+
 async def insert_turn(connection: Connection, turn: Turn) -> None:
     """Queue a turn."""
     await connection.execute(
-        insert(turns).values(
-            id=turn.id,
-            account=turn.account,
-            conversation=turn.conversation,
-            agent=turn.agent,
-            trigger=turn.trigger,
-            message=turn.message,
-            job=turn.job,
-            asker=turn.asker,
-            input=turn.input,
-            state=str(turn.state),
-            attempt=0,
-            crashes=0,
-            cancel=False,
-            notify=turn.notify,
-            created_at=turn.created_at,
-        )
+        _INSERT,
+        {
+            "id": turn.id,
+            "account": turn.account,
+            "conversation": turn.conversation,
+            "agent": turn.agent,
+            "trigger": turn.trigger,
+            "message": turn.message,
+            "job": turn.job,
+            "asker": turn.asker,
+            "input": turn.input,
+            "state": str(turn.state),
+            "attempt": 0,
+            "crashes": 0,
+            "cancel": False,
+            "notify": turn.notify,
+            "created_at": turn.created_at,
+        },
     )
 
 
@@ -84,14 +120,7 @@ async def find(connection: Connection, account: str, turn: str) -> Turn | None:
 
 async def first_open(connection: Connection, conversation: str) -> Turn | None:
     """Return the turn whose turn it is: the oldest that has not ended."""
-    rows = (
-        await connection.execute(
-            select(*_COLUMNS)
-            .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
-            .order_by(turns.c.position)
-            .limit(1)
-        )
-    ).mappings()
+    rows = (await connection.execute(_FIRST_OPEN, {"of": conversation})).mappings()
     found = rows.first()
     return _turn(found) if found else None
 
@@ -110,11 +139,7 @@ async def open_turns(connection: Connection, conversation: str) -> list[Turn]:
 
 async def waiting_count(connection: Connection, conversation: str) -> int:
     """Return how many turns of a conversation have not ended."""
-    counted = await connection.execute(
-        select(func.count())
-        .select_from(turns)
-        .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
-    )
+    counted = await connection.execute(_WAITING, {"of": conversation})
     return counted.scalar_one()
 
 
@@ -126,15 +151,15 @@ def _mine(conversation: str, fence: int) -> Any:
 async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> bool:
     """Start an attempt; False when the fence has moved on."""
     claimed = await connection.execute(
-        update(turns)
-        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
-        .values(
-            state=str(TurnState.RUNNING),
-            attempt=turns.c.attempt + 1,
-            crashes=crashes,
-            runner=runner,
-            started_at=func.coalesce(turns.c.started_at, datetime.now(UTC)),
-        )
+        _CLAIM,
+        {
+            "turn": turn.id,
+            "held": turn.conversation,
+            "fence": fence,
+            "crashed": crashes,
+            "by": runner,
+            "now": datetime.now(UTC),
+        },
     )
     return claimed.rowcount == 1
 
@@ -161,17 +186,17 @@ async def settle(
 ) -> bool:
     """Bring a turn to a final state, once; False when it has ended already or the fence has moved on."""
     settled = await connection.execute(
-        update(turns)
-        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
-        .values(
-            state=str(state),
-            output=output,
-            error=error,
-            usage=dict(usage) if usage else None,
-            paused=None,
-            runner=None,
-            finished_at=datetime.now(UTC),
-        )
+        _SETTLE,
+        {
+            "turn": turn.id,
+            "held": turn.conversation,
+            "fence": fence,
+            "to": str(state),
+            "said": output,
+            "failed": error,
+            "used": dict(usage) if usage else None,
+            "now": datetime.now(UTC),
+        },
     )
     return settled.rowcount == 1
 
