@@ -17,7 +17,6 @@ _log = logging.getLogger(__name__)
 
 EVENTS = "EVENTS"
 WORK = "WORK"
-DEAD = "DEAD"
 ADVISORIES = "ADVISORIES"
 
 _SECOND = 1_000_000_000
@@ -79,9 +78,6 @@ class Layout:
                 allow_msg_ttl=True,
                 allow_rollup_hdrs=True,
                 allow_msg_schedules=True,
-            ),
-            DEAD: self._stream(
-                subjects=["dlq.*.*"], max_age=30 * _DAY, max_bytes=self.budget // 10, discard="new"
             ),
             ADVISORIES: self._stream(
                 subjects=[
