@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cache
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 from sqlalchemy.dialects.postgresql import insert as postgres_insert
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
@@ -56,14 +57,60 @@ class Due:
     next_at: datetime | None
 
 
+# Statements that every delivery needs are built once: building one takes longer than running it.
+_OPEN_AT = (
+    select(deliveries)
+    .where(deliveries.c.destination == bindparam("at"), deliveries.c.state.in_(OPEN))
+    .order_by(deliveries.c.position)
+    .limit(bindparam("most"))
+)
+_DESTINATION = select(destinations.c.held_until, destinations.c.dead_at).where(
+    destinations.c.destination == bindparam("at")
+)
+_BEGIN = (
+    update(deliveries)
+    .where(
+        deliveries.c.id == bindparam("delivery"),
+        deliveries.c.state == bindparam("found_state"),
+        deliveries.c.attempts == bindparam("found_attempts"),
+    )
+    .values(
+        state=str(DeliveryState.SENDING),
+        attempts=bindparam("number"),
+        body=bindparam("sent"),
+        uncertain=bindparam("unsure"),
+        updated_at=bindparam("now"),
+    )
+)
+_ATTEMPT = insert(attempts)
+_ENDED = (
+    update(attempts)
+    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("place"))
+    .values(
+        duration_ms=bindparam("took"),
+        outcome=bindparam("verdict"),
+        status=bindparam("answer"),
+        detail=bindparam("why"),
+        excerpt=bindparam("said"),
+    )
+)
+
+
+@cache
+def _plan(dialect: str) -> Executable:
+    insert_into = sqlite_insert if dialect == "sqlite" else postgres_insert
+    return insert_into(deliveries).on_conflict_do_nothing(
+        index_elements=["event_id", "kind", "target", "part"]
+    )
+
+
 async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
     """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
     if not planned:
         return
     now = datetime.now(UTC)
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     await connection.execute(
-        dialect(deliveries).on_conflict_do_nothing(index_elements=["event_id", "kind", "target", "part"]),
+        _plan(connection.dialect.name),
         [
             {
                 "id": new_id("dlv"),
@@ -93,12 +140,7 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
 
 async def open_at(connection: Connection, destination: str, *, limit: int) -> list[Due]:
     """Return the unfinished deliveries of a destination, oldest first."""
-    rows = await connection.execute(
-        select(deliveries)
-        .where(deliveries.c.destination == destination, deliveries.c.state.in_(OPEN))
-        .order_by(deliveries.c.position)
-        .limit(limit)
-    )
+    rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
     return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
@@ -136,23 +178,20 @@ async def begin_attempt(connection: Connection, due: Due, *, now: datetime, body
     """
     number = due.delivery.attempt + 1
     begun = await connection.execute(
-        update(deliveries)
-        .where(
-            deliveries.c.id == due.delivery.id,
-            deliveries.c.state == str(due.state),
-            deliveries.c.attempts == due.delivery.attempt,
-        )
-        .values(
-            state=str(DeliveryState.SENDING),
-            attempts=number,
-            body=body,
-            uncertain=due.delivery.uncertain,
-            updated_at=now,
-        )
+        _BEGIN,
+        {
+            "delivery": due.delivery.id,
+            "found_state": str(due.state),
+            "found_attempts": due.delivery.attempt,
+            "number": number,
+            "sent": body,
+            "unsure": due.delivery.uncertain,
+            "now": now,
+        },
     )
     if begun.rowcount != 1:
         raise LeaseLost(f"delivery {due.delivery.id} is looked after by somebody else")
-    await connection.execute(insert(attempts).values(delivery=due.delivery.id, number=number, started_at=now))
+    await connection.execute(_ATTEMPT, {"delivery": due.delivery.id, "number": number, "started_at": now})
     return number
 
 
@@ -186,15 +225,16 @@ async def end_attempt(
         update(deliveries).where(deliveries.c.id == delivery, *ours).values(**values)
     )
     await connection.execute(
-        update(attempts)
-        .where(attempts.c.delivery == delivery, attempts.c.number == number)
-        .values(
-            duration_ms=duration_ms,
-            outcome=str(outcome.verdict),
-            status=outcome.status,
-            detail=outcome.detail[:2000],
-            excerpt=outcome.excerpt[:1024],
-        )
+        _ENDED,
+        {
+            "of": delivery,
+            "place": number,
+            "took": duration_ms,
+            "verdict": str(outcome.verdict),
+            "answer": outcome.status,
+            "why": outcome.detail[:2000],
+            "said": outcome.excerpt[:1024],
+        },
     )
     return changed.rowcount == 1
 
@@ -267,11 +307,7 @@ async def destination_state(
     connection: Connection, destination: str
 ) -> tuple[datetime | None, datetime | None]:
     """Return (held until, dead since) of a destination."""
-    found = await connection.execute(
-        select(destinations.c.held_until, destinations.c.dead_at).where(
-            destinations.c.destination == destination
-        )
-    )
+    found = await connection.execute(_DESTINATION, {"at": destination})
     row = found.first()
     return (row[0], row[1]) if row else (None, None)
 
