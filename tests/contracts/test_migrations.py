@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 import gateway.store.tables  # noqa: F401  (registers its tables, and delivery's)
 from delivery.database import metadata
-from gateway.migrations import migrate_up, status
+from gateway.migrations import migrate_up, newest, status
 
 
 async def _on(url: str, look: Any) -> Any:
@@ -42,6 +42,7 @@ async def test_status_tells_where_a_database_stands(database_url: str) -> None:
     migrated = await status(database_url)
     assert (empty.current, empty.up_to_date) == (None, False)
     assert migrated.up_to_date
+    assert migrated.current == newest()
 
 
 async def test_migrating_twice_changes_nothing(database_url: str) -> None:
