@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -133,7 +133,16 @@ class Conductor:
                     wanted = []
                 for turn in wanted:
                     self.cancel_here(turn)
-            await asyncio.sleep(CANCEL_LOOK if not stop.is_set() else 0.05)
+            await self._pause(stop)
+
+    @staticmethod
+    async def _pause(stop: asyncio.Event) -> None:
+        if stop.is_set():
+            await asyncio.sleep(0.05)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CANCEL_LOOK):
+                await stop.wait()
 
     async def _hold(self, conversation: str) -> None:
         async with self._leases.hold(f"t:{conversation}", ttl=self._lease_ttl) as lease:
