@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, cast
 
-from sqlalchemy import MetaData, event
+from sqlalchemy import MetaData, Table, event
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery import sqlite
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.sqlite import Insert
 
 Connection = AsyncConnection
 """What store functions take first, so that callers compose transactions."""
@@ -31,6 +35,21 @@ metadata = MetaData(
 
 class Unavailable(RuntimeError):
     """The database does not answer; nothing was changed."""
+
+
+def insert_or(table: Table, dialect: str) -> Insert:
+    """Return an INSERT that may say what to do when the row exists: SQL has none, each dialect its own.
+
+    The one that is not spoken here is not imported.
+    """
+    if dialect == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert(table)
+    from sqlalchemy.dialects.postgresql import insert as postgres_insert
+
+    # The same methods with the same meaning; their classes have no base that says so.
+    return cast("Insert", postgres_insert(table))
 
 
 class Database:

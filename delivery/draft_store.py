@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from sqlalchemy import Update, delete, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from delivery.database import Connection
+from delivery.database import Connection, insert_or
 from delivery.tables import drafts
 
 
@@ -25,9 +23,8 @@ async def take_up(
     connection: Connection, message: str, target: str, *, now: datetime, busy_until: datetime
 ) -> Shown | None:
     """Announce a call for a draft; None when the final text has claimed it and no call may follow."""
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     taken = await connection.execute(
-        dialect(drafts)
+        insert_or(drafts, connection.dialect.name)
         .values(message=message, target=target, busy_until=busy_until, created_at=now)
         .on_conflict_do_update(
             index_elements=["message", "target"],

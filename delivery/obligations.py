@@ -8,12 +8,10 @@ from datetime import UTC, datetime
 from functools import cache
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from channels.message import Address
 from delivery.attempt import DeliveryState, Judgement
-from delivery.database import Connection
+from delivery.database import Connection, insert_or
 from delivery.errors import LeaseLost
 from delivery.event import Event, new_id
 from delivery.port import Delivery, Outcome
@@ -98,8 +96,7 @@ _ENDED = (
 
 @cache
 def _plan(dialect: str) -> Executable:
-    insert_into = sqlite_insert if dialect == "sqlite" else postgres_insert
-    return insert_into(deliveries).on_conflict_do_nothing(
+    return insert_or(deliveries, dialect).on_conflict_do_nothing(
         index_elements=["event_id", "kind", "target", "part"]
     )
 
@@ -295,9 +292,8 @@ async def revive_destination(connection: Connection, destination: str) -> None:
 async def _upsert_destination(
     connection: Connection, destination: str, account: str, values: dict[str, object]
 ) -> None:
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     await connection.execute(
-        dialect(destinations)
+        insert_or(destinations, connection.dialect.name)
         .values(destination=destination, account=account, **values)
         .on_conflict_do_update(index_elements=["destination"], set_=values)
     )

@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.commands import Config, Data, require_models, settings_of
 from gateway.cli.failure import complain
+
+if TYPE_CHECKING:
+    from gateway.settings import Settings
+
+
+def _imported() -> tuple[Callable[[Settings], int], Callable[..., None]]:
+    """Import the gateway; what that makes is kept for good, so the collector need not look at it."""
+    gc.disable()
+    from gateway.app import run
+    from gateway.telemetry import set_up_logging
+
+    gc.freeze()
+    gc.enable()
+    return run, set_up_logging
 
 
 def serve(
@@ -35,9 +51,7 @@ def serve(
         allow_shared_host=allow_shared_host or None,
     )
     require_models(settings)
-    from gateway.app import run
-    from gateway.telemetry import set_up_logging
-
+    run, set_up_logging = _imported()
     set_up_logging(settings.log_format, settings.log_level, secrets=settings.secrets())
     for warning in settings.warnings():
         complain(f"warning: {warning}")

@@ -9,10 +9,8 @@ from functools import cache
 from typing import Any
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-from delivery.database import Connection
+from delivery.database import Connection, insert_or
 from gateway.store.tables import conversations, inbox, messages
 
 
@@ -222,8 +220,7 @@ async def messages_of(connection: Connection, conversation: str, *, limit: int =
 
 @cache
 def _remember(dialect: str) -> Executable:
-    insert_into = sqlite_insert if dialect == "sqlite" else postgres_insert
-    return insert_into(inbox).on_conflict_do_nothing().returning(inbox.c.event_key)
+    return insert_or(inbox, dialect).on_conflict_do_nothing().returning(inbox.c.event_key)
 
 
 async def remember(

@@ -9,11 +9,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, and_, delete, or_, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from channels.message import Address
-from delivery.database import Connection
+from delivery.database import Connection, insert_or
 from gateway.store.tables import pairings
 
 CODE_LIFE = timedelta(hours=1)
@@ -59,9 +57,8 @@ async def offer_code(connection: Connection, address: Address, person: str, *, n
         "expires_at": now + CODE_LIFE,
         "created_at": now,
     }
-    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     await connection.execute(
-        dialect(pairings)
+        insert_or(pairings, connection.dialect.name)
         .values(channel=channel, person=person, **values)
         .on_conflict_do_update(index_elements=["channel", "person"], set_=values)
     )
