@@ -65,10 +65,18 @@ class Cluster:
 
     def start(self) -> None:
         """Make the cluster and start it on a socket in its own folder."""
-        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
         self.run("initdb", "-D", str(self._folder / "cluster"), "-A", "trust", "-U", "dovecote", "-E", "UTF8")
+        self.resume()
+
+    def resume(self) -> None:
+        """Start the server, again if need be, on the socket it had."""
+        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
         log = str(self._folder / "log")
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-l", log, "-o", options, "-w", "start")
+
+    def halt(self) -> None:
+        """Stop the server in a way that keeps what it holds, cutting its clients off."""
+        self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "fast", "-w", "stop")
 
     def stop(self) -> None:
         """End the server at once."""

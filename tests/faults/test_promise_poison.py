@@ -1,0 +1,63 @@
+"""G11: a turn that kills the gateway each time is given up visibly, and nobody else suffers for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench.chaos.rig import telegram
+from channels.telegram.simulator import simulate
+from gateway.turn import CRASH_LIMIT
+from gateway_process import GatewayProcess
+from openai_server import OpenAIServer, Turn, echo, last_text
+
+POISONED, INNOCENT = 7, (8, 9, 10)
+PATIENCE = 40.0
+
+pytestmark = pytest.mark.timeout(300)
+
+
+async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
+    """Whenever the model is asked about the poison the gateway dies; after five times the turn is dead."""
+    crashes = 0
+    process = GatewayProcess(tmp_path / "data")
+
+    def poisoned(body: dict[str, Any]) -> Turn:
+        nonlocal crashes
+        if "poison" in last_text(body):
+            crashes += 1
+            with suppress(ProcessLookupError):
+                os.kill(process.pid, signal.SIGKILL)
+        return echo(body)
+
+    async with OpenAIServer(poisoned) as model, simulate() as platform:
+        process.env |= telegram(platform) | {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+        }
+        for chat in (POISONED, *INNOCENT):
+            await platform.say(chat, "poison" if chat == POISONED else f"hello from {chat}")
+
+        def answered(chat: int, text: str) -> bool:
+            return any(text in post.text for post in platform.messages(chat))
+
+        for _ in range(CRASH_LIMIT):
+            await process.start(wait=False)
+            assert await process.ended(60) == -9
+        await process.start()
+        await platform.wait_until(lambda: answered(POISONED, "given up"), seconds=PATIENCE)
+        await platform.say(POISONED, "hello again")
+        await platform.wait_until(
+            lambda: (
+                answered(POISONED, "echo: hello again")
+                and all(answered(chat, f"echo: hello from {chat}") for chat in INNOCENT)
+            ),
+            seconds=PATIENCE,
+        )
+        await process.stop()
+    assert crashes == CRASH_LIMIT
