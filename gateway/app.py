@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -36,6 +37,7 @@ from gateway.conductor import Conductor
 from gateway.core import Core
 from gateway.datadir import DataDirBusy
 from gateway.defaults import ensure_defaults
+from gateway.errands import Errands
 from gateway.faults import UnknownFault
 from gateway.ground import Ground, lay
 from gateway.instruments import CountedSink, CountedStream, Depths
@@ -76,6 +78,7 @@ def run(settings: Settings) -> int:
     except (*expected, DBAPIError) as error:
         print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1
+    gc.freeze()  # everything is closed: the interpreter need not look for cycles among all modules at its end
     return 0
 
 
@@ -166,10 +169,10 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     pools = await _pools(ground, stack)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
     core = _core(ground, ledger, book, resident=resident, drafts=drafts, pools=pools, performers=performers)
-    stopping = doors.Stopping(core)
-    commands = Commands(switchboard.answer, stopping.ask)
+    errands = Errands(core)
+    commands = Commands(switchboard.answer, errands)
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
-    early = [*_by_role(ground, core, switchboard), stopping.run]
+    early = [*_by_role(ground, core, switchboard), errands.run]
     early.append(lambda _stop: performers.warm(models_of(settings)))
     early += await _deliverers(
         ground,

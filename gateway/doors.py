@@ -1,12 +1,10 @@
-"""The doors to the outside: the web server, the callback socket, and what they ask to be done soon."""
+"""The doors to the outside: the web server and the callback socket."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
-import structlog
 from aiohttp import web
 
 from delivery.database import Unavailable
@@ -16,48 +14,13 @@ from gateway.ground import Ground
 from gateway.options import Role
 from gateway.records.book import Book
 from gateway.secrets import Secret
-from gateway.store import accounts, jobs
+from gateway.store import accounts
 from gateway.switchboard import Switchboard
 from gateway.web.listen import Runner
 from gateway.web.server import build, build_callbacks
 from gateway.web.surface import Health, Surface
-from sandbox.errors import SandboxError
-
-log = structlog.get_logger(__name__)
 
 CALLBACK_SOCKET = "callback.sock"
-
-
-class Stopping:
-    """Stops jobs that a chat command asked to be stopped, outside the transaction that heard it."""
-
-    def __init__(self, core: Core) -> None:
-        self._core = core
-        self._asked: asyncio.Queue[str] = asyncio.Queue()
-
-    def ask(self, job: str) -> None:
-        """Stop a job soon."""
-        self._asked.put_nowait(job)
-
-    async def run(self, stop: asyncio.Event) -> None:
-        """Stop what was asked for, until stopped."""
-        ending = asyncio.create_task(stop.wait())
-        while not stop.is_set():
-            asking = asyncio.create_task(self._asked.get())
-            await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
-            if asking.done():
-                await self._stop(asking.result())
-            asking.cancel()
-        ending.cancel()
-
-    async def _stop(self, job_id: str) -> None:
-        try:
-            async with self._core.ledger.database.read() as connection:
-                job = await jobs.by_id(connection, job_id)
-            if job is not None:
-                await self._core.jobs.stop(job)
-        except (SandboxError, Unavailable) as error:
-            log.warning("job.stop_failed", job=job_id, error=str(error))
 
 
 @asynccontextmanager

@@ -19,6 +19,7 @@ from gateway.aside import say_aside
 from gateway.commands import Commands, parse
 from gateway.gate import Admission, authorize, is_meant, person_of
 from gateway.intake import Intake, QueueFull, Submission
+from gateway.notice import give_notice
 from gateway.store import conversations, pairings
 from gateway.store.conversations import Conversation
 from gateway.store.records import Record
@@ -75,7 +76,7 @@ class Reception:
         conversation = await self.conversation(entry, desk, message.address)
         command = parse(message.text)
         if command is not None:
-            await self._commands.obey(entry, conversation, command, by=message.author.id)
+            await self._commands.obey(entry, conversation, command, by=message.author)
             return
         submission = Submission(
             account=desk.record.account,
@@ -88,7 +89,7 @@ class Reception:
         try:
             await self._intake.queue(entry, conversation, submission)
         except QueueFull as error:
-            self._commands.notice(entry, conversation, f"Not taken: {error}.")
+            await give_notice(entry, conversation.id, f"Not taken: {error}.")
 
     async def conversation(self, entry: Entry, desk: Desk, address: Address) -> Conversation:
         """Return the open conversation of a chat thread, opened when there is none."""

@@ -1,0 +1,35 @@
+"""Notices: what the gateway itself says in a conversation, which is no turn's answer."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+from delivery.event import Event, Kind, new_id
+from delivery.ledger import Entry
+from gateway.store import conversations
+from gateway.store.conversations import Spoken
+
+
+async def give_notice(entry: Entry, conversation: str, text: str) -> None:
+    """Say something in a conversation, told on its routes and kept in its history."""
+    message = new_id("msg")
+    told = {"message": message, "role": "notice", "text": text, "files": []}
+    entry.tell(Event.now(Kind.MESSAGE_COMPLETED, conversation, told))
+    spoken = Spoken(
+        id=message,
+        role="notice",
+        author="",
+        text=text,
+        turn=None,
+        attachments=[],
+        created_at=datetime.now(UTC),
+    )
+    await conversations.add_message(entry.connection, conversation, spoken)
+
+
+def fenced(text: str) -> str:
+    """Return output as a code block, whatever backticks it holds."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

@@ -1,0 +1,48 @@
+"""A gateway with a simulated Telegram, for stories told in a chat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from channels.telegram.simulator import Simulator, simulate
+from gateway_process import GatewayProcess, gateway
+
+CHAT = 4711
+
+
+@asynccontextmanager
+async def telegram_gateway(data: Path, **env: str) -> AsyncIterator[tuple[Simulator, GatewayProcess]]:
+    """Run a gateway with one Telegram channel that lets anyone in."""
+    async with simulate() as platform:
+        channel = {
+            f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value
+            if isinstance(value, str)
+            else json.dumps(value)
+            for name, value in platform.settings(allow=["*"]).items()
+        }
+        async with gateway(data, env={**channel, **env}) as process:
+            yield platform, process
+
+
+async def answer_to(platform: Simulator, text: str, *, containing: str = "", chat: int = CHAT) -> str:
+    """Say something and return the first new answer that contains this."""
+    before = len(platform.messages(chat))
+    await platform.say(chat, text)
+    return await until_said(platform, containing, chat=chat, after=before)
+
+
+async def until_said(platform: Simulator, containing: str, *, chat: int = CHAT, after: int = 0) -> str:
+    """Wait until the bot has said something that contains this, and return it."""
+
+    def found() -> list[str]:
+        return [post.text for post in platform.messages(chat)[after:] if containing in post.text]
+
+    try:
+        await platform.wait_until(lambda: bool(found()), seconds=20)
+    except TimeoutError:
+        said = [post.text for post in platform.messages(chat)]
+        raise AssertionError(f"nothing said contains {containing!r}: {said}") from None
+    return found()[0]
