@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
 
@@ -35,22 +35,30 @@ class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
+def spelled(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a config (or a patch of one) with `internet: true|false` written as the network's mode.
+
+    It may stand at the top or in `network`. One that is no boolean, or says another thing than the mode
+    beside it, is left for validation to refuse.
+    """
+    network = raw.get("network", {})
+    if not isinstance(network, Mapping):
+        return raw
+    said = [place["internet"] for place in (raw, network) if "internet" in place]
+    modes = ["allow-all" if one else "deny-all" for one in said]
+    modes += [network[key] for key in network if key == "mode"]
+    if not said or not all(isinstance(one, bool) for one in said) or any(mode != modes[0] for mode in modes):
+        return raw
+    top, below = ({key: place[key] for key in place if key != "internet"} for place in (raw, network))
+    return {**top, "network": {**below, "mode": modes[0]}}
+
+
 class NetworkConfig(_Strict):
-    """What the sandbox may reach; `internet` is an alias of the two plain modes."""
+    """What the sandbox may reach."""
 
     mode: Literal["allow-all", "deny-all", "restricted"] = "deny-all"
     allow_domains: tuple[StrictStr, ...] = Field(default=(), alias="allowDomains")
     allow_cidrs: tuple[StrictStr, ...] = Field(default=(), alias="allowCidrs")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _internet(cls, raw: object) -> object:
-        if not isinstance(raw, dict) or "internet" not in raw:
-            return raw
-        rest = {key: value for key, value in raw.items() if key != "internet"}
-        if not isinstance(raw["internet"], bool):
-            raise ValueError("internet must be true or false")
-        return {"mode": "allow-all" if raw["internet"] else "deny-all", **rest}
 
 
 class Options(_Strict):
@@ -71,8 +79,8 @@ class Options(_Strict):
 class Lifecycle(_Strict):
     """When a reserved sandbox sleeps and when it ends, in seconds."""
 
-    idle_timeout: Annotated[int, Field(ge=10)] = Field(default=900, alias="idleTimeoutSeconds")
-    max_lifetime: Annotated[int, Field(ge=60)] = Field(default=7 * 86400, alias="maxLifetimeSeconds")
+    idle_timeout: Annotated[int, Field(ge=1)] = Field(default=900, alias="idleTimeoutSeconds")
+    max_lifetime: Annotated[int, Field(ge=1)] = Field(default=7 * 86400, alias="maxLifetimeSeconds")
 
 
 class SandboxConfig(_Strict):
@@ -85,13 +93,25 @@ class SandboxConfig(_Strict):
     runtimes: tuple[Literal["bash", "python", "node"], ...] = ("bash", "python", "node")
     timeout: Annotated[int, Field(ge=1, strict=True)] = 120
     memory_limit: Annotated[int, Field(ge=16, strict=True)] = Field(default=512, alias="memoryLimit")
-    output_limit: Annotated[int, Field(ge=1024, le=262144, strict=True)] = Field(
+    output_limit: Annotated[int, Field(ge=1, le=262144, strict=True)] = Field(
         default=65536, alias="outputLimitBytes"
     )
     env_vars: dict[str, StrictStr] = Field(default_factory=dict, alias="envVars")
     persistent: bool = False
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: Lifecycle = Lifecycle()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _spelled(cls, raw: object) -> object:
+        if not isinstance(raw, Mapping):
+            return raw
+        config = spelled(raw)
+        if "internet" in config:
+            raise ValueError(
+                "internet is true or false, and says the same as network.mode where both are given"
+            )
+        return config
 
 
 def problems(config: SandboxConfig, plugin: ProviderPlugin) -> Sequence[Problem]:

@@ -23,7 +23,7 @@ from gateway.secrets import Context, Vault, context
 from gateway.store import pairings
 from gateway.store import records as store
 from gateway.store.records import PREFIXES, Kind, Record
-from sandbox.config import Problem, SandboxConfig
+from sandbox.config import Problem, SandboxConfig, spelled
 
 HOOK_SECRET = "/hooks/webhook/secret"  # noqa: S105 - a pointer
 
@@ -108,7 +108,8 @@ class Book:
         below: str = "/config",
     ) -> Written:
         """Rename a record or merge a patch into its config; raises Invalid, Taken."""
-        config = merge(self.opened(record), patch or {})
+        patch = patch or {}
+        config = merge(self.opened(record), spelled(patch) if record.kind == "sandbox" else patch)
         return await self.rewrite(connection, record, name=name, config=config, below=below)
 
     async def rewrite(
