@@ -32,13 +32,18 @@ class Stage:
 async def stage(directory: Path, *, model: str | None = None) -> AsyncIterator[Stage]:
     """Run a gateway with a Telegram bot that anybody may talk to; `model` is the model's base URL."""
     async with simulate() as platform:
-        channel = platform.settings() | {"sends_per_second": SENDS_PER_SECOND}
-        env = named("CHANNELS__TELEGRAM", channel | {"allow": "*"}) | {"DOVECOTE_LOG_LEVEL": "warning"}
+        env = settings_for(platform)
         if model is not None:
             env |= named("AGENT", {"model": "openai:loopback", "base_url": model})
             env["OPENAI_API_KEY"] = "a key for a loopback model"
         async with gateway(directory / "data", env=env) as process:
             yield Stage(platform=platform, gateway=process)
+
+
+def settings_for(platform: Simulator) -> dict[str, str]:
+    """Return the settings of a gateway with a bot on this platform that anybody may talk to."""
+    channel = platform.settings() | {"sends_per_second": SENDS_PER_SECOND, "allow": "*"}
+    return named("CHANNELS__TELEGRAM", channel) | {"DOVECOTE_LOG_LEVEL": "warning"}
 
 
 def named(prefix: str, settings: Mapping[str, object]) -> dict[str, str]:
