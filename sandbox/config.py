@@ -108,9 +108,7 @@ class SandboxConfig(_Strict):
             return raw
         config = spelled(raw)
         if "internet" in config:
-            raise ValueError(
-                "internet is true or false, and says the same as network.mode where both are given"
-            )
+            raise ValueError("internet is true or false, and agrees with network.mode where both are given")
         return config
 
 
