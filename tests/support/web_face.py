@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import shutil
 import tempfile
@@ -79,13 +80,17 @@ def _template() -> Path:
     return Path(tempfile.mkdtemp(prefix="dovecote-template-")) / "gateway.db"
 
 
+def _copy(template: Path, path: Path) -> None:
+    if not path.exists():
+        shutil.copyfile(template, path)
+
+
 async def _migrated(path: Path) -> str:
     template = _template()
     if not template.exists():
         await migrate_up(f"sqlite+aiosqlite:///{template}")
         atexit.register(shutil.rmtree, template.parent, ignore_errors=True)
-    if not path.exists():
-        shutil.copyfile(template, path)
+    await asyncio.to_thread(_copy, template, path)
     return f"sqlite+aiosqlite:///{path}"
 
 

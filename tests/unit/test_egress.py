@@ -51,7 +51,7 @@ FORMS = [
     "http://0:{port}/",
     "http://0.0.0.0:{port}/",
     "http://127.0.0.1.:{port}/",
-    "http://１２７.０.０.１:{port}/",  # noqa: RUF001 - full-width digits are the point
+    "http://１２７.０.０.１:{port}/",
     "http://127。0。0。1:{port}/",
     "http://%31%32%37.0.0.1:{port}/",
     "http://[::1]:{port}/",
@@ -66,7 +66,7 @@ FORMS = [
     "http://example.com@127.0.0.1:{port}/",
     "http://127.0.0.1:{port}#@example.com/",
     "http://127.0.0.1:{port}\\@example.com/",
-    "http://ｌocalhost:{port}/",  # noqa: RUF001 - likewise
+    "http://ｌocalhost:{port}/",
     "ftp://127.0.0.1:{port}/",
     "file:///etc/passwd",
     "//127.0.0.1:{port}/",
