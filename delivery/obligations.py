@@ -31,7 +31,10 @@ OPEN = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A delivery to be: one part of one event for one target."""
+    """A delivery to be: one part of one event for one target.
+
+    With a `platform_id` it takes the place of what shows there, where the platform lets a message be edited.
+    """
 
     account: str
     event: Event
@@ -40,6 +43,7 @@ class Planned:
     destination: str
     part: int
     body: bytes
+    platform_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +126,7 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
                 "destination": one.destination,
                 "part": one.part,
                 "body": one.body,
+                "platform_id": one.platform_id,
                 "state": str(DeliveryState.PENDING),
                 "attempts": 0,
                 "armed_at": now,

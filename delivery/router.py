@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from channels.message import Address
 from channels.port import Limits
-from delivery import obligations, store, telling
+from delivery import listing, obligations, store, telling
 from delivery.database import Connection
 from delivery.event import Event, Kind
 from delivery.obligations import Planned
@@ -49,7 +50,7 @@ class Router:
             return []
         routes = await store.routes_for(connection, event.conversation, event.turn)
         if said is not None:
-            return self._chat_parts(event, said, routes)
+            return await _in_place(connection, event, self._chat_parts(event, said, routes))
         hooks = {route.target: route for route in routes if route.kind is RouteKind.WEBHOOK}
         return [_hook(event, account=route.account, endpoint=endpoint) for endpoint, route in hooks.items()]
 
@@ -79,6 +80,19 @@ class Router:
             for one in listening
             if store.wants(one.patterns, str(event.type))
         ]
+
+
+async def _in_place(connection: Connection, event: Event, planned: list[Planned]) -> list[Planned]:
+    """Let words that replace earlier ones be said where those show, or on their own if they do not show."""
+    earlier = telling.takes_place_of(event)
+    if earlier is None:
+        return planned
+    placed: list[Planned] = []
+    for one in planned:
+        shown = await listing.of_event(connection, earlier, one.target)
+        last = max(shown, key=lambda standing: standing.part, default=None)
+        placed.append(replace(one, platform_id=last.platform_id if last and one.part == 0 else None))
+    return placed
 
 
 def _hook(event: Event, *, account: str, endpoint: str) -> Planned:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -12,6 +13,8 @@ from delivery.event import Event, Kind
 from delivery.part import Part
 
 SPOKEN_ROLES = ("assistant", "notice")
+SHOWN = 1000
+"""Characters of a command shown once it is decided."""
 
 
 def _message(event: Event) -> Part | None:
@@ -25,7 +28,7 @@ def _approval(event: Event) -> Part:
     approval = str(event.data["approval"])
     return Part(
         text=(
-            f"May I run this?\n\n```\n{event.data['command']}\n```\n\n"
+            f"May I run this?\n\n{fenced(str(event.data['command']))}\n\n"
             f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(
@@ -33,6 +36,13 @@ def _approval(event: Event) -> Part:
             Button(label="Deny", data=f"deny:{approval}"),
         ),
     )
+
+
+def _decision(event: Event) -> Part:
+    verdict = "Approved" if event.data["decision"] == "approve" else "Denied"
+    who = event.data.get("name") or event.data.get("by") or "somebody"
+    comment = f"\n\n{event.data['comment']}" if event.data.get("comment") else ""
+    return Part(text=f"{verdict} by {who}:\n\n{fenced(str(event.data['command'])[:SHOWN])}{comment}")
 
 
 def _failure(event: Event) -> Part:
@@ -46,6 +56,7 @@ def _cancelled(_event: Event) -> Part:
 _SPOKEN: dict[Kind, Callable[[Event], Part | None]] = {
     Kind.MESSAGE_COMPLETED: _message,
     Kind.APPROVAL_REQUESTED: _approval,
+    Kind.APPROVAL_RESOLVED: _decision,
     Kind.TURN_FAILED: _failure,
     Kind.TURN_CANCELLED: _cancelled,
 }
@@ -55,6 +66,19 @@ def words(event: Event) -> Part | None:
     """Return what a chat is told of the event, or None for what is not for chats."""
     telling = _SPOKEN.get(event.type)
     return telling(event) if telling else None
+
+
+def takes_place_of(event: Event) -> str | None:
+    """Return the id of the event whose words in a chat this event's replace: a question, once decided."""
+    asked = event.data.get("asked") if event.type is Kind.APPROVAL_RESOLVED else None
+    return asked if isinstance(asked, str) else None
+
+
+def fenced(text: str) -> str:
+    """Return output as a code block, whatever backticks it holds."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"
 
 
 def parts(said: Part, limits: Limits) -> list[Part]:

@@ -17,6 +17,7 @@ from gateway.store import turns
 from gateway.store.approvals import Approval
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
+from gateway.voice import question_of
 
 
 class AlreadyDecided(Exception):
@@ -75,6 +76,7 @@ async def ask(entry: Entry, turn: Turn, calls: Iterable[Call]) -> None:
                     "command": approval.command,
                 },
                 turn=turn.id,
+                event_id=question_of(approval.id),
             )
         )
 
@@ -101,36 +103,47 @@ class Approvals:
         self._ledger = ledger
 
     async def decide(
-        self, account: str, approval_id: str, *, approved: bool, by: str, comment: str = ""
+        self, account: str, approval_id: str, *, approved: bool, by: str, name: str = "", comment: str = ""
     ) -> Approval:
         """Decide; the same decision again is no error. Raises NoSuchApproval, AlreadyDecided."""
         async with self._ledger.entry("approval.decide") as entry:
-            return await decide_in(entry, account, approval_id, approved=approved, by=by, comment=comment)
+            return await decide_in(
+                entry, account, approval_id, approved=approved, by=by, name=name, comment=comment
+            )
 
 
 async def decide_in(
-    entry: Entry, account: str, approval_id: str, *, approved: bool, by: str, comment: str = ""
+    entry: Entry,
+    account: str,
+    approval_id: str,
+    *,
+    approved: bool,
+    by: str,
+    name: str = "",
+    comment: str = "",
 ) -> Approval:
-    """Decide in the caller's transaction; raises NoSuchApproval, AlreadyDecided."""
+    """Decide in the caller's transaction; `name` is for showing. Raises NoSuchApproval, AlreadyDecided."""
     approval = await store.find(entry.connection, account, approval_id)
     if approval is None:
         raise NoSuchApproval(f"there is no approval {approval_id!r}")
     if await store.decide(entry.connection, approval.id, approved=approved, by=by, comment=comment):
-        await _tell_decided(entry, approval, approved=approved, by=by, comment=comment)
+        resolution = {
+            "approval": approval.id,
+            "decision": "approve" if approved else "deny",
+            "by": by,
+            "name": name,
+            "comment": comment,
+            "command": approval.command,
+            "asked": question_of(approval.id),
+        }
+        await _tell_decided(entry, approval, resolution)
     decided = await store.find(entry.connection, account, approval_id) or approval
     if decided.state != ("approved" if approved else "denied"):
         raise AlreadyDecided(decided)
     return decided
 
 
-async def _tell_decided(entry: Entry, approval: Approval, *, approved: bool, by: str, comment: str) -> None:
-    resolution = {
-        "approval": approval.id,
-        "decision": "approve" if approved else "deny",
-        "by": by,
-        "comment": comment,
-        "command": approval.command,
-    }
+async def _tell_decided(entry: Entry, approval: Approval, resolution: Mapping[str, Any]) -> None:
     entry.tell(Event.now(Kind.APPROVAL_RESOLVED, approval.conversation, resolution, turn=approval.turn))
     if await store.pending_of(entry.connection, approval.turn) == 0:
         await turns.requeue(entry.connection, approval.turn, was=TurnState.WAITING)

@@ -60,7 +60,7 @@ class Commands:
     async def obey(self, entry: Entry, conversation: Conversation, command: Command, *, by: Author) -> None:
         """Carry a command out and say what came of it, in the caller's transaction."""
         if command.name in {"approve", "deny"}:
-            said: str | None = await self._decide(entry, conversation, command, by.id)
+            said: str | None = await self._decide(entry, conversation, command, by)
         elif command.name == "jobs":
             said = await self._jobs(entry, conversation, command.words)
         elif command.name == "status":
@@ -116,14 +116,20 @@ class Commands:
         return f"Stopping job {job.id}."
 
     @staticmethod
-    async def _decide(entry: Entry, conversation: Conversation, command: Command, by: str) -> str:
+    async def _decide(entry: Entry, conversation: Conversation, command: Command, by: Author) -> str:
         approved = command.name == "approve"
         if not command.words:
             return f"Which one? `/{command.name} ID`"
         comment = " ".join(command.words[1:])
         try:
             decided = await decide_in(
-                entry, conversation.account, command.words[0], approved=approved, by=by, comment=comment
+                entry,
+                conversation.account,
+                command.words[0],
+                approved=approved,
+                by=by.id,
+                name=by.name,
+                comment=comment,
             )
         except NoSuchApproval:
             return f"There is no approval {command.words[0]} here."

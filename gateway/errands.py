@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from delivery.database import Unavailable
+from delivery.telling import fenced
 from gateway.core import Core
-from gateway.notice import fenced, give_notice
+from gateway.notice import give_notice
 from gateway.store import jobs
 from gateway.store.jobs import Job
 from sandbox.errors import SandboxError

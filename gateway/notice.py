@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 
 from delivery.event import Event, Kind, new_id
@@ -26,10 +25,3 @@ async def give_notice(entry: Entry, conversation: str, text: str) -> None:
         created_at=datetime.now(UTC),
     )
     await conversations.add_message(entry.connection, conversation, spoken)
-
-
-def fenced(text: str) -> str:
-    """Return output as a code block, whatever backticks it holds."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}\n{text}\n{fence}"

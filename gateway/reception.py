@@ -147,7 +147,11 @@ class Reception:
         decision, _, approval = press.data.partition(":")
         try:
             decided = await self._approvals.decide(
-                desk.record.account, approval, approved=decision == "approve", by=press.author.id
+                desk.record.account,
+                approval,
+                approved=decision == "approve",
+                by=press.author.id,
+                name=press.author.name,
             )
             said = f"{decided.state.capitalize()}."
         except AlreadyDecided as error:

@@ -17,6 +17,11 @@ def event_of(message: str) -> str:
     return "evt_" + _digest(f"completed {message}")
 
 
+def question_of(approval: str) -> str:
+    """Return the id of the event that asks for a decision."""
+    return "evt_" + _digest(f"asked {approval}")
+
+
 def whole_of(event: Event) -> str | None:
     """Return the path at which all of an event's text stands."""
     family = event.type.split(".", 1)[0]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from delivery.telling import fenced
 from gateway.commands import parse, tell_line
-from gateway.notice import fenced
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 

@@ -1,0 +1,88 @@
+"""A model's careful command is asked about in a chat, and decided there or elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator
+from channels.telegram.simulator.world import Post
+from gateway_process import GatewayProcess
+from openai_server import OpenAIServer, echo
+from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+
+Rig = tuple[Simulator, GatewayProcess]
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+    """Run a gateway at a simulated Telegram whose agent asks a loopback model."""
+    async with OpenAIServer(echo) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with telegram_gateway(tmp_path / "data", **env) as (platform, process):
+            yield platform, process
+
+
+async def until_all_delivered(process: GatewayProcess) -> None:
+    """Wait until the gateway knows of everything it said that it was said."""
+    async with asyncio.timeout(20), process.http() as session:
+        states = {"pending"}
+        while states != {"delivered"}:
+            async with session.get("/deliveries") as answer:
+                states = {one["state"] for one in (await answer.json())["items"]}
+
+
+async def asked(platform: Simulator, process: GatewayProcess, command: str) -> tuple[Post, str]:
+    """Have the model ask for a command; returns the question's message and the approval's id."""
+    text = await answer_to(platform, f"run: {command}", containing="May I run this?")
+    (post,) = [post for post in platform.messages(CHAT) if post.text == text]
+    await until_all_delivered(process)
+    found = re.search(r"apr_\w+", text)
+    assert found is not None, text
+    return post, found.group()
+
+
+async def test_a_press_decides_and_is_answered(rig: Rig) -> None:
+    """The pressed command runs, the press is answered, the question shows who decided and has no buttons."""
+    platform, process = rig
+    post, approval = await asked(platform, process, "echo pigeon")
+    assert [button["text"] for button in post.buttons] == ["Approve", "Deny"]
+    press = await platform.press(CHAT, post.id, f"approve:{approval}")
+    await platform.wait_until(lambda: platform.answers(press) is not None)
+    assert (platform.answers(press) or {})["text"] == "Approved."
+    await platform.wait_until(lambda: "Approved by" in post.text, seconds=20)
+    assert "echo pigeon" in post.text
+    assert post.buttons == []
+    await until_said(platform, "pigeon", after=1)
+
+
+async def test_a_late_press_is_told_who_was_first(rig: Rig) -> None:
+    """A decision over HTTP shows in the chat; a later, different press is answered and changes nothing."""
+    platform, process = rig
+    await platform.fail(502, times=1000, method="editMessageText")
+    post, approval = await asked(platform, process, "echo pigeon")
+    async with process.http() as session:
+        body = {"decision": "deny", "comment": "not on a Friday"}
+        async with session.post(f"/approvals/{approval}", json=body) as answer:
+            assert answer.status == 200, await answer.text()
+    press = await platform.press(CHAT, post.id, f"approve:{approval}")
+    await platform.wait_until(lambda: platform.answers(press) is not None)
+    assert (platform.answers(press) or {})["text"].startswith("Too late: already denied by")
+    await platform.well()
+    await platform.wait_until(lambda: "Denied by" in post.text, seconds=20)
+    assert "not on a Friday" in post.text
+
+
+@pytest.mark.parametrize(("word", "verdict"), [("approve", "Approved by"), ("deny", "Denied by")])
+async def test_a_typed_decision_counts_like_a_press(rig: Rig, word: str, verdict: str) -> None:
+    """`/approve ID` and `/deny ID` decide; the question shows it, and a second word about it is told so."""
+    platform, process = rig
+    post, approval = await asked(platform, process, "echo pigeon")
+    await answer_to(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")
+    await platform.wait_until(lambda: verdict in post.text, seconds=20)
+    other = "deny" if word == "approve" else "approve"
+    await answer_to(platform, f"/{other} {approval}", containing="Too late: already")
