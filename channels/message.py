@@ -47,6 +47,11 @@ class Address:
         """The unit of order and rate: one room of one channel, whatever the thread."""
         return json.dumps([self.channel, self.room])
 
+    @staticmethod
+    def room_of(destination: str) -> str:
+        """Return the room of a destination."""
+        return str(json.loads(destination)[1])
+
     @property
     def key(self) -> str:
         """The unit of conversation: one thread of one room of one channel."""

@@ -119,7 +119,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second."""
+    """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second.
+
+    `room_sends_per_minute` (0: none) holds in the rooms of which `is_crowded(room)` is true, all by default.
+    """
 
     text: int
     upload_bytes: int = 0
@@ -128,6 +131,7 @@ class Limits:
     account_sends_per_second: float = 30.0
     typing_seconds: float = 5.0
     measure: Callable[[str], int] = len
+    is_crowded: Callable[[str], bool] = lambda _room: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

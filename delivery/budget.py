@@ -76,7 +76,7 @@ def strict(limit: float, seconds: float, *, now: float, reserve: float = 0.0) ->
     slower than allowed, because calls do not travel equally fast.
     """
     burst = max(1.0, limit * _BURST)
-    flow = (limit - burst) if limit > _SINGLE else limit * _SLOWER
+    flow = (limit - burst) if limit > _SINGLE else min(limit, 1.0) * _SLOWER
     return Bucket(rate=flow / seconds, capacity=burst, reserve=burst * reserve, now=now)
 
 
@@ -91,8 +91,8 @@ class _Room:
     strict_until: float = float("-inf")
 
     @classmethod
-    def new(cls, limits: Limits, now: float) -> _Room:
-        rate, minute = limits.room_sends_per_second, limits.room_sends_per_minute
+    def new(cls, limits: Limits, now: float, *, crowded: bool) -> _Room:
+        rate, minute = limits.room_sends_per_second, limits.room_sends_per_minute if crowded else 0
         return cls(
             lenient=Bucket(rate=rate, capacity=rate * _LENIENT, reserve=0.0, now=now),
             finals=strict(rate, 1.0, now=now),
@@ -141,6 +141,8 @@ class _Weather:
 class Budget:
     """What one bot may still do; rooms are named by `Address.destination`.
 
+    The limit per minute is kept in rooms that are `crowded`, by that name.
+
     One budget per bot and process; a room is used by the one replica that holds its lease, and a 429 that
     gets through all the same is kept as a hold in the store for everybody.
     """
@@ -149,10 +151,12 @@ class Budget:
         self,
         limits: Limits,
         *,
+        crowded: Callable[[str], bool] = lambda _room: True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._limits = limits
+        self._crowded = crowded
         self._clock = clock
         self._sleep = sleep
         self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=_RESERVE)
@@ -162,7 +166,7 @@ class Budget:
     def _room(self, name: str, now: float) -> _Room:
         if name not in self._rooms:
             self._forget_idle(now)
-            self._rooms[name] = _Room.new(self._limits, now)
+            self._rooms[name] = _Room.new(self._limits, now, crowded=self._crowded(name))
         return self._rooms[name]
 
     def _forget_idle(self, now: float) -> None:

@@ -122,7 +122,7 @@ class Switchboard:
                 groups=settings.groups,
             ),
             settings=settings,
-            budget=Budget(_limits(plugin, settings)),
+            budget=_budget(_limits(plugin, settings)),
         )
         self._lines[record.id] = line
         line.task = asyncio.create_task(self._supervise(line))
@@ -261,6 +261,10 @@ async def _either(*events: asyncio.Event, timeout: float) -> None:
     await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
+
+
+def _budget(limits: Limits) -> Budget:
+    return Budget(limits, crowded=lambda destination: limits.is_crowded(Address.room_of(destination)))
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> Limits:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
-from channels.telegram.codec import measure
+from channels.telegram.codec import is_group, measure
 from channels.telegram.settings import TelegramSettings
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=30.0,
         typing_seconds=5.0,
         measure=measure,
+        is_crowded=is_group,
     ),
     settings=TelegramSettings,
     open=_open,

@@ -34,6 +34,11 @@ LATEST = 253402300799
 _COMMAND = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 
 
+def is_group(room: str) -> bool:
+    """Say whether a chat is a group or channel; the ids of private chats are those of people, above 0."""
+    return room.startswith("-")
+
+
 def measure(text: str) -> int:
     """Count UTF-16 units, Telegram's measure of text."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from hypothesis import given
+import pytest
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from channels.message import Address
 from channels.port import Limits
+from channels.telegram import plugin
 from delivery.budget import STRICT_SECONDS, Bucket, Budget, Use, strict
 
 GROUP = Limits(text=4096, room_sends_per_second=1, room_sends_per_minute=20, account_sends_per_second=30)
@@ -57,6 +60,7 @@ def test_a_bucket_never_gives_more_than_it_has(
     limit=st.floats(0.2, 60),
     seconds=st.sampled_from([1.0, 5.0, 60.0]),
 )
+@example(pauses=[0.0, 4.0], limit=1.5, seconds=5.0)
 def test_no_stretch_of_time_sees_more_than_the_limit(
     pauses: list[float], limit: float, seconds: float
 ) -> None:
@@ -209,3 +213,26 @@ async def test_many_rooms_wait_side_by_side() -> None:
 
     await asyncio.gather(*(speak(str(room)) for room in range(10)))
     assert clock.now - 1000 >= (200 - 5) / 5 - 1e-6
+
+
+def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
+    """A quiet room says one text a second for as long as it likes; a crowded one is slowed to 20 a minute."""
+    clock = Clock()
+    budget = Budget(GROUP, crowded=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
+    budget.hold(0, room="quiet")  # strict from now on, as after a refusal
+    budget.hold(0, room="crowd")
+    said = {"quiet": 0, "crowd": 0}
+    for _ in range(100):
+        clock.now += 1.1
+        for room in said:
+            said[room] += budget.try_take(Use.FINAL, room)
+    assert said["quiet"] == 100
+    assert said["crowd"] < 40
+
+
+@pytest.mark.parametrize(("room", "crowded"), [("4711", False), ("-1234", True), ("-1001234567890", True)])
+def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, crowded: bool) -> None:
+    """The adapter alone knows how its rooms' ids look."""
+    address = Address(channel="chn_1", room=room, thread="7")
+    assert Address.room_of(address.destination) == room
+    assert plugin.limits.is_crowded(room) is crowded
