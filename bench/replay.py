@@ -1,0 +1,203 @@
+"""How fast a reader who comes back gets what it missed over WebSocket, beside the broker's own reading.
+
+    python -m bench.replay [--rounds 5] [--idle 500]
+
+The events stand in the stream already. Time runs from the
+subscription to `caught_up`, with and without `batch`. The raw limit is batched direct get by a bare client
+in the same run. Last, idle connections: kilobytes each. Missing, doubled and reordered events are counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import aiohttp
+import nats
+from gateway_process import GatewayProcess, gateway
+from nats.aio.client import Client
+
+from bench import meters
+from delivery.event import Event, Kind
+from delivery.streams import jetstream
+from delivery.streams.connection import connect
+from delivery.streams.layout import EVENTS, lasting_subject
+
+COUNTS = (100, 10_000)
+BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One way of reading so many events: milliseconds, and what was wrong with what came."""
+
+    name: str
+    count: int
+    milliseconds: float
+    wrong: int
+
+
+def broker_of(process: GatewayProcess) -> str:
+    """Return where a gateway's own nats-server listens, with its token."""
+    directory = process.data / "nats"
+    token = json.loads((directory / "server.conf").read_text())["authorization"]["token"]
+    (ports,) = directory.glob("*.ports")
+    address = json.loads(ports.read_text())["nats"][0]
+    return str(address).replace("://", f"://{token}@")
+
+
+async def fill(url: str, conversation: str, count: int) -> None:
+    """Put events into a conversation's stream."""
+    async with connect(url) as link, jetstream.opened(link, epoch="bench") as stream:
+        tail = await stream.tail(conversation)
+        seq, n = (tail.seq, tail.n) if tail else (0, 0)
+        for number in range(n + 1, count + 1):
+            event = Event.now(Kind.MESSAGE_COMPLETED, conversation, {"text": "x" * 100, "role": "assistant"})
+            seq = await stream.append(event.numbered(number), expected=seq)
+
+
+async def conversation_of(process: GatewayProcess, name: str) -> str:
+    """Open a conversation by saying something in it; returns its id."""
+    async with process.http() as session:
+        said = {"input": "hello", "conversation": name}
+        async with session.post("/agents/default/turns", json=said) as answer:
+            queued = await answer.json()
+        while True:
+            async with session.get(queued["statusUrl"]) as answer:
+                if (await answer.json())["state"] == "completed":
+                    return str(queued["conversationId"])
+
+
+async def replay(socket: aiohttp.ClientWebSocketResponse, conversation: str, *, batch: bool) -> list[int]:
+    """Subscribe from the beginning; returns the numbers of the events until the reader has caught up."""
+    await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0, "batch": batch})
+    numbers: list[int] = []
+    async for frame in socket:
+        shape = json.loads(frame.data)
+        if shape["type"] == "caught_up":
+            break
+        items = shape["items"] if shape["type"] == "events" else [shape]
+        numbers += [item["n"] for item in items if "n" in item]
+    await socket.send_json({"type": "unsubscribe", "conversation": conversation})
+    return numbers
+
+
+async def raw(client: Client, conversation: str, count: int) -> int:
+    """Read the events by batched direct get; returns how many came."""
+    inbox, got, after = client.new_inbox(), 0, 0
+    subscription = await client.subscribe(inbox)
+    while got < count:
+        request = {"seq": after + 1, "batch": BATCH, "next_by_subj": lasting_subject(conversation)}
+        await client.publish(f"$JS.API.DIRECT.GET.{EVENTS}", json.dumps(request).encode(), reply=inbox)
+        while True:
+            message = await subscription.next_msg(timeout=10)
+            headers = message.headers or {}
+            if "Status" in headers:
+                break
+            json.loads(message.data)
+            got, after = got + 1, int(headers["Nats-Sequence"])
+    await subscription.unsubscribe()
+    return got
+
+
+async def measure(process: GatewayProcess, client: Client, conversation: str, given: Any) -> list[Row]:
+    """Read the conversation in every way, in turn."""
+    count = len(await process_events(process, conversation))
+    taken: dict[str, list[float]] = {"raw limit": [], "batch": [], "one by one": []}
+    wrong = dict.fromkeys(taken, 0)
+    async with process.http() as session:
+        for _ in range(given.rounds):
+            begun = time.perf_counter()
+            wrong["raw limit"] += abs(await raw(client, conversation, count) - count)
+            taken["raw limit"].append(time.perf_counter() - begun)
+            for name, batch in (("batch", True), ("one by one", False)):
+                async with session.ws_connect("/ws", max_msg_size=0) as socket:
+                    begun = time.perf_counter()
+                    numbers = await replay(socket, conversation, batch=batch)
+                    taken[name].append(time.perf_counter() - begun)
+                    wrong[name] += len(set(enumerate(numbers, 1)) ^ {(n, n) for n in range(1, count + 1)})
+    return [
+        Row(name=name, count=count, milliseconds=median(times) * 1000, wrong=wrong[name])
+        for name, times in taken.items()
+    ]
+
+
+async def process_events(process: GatewayProcess, conversation: str) -> list[int]:
+    """Read a conversation once, unmeasured; returns its numbers."""
+    async with process.http() as session, session.ws_connect("/ws", max_msg_size=0) as socket:
+        return await replay(socket, conversation, batch=True)
+
+
+async def idle(process: GatewayProcess, conversation: str, count: int) -> float:
+    """Return the kilobytes that an idle, subscribed connection takes."""
+    before = meters.read(process.pid).megabytes
+    async with AsyncExitStack() as stack:
+        headers, every = {"Authorization": f"Bearer {process.key}"}, aiohttp.TCPConnector(limit=0)
+        session = await stack.enter_async_context(
+            aiohttp.ClientSession(process.url, headers=headers, connector=every)
+        )
+        for _ in range(count):
+            socket = await stack.enter_async_context(session.ws_connect("/ws"))
+            await socket.send_json({"type": "subscribe", "conversation": conversation})
+            await socket.receive()
+        return (meters.read(process.pid).megabytes - before) * 1024 / count
+
+
+async def bench(given: Any) -> tuple[list[Row], float]:
+    """Fill the conversations and read them."""
+    async with AsyncExitStack() as stack:
+        directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        env = {"DOVECOTE_LOG_LEVEL": "error"}
+        process = await stack.enter_async_context(gateway(directory / "data", env=env))
+        url = broker_of(process)
+        client = await nats.connect(url)
+        stack.push_async_callback(client.close)
+        rows: list[Row] = []
+        for count in COUNTS:
+            conversation = await conversation_of(process, f"of {count}")
+            await asyncio.sleep(1.0)  # what was said there is relayed
+            await fill(url, conversation, count)
+            rows += await measure(process, client, conversation, given)
+        return rows, await idle(process, conversation, given.idle)
+
+
+def show(rows: list[Row], kilobytes: float) -> None:
+    """Print each way beside the raw limit."""
+    limits = {row.count: row.milliseconds for row in rows if row.name == "raw limit"}
+    meters.show(
+        ["missed events", "", "ms", "× raw", "events/s", "lost, doubled or reordered"],
+        [
+            [
+                row.count,
+                row.name,
+                row.milliseconds,
+                row.milliseconds / limits[row.count],
+                f"{row.count / row.milliseconds * 1000:,.0f}",
+                row.wrong,
+            ]
+            for row in rows
+        ],
+    )
+    print(f"\nan idle, subscribed WebSocket: {kilobytes:.1f} KB")
+
+
+def main() -> None:
+    """Read the arguments and measure."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--idle", type=int, default=200)
+    show(*asyncio.run(bench(parser.parse_args())))
+
+
+if __name__ == "__main__":
+    main()
