@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, cast
@@ -52,14 +53,55 @@ def insert_or(table: Table, dialect: str) -> Insert:
     return cast("Insert", postgres_insert(table))
 
 
+class Door:
+    """Lets one through at a time: those in a hurry first, each kind in arrival order."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
+        self._taken = False
+
+    @asynccontextmanager
+    async def through(self, *, urgent: bool) -> AsyncIterator[None]:
+        """Wait for our turn, and let the next one in at the end."""
+        if self._taken:
+            await self._wait(self._waiting[urgent])
+        self._taken = True
+        try:
+            yield
+        finally:
+            self._let_next_in()
+
+    async def _wait(self, line: deque[asyncio.Future[None]]) -> None:
+        ours = asyncio.get_running_loop().create_future()
+        line.append(ours)
+        try:
+            await ours
+        except asyncio.CancelledError:
+            if not ours.cancelled():
+                self._let_next_in()  # it was our turn already
+            raise
+
+    def _let_next_in(self) -> None:
+        """Hand the door over without opening it in between, so that nobody slips past those who wait."""
+        for urgent in (True, False):
+            while self._waiting[urgent]:
+                next_one = self._waiting[urgent].popleft()
+                if not next_one.done():  # else it has given up waiting
+                    next_one.set_result(None)
+                    return
+        self._taken = False
+
+
 class Database:
-    """Transactions. On SQLite one writer at a time, in arrival order, so that none meets a busy file."""
+    """Transactions. On SQLite one writer at a time, so that none meets a busy file: the urgent ones first,
+    else in arrival order.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
-        self._writing = asyncio.Lock() if self.is_sqlite else None
+        self._door = Door() if self.is_sqlite else None
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -82,9 +124,13 @@ class Database:
         return engine
 
     @asynccontextmanager
-    async def begin(self) -> AsyncIterator[Connection]:
-        """Open a writing transaction, committed at the end, rolled back by an exception."""
-        async with self._writing or nullcontext(), self._connect() as connection, connection.begin():
+    async def begin(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+        """Open a writing transaction, committed at the end, rolled back by an exception.
+
+        `urgent`: what is written has happened already, and would happen again if we died before writing it.
+        """
+        turn = self._door.through(urgent=urgent) if self._door else nullcontext()
+        async with turn, self._connect() as connection, connection.begin():
             if self.is_sqlite:
                 await connection.exec_driver_sql(sqlite.BEGIN)
             yield connection

@@ -63,12 +63,12 @@ class Ledger:
         self._pending: asyncio.Queue[tuple[Queue, str, datetime | None]] = asyncio.Queue()
 
     @asynccontextmanager
-    async def entry(self, step: str) -> AsyncIterator[Entry]:
+    async def entry(self, step: str, *, urgent: bool = False) -> AsyncIterator[Entry]:
         """Open an entry: everything in it is committed together, or nothing of it happened.
 
         `step` names the fault points `<step>.before_commit` and `<step>.after_commit`.
         """
-        async with self.database.begin() as connection:
+        async with self.database.begin(urgent=urgent) as connection:
             entry = Entry(connection)
             yield entry
             numbered = await self._record(entry)

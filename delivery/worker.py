@@ -148,7 +148,7 @@ class Worker:
             policy=self._lane.policy(due.delivery),
         )
         destination, account = due.destination, due.delivery.account
-        async with self._ledger.entry("delivery.settle") as entry:
+        async with self._ledger.entry("delivery.settle", urgent=True) as entry:
             ended = await obligations.end_attempt(
                 entry.connection, due.delivery.id, number, outcome, judgement, duration_ms=duration_ms
             )
