@@ -140,10 +140,11 @@ function KeyForm({ said, onEnter }) {
   </form></main>`;
 }
 
-/** Why a key is not taken, or null if it is. */
+/** Why a key is not taken, or null if it is; learns under which name is shown what is said with it. */
 async function tryKey(key) {
   try {
-    await call("GET", "accounts/me", { key });
+    const account = await call("GET", "accounts/me", { key });
+    session.isKnownAs(account.key);
     return null;
   } catch (problem) {
     if (!(problem instanceof Problem)) throw problem;

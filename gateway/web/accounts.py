@@ -35,10 +35,11 @@ class AccountMade(Shown):
 
 
 class AccountShown(Shown):
-    """The account that asks."""
+    """The account that asks, and the id of the key it asks with: what is said with it is by that author."""
 
     id: str
     name: str
+    key: str
     created_at: datetime
 
 
@@ -96,7 +97,9 @@ async def show_account(call: Call[Nothing, Nothing]) -> AccountShown:
         account = await store.find_account(connection, account_id=call.account)
     if account is None:
         raise not_found("this account is gone")
-    return AccountShown(id=account.id, name=account.name, created_at=account.created_at)
+    return AccountShown(
+        id=account.id, name=account.name, key=call.principal.key, created_at=account.created_at
+    )
 
 
 async def remove_account(call: Call[Nothing, Nothing]) -> None:

@@ -64,6 +64,20 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     await expect(page.locator('[data-kind="message"][data-role="assistant"]').last).to_contain_text("hi")
 
 
+async def test_what_was_said_with_this_key_before_is_ours(
+    gateway: GatewayProcess, console: Console, browser: Browser
+):
+    """A fresh tab shows what was said with its key as ours, although it has said nothing itself."""
+    await console.page.goto(gateway.url)
+    await console.enter(gateway)
+    await console.begin("!echo earlier")
+    await expect(console.page.locator(".theirs").last).to_contain_text("earlier")
+    async with looking(browser) as other:
+        await other.enter(gateway)
+        await other.page.goto(console.page.url)
+        await expect(other.page.locator(".mine .who")).to_have_text("You")
+
+
 async def test_the_key_stays_out_of_addresses_and_lasting_storage(gateway: GatewayProcess, console: Console):
     """No request, socket or page address holds the key, and nothing but this tab's session keeps it."""
     await console.enter(gateway)

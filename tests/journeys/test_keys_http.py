@@ -35,6 +35,12 @@ async def made(client: Client, plural: str, name: str = "mine", **config: object
     return str(answer.body["id"])
 
 
+async def test_a_key_learns_its_own_id(face: Face) -> None:
+    """Who asks for the account is told the id of its key, under which its messages are shown."""
+    keys = {key["name"]: key["id"] for key in (await face.mine.ask("GET", "/accounts/me/keys")).body["items"]}
+    assert (await face.mine.ask("GET", "/accounts/me")).body["key"] == keys["default"]
+
+
 async def test_a_key_does_what_its_scopes_say(face: Face) -> None:
     """A reading key reads; making records, keys and accounts needs more."""
     key = (await face.mine.ask("POST", "/accounts/me/keys", {"name": "r", "scopes": ["read"]})).body["key"]
