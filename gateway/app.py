@@ -46,6 +46,7 @@ from gateway.janitor import Janitor
 from gateway.jobs import Jobs
 from gateway.options import Role
 from gateway.performers import Performers, models_of, vendors_of
+from gateway.places import CannotListen, Unanswered
 from gateway.reception import Reception
 from gateway.records import webhooks
 from gateway.records.book import Book
@@ -75,6 +76,9 @@ def run(settings: Settings) -> int:
     expected = (DataDirBusy, BrokerFailed, DeliveryError, Unavailable, SandboxError, UnknownFault, OSError)
     try:
         asyncio.run(_serve(settings))
+    except (Unanswered, CannotListen) as error:
+        print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
+        return 2 if isinstance(error, Unanswered) else 1
     except (*expected, DBAPIError) as error:
         print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1

@@ -12,6 +12,7 @@ from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.ground import Ground
 from gateway.options import Role
+from gateway.places import CannotListen
 from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.store import accounts
@@ -47,7 +48,10 @@ async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunne
     socket.unlink(missing_ok=True)
     await web.UnixSite(callbacks, str(socket)).start()
     socket.chmod(0o666)  # its directory is 0700 outside; inside a sandbox this file is all there is
-    await web.TCPSite(runner, settings.host, settings.port).start()
+    try:
+        await web.TCPSite(runner, settings.host, settings.port).start()
+    except OSError as error:
+        raise CannotListen(settings.host, settings.port, error) from error
     host, port = runner.addresses[0][:2]
     shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"

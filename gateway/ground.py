@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -19,7 +19,7 @@ from delivery.streams.connection import Link, connect
 from gateway.broker import Broker, embedded
 from gateway.datadir import DataDirLock
 from gateway.faults import Faults
-from gateway.migrations import migrate_up
+from gateway.places import migrate_named, reach_broker
 from gateway.secrets import Vault, open_vault
 from gateway.settings import Settings
 from gateway.telemetry import Metrics
@@ -52,7 +52,7 @@ class Ground:
 async def lay(settings: Settings) -> AsyncIterator[Ground]:
     """Open what is needed, in order; everything is closed in the opposite order.
 
-    Raises DataDirBusy, BrokerFailed, Unavailable, DeliveryError: each a line for the operator.
+    Raises DataDirBusy, BrokerFailed, Unanswered, Unavailable, DeliveryError: each a line for the operator.
     """
     faults = Faults(settings.fault)
     async with AsyncExitStack() as stack:
@@ -60,7 +60,7 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         lock = _lock(settings, stack)
         broker = await _broker(settings, lock, stack)
         database = await _database(settings, stack)
-        link = await stack.enter_async_context(_connected(settings, broker))
+        link = await _link(settings, broker, stack)
         wanted = _layout(settings, broker)
         epoch = await epochs.begin(
             database, link, wanted, may_have_lost=broker is not None and broker.may_have_lost
@@ -99,11 +99,12 @@ async def _broker(settings: Settings, lock: DataDirLock | None, stack: AsyncExit
     return await stack.enter_async_context(embedded(lock, binary=binary))
 
 
-def _connected(settings: Settings, broker: Broker | None) -> AbstractAsyncContextManager[Link]:
+async def _link(settings: Settings, broker: Broker | None, stack: AsyncExitStack) -> Link:
     if broker is not None:
-        return connect(broker.url, token=broker.token, unresponsive=broker.restart)
+        connecting = connect(broker.url, token=broker.token, unresponsive=broker.restart)
+        return await stack.enter_async_context(connecting)
     assert settings.nats_url is not None, "there is a broker of our own or one that is named"
-    return connect(settings.nats_url.get_secret_value())
+    return await reach_broker(settings.nats_url, stack)
 
 
 def _layout(settings: Settings, broker: Broker | None) -> layout.Layout:
@@ -114,7 +115,7 @@ def _layout(settings: Settings, broker: Broker | None) -> layout.Layout:
 
 async def _database(settings: Settings, stack: AsyncExitStack) -> Database:
     url = settings.database
-    await migrate_up(url)
+    await migrate_named(url, settings.database_url)
     database = Database(url)
     stack.push_async_callback(database.close)
     return database
