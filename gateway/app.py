@@ -75,7 +75,7 @@ def run(settings: Settings) -> int:
     """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
     expected = (DataDirBusy, BrokerFailed, DeliveryError, Unavailable, SandboxError, UnknownFault, OSError)
     try:
-        asyncio.run(_serve(settings))
+        _unwrapped(settings)
     except (Unanswered, CannotListen) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
         return 2 if isinstance(error, Unanswered) else 1
@@ -84,6 +84,17 @@ def run(settings: Settings) -> int:
         return 1
     gc.freeze()  # everything is closed: the interpreter need not look for cycles among all modules at its end
     return 0
+
+
+def _unwrapped(settings: Settings) -> None:
+    """Serve; what went wrong alone is raised as it is, not in the groups of the tasks around it."""
+    try:
+        asyncio.run(_serve(settings))
+    except BaseExceptionGroup as group:
+        error: BaseException = group
+        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+            error = error.exceptions[0]
+        raise error from None
 
 
 def _first_line(error: BaseException) -> str:

@@ -31,7 +31,7 @@ class CannotListen(Exception):
     """The address to listen on is taken, or is none of this machine's."""
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
-        why = os.strerror(error.errno) if (error.errno or 0) > 0 else error.strerror
+        why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         super().__init__(
             f"cannot listen on host = {host} (--host, DOVECOTE_HOST), port = {port} (--port, DOVECOTE_PORT): "
             f"{why}. Stop what listens there, or take another"
