@@ -46,7 +46,7 @@ from gateway.janitor import Janitor
 from gateway.jobs import Jobs
 from gateway.options import Role
 from gateway.performers import Performers, models_of, vendors_of
-from gateway.places import CannotListen, Unanswered
+from gateway.places import CannotListen, Unanswered, WrongKeys
 from gateway.reception import Reception
 from gateway.records import webhooks
 from gateway.records.book import Book
@@ -76,9 +76,9 @@ def run(settings: Settings) -> int:
     expected = (DataDirBusy, BrokerFailed, DeliveryError, Unavailable, SandboxError, UnknownFault, OSError)
     try:
         _unwrapped(settings)
-    except (Unanswered, CannotListen) as error:
+    except (Unanswered, WrongKeys, CannotListen) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
-        return 2 if isinstance(error, Unanswered) else 1
+        return 1 if isinstance(error, CannotListen) else 2
     except (*expected, DBAPIError) as error:
         print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1

@@ -19,7 +19,7 @@ from delivery.streams.connection import Link, connect
 from gateway.broker import Broker, embedded
 from gateway.datadir import DataDirLock
 from gateway.faults import Faults
-from gateway.places import migrate_named, reach_broker
+from gateway.places import migrate_named, reach_broker, try_keys
 from gateway.secrets import Vault, open_vault
 from gateway.settings import Settings
 from gateway.telemetry import Metrics
@@ -52,7 +52,8 @@ class Ground:
 async def lay(settings: Settings) -> AsyncIterator[Ground]:
     """Open what is needed, in order; everything is closed in the opposite order.
 
-    Raises DataDirBusy, BrokerFailed, Unanswered, Unavailable, DeliveryError: each a line for the operator.
+    Raises DataDirBusy, BrokerFailed, Unanswered, WrongKeys, Unavailable, DeliveryError: each a line for the
+    operator.
     """
     faults = Faults(settings.fault)
     async with AsyncExitStack() as stack:
@@ -60,6 +61,8 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         lock = _lock(settings, stack)
         broker = await _broker(settings, lock, stack)
         database = await _database(settings, stack)
+        vault = open_vault(settings.data_dir, settings.secret_keys)
+        await try_keys(database, vault)
         link = await _link(settings, broker, stack)
         wanted = _layout(settings, broker)
         epoch = await epochs.begin(
@@ -70,7 +73,7 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         yield Ground(
             settings=settings,
             database=database,
-            vault=open_vault(settings.data_dir, settings.secret_keys),
+            vault=vault,
             faults=faults,
             stream=await stack.enter_async_context(jetstream.opened(link, epoch=epoch)),
             leases=JetStreamLeases(link, holder),

@@ -9,10 +9,12 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 from sqlalchemy.exc import DBAPIError
 
-from delivery.database import Unavailable
+from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
 from delivery.streams.connection import Link, connect
 from gateway.migrations import migrate_up
+from gateway.secrets import Unreadable, Vault, context
+from gateway.store import sealed
 
 
 class Unanswered(Exception):
@@ -59,3 +61,22 @@ async def migrate_named(url: str, named: SecretStr | None) -> None:
         if named is None:
             raise
         raise Unanswered("database_url", named, error, without="a SQLite file is used") from error
+
+
+class WrongKeys(Exception):
+    """What the database holds sealed cannot be opened with the secret keys we have."""
+
+
+async def try_keys(database: Database, vault: Vault) -> None:
+    """Raise WrongKeys when the newest secret in the database was sealed with a key that we lack."""
+    async with database.read() as connection:
+        newest = await sealed.newest_endpoint(connection)
+    if newest is None:
+        return
+    try:
+        vault.reveal(context("endpoints", newest[0], "secret"), newest[1])
+    except Unreadable as error:
+        raise WrongKeys(
+            f"secret_keys (DOVECOTE_SECRET_KEYS): {error}. Gateways on one database need the same keys: the "
+            "setting, or the file secret.key of the data directory"
+        ) from error

@@ -103,3 +103,15 @@ async def renew_replies(connection: Connection, after: str, renew: Renewed) -> t
             await connection.execute(update(replies).where(this).values(body=fresh.encode()))
             renewed += 1
     return last, renewed
+
+
+async def newest_endpoint(connection: Connection) -> tuple[str, str] | None:
+    """Return id and sealed secret of the endpoint made last, or None."""
+    found = await connection.execute(
+        select(endpoints.c.id, endpoints.c.secret)
+        .where(endpoints.c.secret.is_not(None))
+        .order_by(endpoints.c.created_at.desc())
+        .limit(1)
+    )
+    row = found.first()
+    return (row.id, row.secret.decode()) if row else None

@@ -116,3 +116,17 @@ async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
     )
     digest = hmac.digest(b"as plain as day", signed, hashlib.sha256)
     assert again.headers["webhook-signature"] == f"v1,{b64encode(digest).decode()}"
+
+
+async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -> None:
+    """A gateway that cannot open what its database holds sealed says so and ends."""
+    async with (
+        running.http() as session,
+        session.post("/accounts/me/webhooks", json={"url": "https://example.com/hook"}) as made,
+    ):
+        assert made.status == 201
+    await running.kill()
+    (running.data / "secret.key").write_text("another-key-of-more-than-32-characters")
+    await running.start(wait=False)
+    assert await running.ended() == 2
+    assert any("DOVECOTE_SECRET_KEYS" in line for line in running.log)
