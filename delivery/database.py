@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, cast
 
 from sqlalchemy import MetaData, Table, event
@@ -15,6 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery import sqlite
+from delivery.batch import Batches, Broken
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -53,43 +52,19 @@ def insert_or(table: Table, dialect: str) -> Insert:
     return cast("Insert", postgres_insert(table))
 
 
-class Door:
-    """Lets one through at a time: those in a hurry first, each kind in arrival order."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
-        self._taken = False
-
-    @asynccontextmanager
-    async def through(self, *, urgent: bool) -> AsyncIterator[None]:
-        """Wait for our turn, and let the next one in at the end."""
-        if self._taken:
-            await self._wait(self._waiting[urgent])
-        self._taken = True
-        try:
-            yield
-        finally:
-            self._let_next_in()
-
-    async def _wait(self, line: deque[asyncio.Future[None]]) -> None:
-        ours = asyncio.get_running_loop().create_future()
-        line.append(ours)
-        try:
-            await ours
-        except asyncio.CancelledError:
-            if not ours.cancelled():
-                self._let_next_in()  # it was our turn already
-            raise
-
-    def _let_next_in(self) -> None:
-        """Hand the door over without opening it in between, so that nobody slips past those who wait."""
-        for urgent in (True, False):
-            while self._waiting[urgent]:
-                next_one = self._waiting[urgent].popleft()
-                if not next_one.done():  # else it has given up waiting
-                    next_one.set_result(None)
-                    return
-        self._taken = False
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Say in our own words that the database does not answer."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("the database has no connection free") from error
+    except Broken as error:
+        raise Unavailable("the database gave a transaction up") from error
+    except DBAPIError as error:
+        if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
+            raise Unavailable(f"the database does not answer: {error.orig}") from error
+        raise
 
 
 class Database:
@@ -101,7 +76,7 @@ class Database:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
-        self._door = Door() if self.is_sqlite else None
+        self._batches = Batches(self._connect) if self.is_sqlite else None
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -129,11 +104,13 @@ class Database:
 
         `urgent`: what is written has happened already, and would happen again if we died before writing it.
         """
-        turn = self._door.through(urgent=urgent) if self._door else nullcontext()
-        async with turn, self._connect() as connection, connection.begin():
-            if self.is_sqlite:
-                await connection.exec_driver_sql(sqlite.BEGIN)
-            yield connection
+        if self._batches is None:
+            async with self._connect() as connection, connection.begin():
+                yield connection
+        else:
+            with _translated():
+                async with self._batches.entry(urgent=urgent) as connection:
+                    yield connection
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
@@ -143,16 +120,12 @@ class Database:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[Connection]:
-        try:
+        with _translated():
             async with self._engine.connect() as connection:
                 yield connection
-        except PoolTimeout as error:
-            raise Unavailable("the database has no connection free") from error
-        except DBAPIError as error:
-            if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
-                raise Unavailable(f"the database does not answer: {error.orig}") from error
-            raise
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._batches is not None:
+            await self._batches.close()
         await self._engine.dispose()

@@ -25,11 +25,23 @@ _ROWS_AT_ONCE = 64
 class PromptConnection(aiosqlite.Connection):
     """A connection that runs at once what does not wait."""
 
+    def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
+        super().__init__(connector, iter_chunk_size=_ROWS_AT_ONCE)
+        self._calls: list[Callable[..., Any]] = []
+        """What the thread is at; it may go on with that after whoever asked for it was cancelled."""
+
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # aiosqlite has no other place where a call goes to its thread.
-        if self._waits(fn, args):
-            return await super()._execute(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-        return fn(*args, **kwargs)
+        if not (self._calls or self._waits(fn, args)):
+            return fn(*args, **kwargs)
+        self._calls.append(fn)
+        return await super()._execute(self._call, fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+
+    def _call(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        try:
+            return fn(*args, **kwargs)
+        finally:
+            self._calls.pop()
 
     def _waits(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
         database = self._conn
@@ -45,7 +57,7 @@ def open_connection(path: str) -> PromptConnection:
         # Serialised by SQLite itself; a transaction's statements never run beside its commit.
         return sqlite3.connect(path, check_same_thread=False)
 
-    connection = PromptConnection(connect, iter_chunk_size=_ROWS_AT_ONCE)
+    connection = PromptConnection(connect)
     connection._thread.daemon = True  # noqa: SLF001 - as SQLAlchemy does it for connections it makes
     return connection
 

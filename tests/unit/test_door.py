@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from delivery.database import Door
+from delivery.batch import Door
 
 
 async def _enter(door: Door, name: str, passed: list[str], *, urgent: bool = False) -> None:
