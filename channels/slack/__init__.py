@@ -1,0 +1,59 @@
+"""Slack: the manifest of the adapter. Nothing of an HTTP client is imported before a channel is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+from channels.slack.codec import measure
+from channels.slack.settings import SlackSettings
+
+if TYPE_CHECKING:
+    from channels.slack.simulator import Simulator
+
+
+@asynccontextmanager
+async def _open(channel: str, settings: SlackSettings) -> AsyncIterator[Connection]:
+    from channels.slack.adapter import SlackChannel
+    from channels.slack.api import connect
+    from channels.slack.inbox import SlackInbox
+
+    async with connect(settings) as api:
+        bot = await api.identify()
+        yield Connection(inbox=SlackInbox(api, settings, channel=channel, bot=bot), channel=SlackChannel(api))
+
+
+async def _probe(settings: SlackSettings) -> tuple[Finding, ...]:
+    from channels.slack.probe import probe
+
+    return await probe(settings)
+
+
+@asynccontextmanager
+async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
+    from channels.slack.simulator import simulate
+
+    async with simulate() as simulator:
+        yield simulator, simulator.settings()
+
+
+plugin = ChannelPlugin(
+    name="slack",
+    title="Slack",
+    features=frozenset({Feature.EDIT, Feature.UPLOAD, Feature.DOWNLOAD, Feature.BUTTONS}),
+    limits=Limits(
+        text=4000,
+        upload_bytes=50_000_000,
+        room_sends_per_second=1.0,
+        account_sends_per_second=5.0,
+        measure=measure,
+    ),
+    settings=SlackSettings,
+    open=_open,
+    probe=_probe,
+    account=lambda settings: settings.account,
+    polls=lambda settings: settings.mode == "socket",
+    simulate=_simulate,
+)

@@ -1,0 +1,191 @@
+"""The Web API by method name, with our errors: one POST a call, nothing repeated.
+
+The client is aiohttp's. Slack's own SDK posts again after a dropped connection unless told not to, and its
+answers would have to be judged anew here anyway.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from channels.errors import Ambiguous, ChannelError, RateLimited, Rejected, Unauthorized, Unreachable
+from channels.slack import codec
+from channels.slack.errors import translate
+from channels.slack.settings import SlackSettings
+
+PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
+TRANSFER = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
+LONGEST_ANSWER = 4_000_000
+_LOST = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+
+
+class Api:
+    """Slack's Web API for one app. Its repr shows no token."""
+
+    def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession) -> None:
+        self._settings = settings
+        self._session = session
+
+    def __repr__(self) -> str:
+        return "Api(<tokens hidden>)"
+
+    async def call(self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False) -> Any:
+        """Call a method and return its answer; raises ChannelError."""
+        token = self._settings.app_token if as_app else self._settings.bot_token
+        headers = {"Authorization": f"Bearer {token.get_secret_value() if token else ''}"}
+        url = self._settings.base_url + method
+        try:
+            async with self._session.post(
+                url, headers=headers, allow_redirects=False, timeout=PATIENCE, **_body(method, parameters)
+            ) as response:
+                payload = await _read(response)
+                return _judged(method, response, payload)
+        except _LOST as error:
+            raise _lost(method, error) from error
+
+    async def identify(self) -> codec.Bot:
+        """Ask who we are; raises Unauthorized when the token is not good."""
+        me = await self.call("auth.test", {})
+        if not isinstance(me.get("user_id"), str):
+            raise Ambiguous("auth.test: the answer is not a bot's")
+        return codec.Bot(
+            id=me["user_id"], bot_id=str(me.get("bot_id") or ""), team=str(me.get("team_id") or "")
+        )
+
+    async def socket_url(self) -> str:
+        """Ask where to connect for Socket Mode."""
+        answer = await self.call("apps.connections.open", {}, as_app=True)
+        url = answer.get("url")
+        if not isinstance(url, str) or urlsplit(url).scheme not in {"ws", "wss"}:
+            raise Ambiguous("apps.connections.open: the answer names no address")
+        return url
+
+    @asynccontextmanager
+    async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """Yield an open Socket Mode connection; raises ChannelError."""
+        url = await self.socket_url()
+        try:
+            connection = await self._session.ws_connect(
+                url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
+            )
+        except _LOST as error:
+            raise Unreachable(f"socket: {type(error).__name__}") from None  # the address holds a ticket
+        try:
+            yield connection
+        finally:
+            await connection.close()
+
+    async def put(self, url: str, content: bytes) -> None:
+        """Post a file's bytes where Slack said; raises ChannelError."""
+        self._check_home(url)
+        try:
+            async with self._session.post(
+                url, data=content, allow_redirects=False, timeout=TRANSFER
+            ) as response:
+                await _read(response)
+                if response.status != HTTPStatus.OK:
+                    raise _refused("upload", response)
+        except _LOST as error:
+            raise _lost("upload", error) from error
+
+    async def fetch(self, url: str) -> AsyncIterator[bytes]:
+        """Yield a file's bytes; the token goes to Slack's own hosts only."""
+        self._check_home(url)
+        headers = {"Authorization": f"Bearer {self._settings.bot_token.get_secret_value()}"}
+        try:
+            async with self._session.get(
+                url, headers=headers, allow_redirects=False, timeout=TRANSFER
+            ) as response:
+                if response.status in {HTTPStatus.FOUND, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+                    raise Unauthorized("download: Slack wants a login; is the scope files:read granted?")
+                if response.status != HTTPStatus.OK:
+                    raise _refused("download", response)
+                async for chunk in response.content.iter_chunked(65536):
+                    yield chunk
+        except _LOST as error:
+            raise _lost("download", error) from error
+
+    def _check_home(self, url: str) -> None:
+        """Refuse an address that is not Slack's: it would be told the token or a person's file."""
+        home, there = urlsplit(self._settings.base_url), urlsplit(url)
+        hosts = {str(home.hostname)}
+        same = there.hostname in hosts or (
+            home.hostname == "slack.com" and str(there.hostname).endswith(".slack.com")
+        )
+        if there.scheme != home.scheme or not same or there.username:
+            raise Rejected("a file address that is not at Slack's host")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer, and no more than an answer can have."""
+    parts: list[bytes] = []
+    async for chunk in response.content.iter_chunked(65536):
+        parts.append(chunk)
+        if sum(map(len, parts)) > LONGEST_ANSWER:
+            raise ValueError("an endless answer")
+    return b"".join(parts)
+
+
+def _body(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Give chat methods JSON, which carries blocks; the others forms, which all of them take."""
+    if method.startswith("chat."):
+        return {"json": dict(parameters)}
+    return {"data": {name: _field(value) for name, value in parameters.items()}}
+
+
+def _field(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _judged(method: str, response: aiohttp.ClientResponse, payload: bytes) -> dict[str, Any]:
+    """Return a successful answer; raises ChannelError for every other."""
+    if response.status != HTTPStatus.OK:
+        raise _refused(method, response)
+    try:
+        answer = json.loads(payload)
+    except (ValueError, RecursionError):
+        answer = None
+    if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
+        raise Ambiguous(f"{method}: the answer is not Slack's")
+    if not answer["ok"]:
+        raise translate(str(answer.get("error")), method=method, retry_after=_delay(response))
+    return answer
+
+
+def _refused(method: str, response: aiohttp.ClientResponse) -> ChannelError:
+    if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RateLimited(_delay(response))
+    detail = f"{method}: HTTP {response.status}"
+    if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Ambiguous(detail)
+    if response.status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
+        return Unauthorized(detail)
+    return Rejected(detail) if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Unreachable(detail)
+
+
+def _delay(response: aiohttp.ClientResponse) -> float:
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdecimal() and int(text[:9]) > 0 else 30.0
+
+
+def _lost(method: str, error: Exception) -> ChannelError:
+    """Tell a connection that was never made from one that broke."""
+    before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous
+    return kind(f"{method}: {type(error).__name__}")
+
+
+@asynccontextmanager
+async def connect(settings: SlackSettings) -> AsyncIterator[Api]:
+    """Yield the Web API, closed on exit; proxies of the environment would see the token and are not used."""
+    # A kept connection may have died unnoticed: what is sent on it then is ambiguous without need.
+    connector = aiohttp.TCPConnector(limit=64, force_close=True)
+    async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
+        yield Api(settings, session)

@@ -1,0 +1,140 @@
+"""CommonMark as Slack's mrkdwn: everything that is not ours to mark is escaped, so no text can mention.
+
+The rules are those of Slack's "Formatting text for app surfaces": `&`, `<` and `>` are entities, links are
+`<address|words>`, code has no language, and a list is plain lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from urllib.parse import urlsplit
+
+from channels.markup import (
+    Block,
+    Code,
+    Fence,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Rule,
+    Styled,
+    Table,
+    Text,
+    parse,
+)
+
+RULE = "———"
+_STYLES = {"strong": "*", "emphasis": "_", "strike": "~"}
+_SCHEMES = {"http", "https", "mailto"}
+
+
+def escape(text: str) -> str:
+    """Return text in which nothing is a reference."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def render(markdown: str) -> str:
+    """Return the text as mrkdwn; text without any visible rendering is only escaped."""
+    text = _blocks(parse(markdown), "").strip()
+    return text or escape(markdown)
+
+
+def _blocks(blocks: Iterable[Block], indent: str) -> str:
+    parts: list[str] = []
+    for number, block in enumerate(blocks):
+        if number:
+            parts.append(("\n\n" if block.gap else "\n") + indent)
+        parts.append(_block(block, indent))
+    return "".join(parts)
+
+
+def _block(block: Block, indent: str) -> str:
+    match block:
+        case Paragraph(children=children):
+            text = _inlines(children, indent)
+        case Heading(children=children):
+            text = _styled("*", _inlines(children, indent, bare=True))
+        case Quote(children=children):
+            text = "\n".join("> " + line for line in _blocks(children, "").split("\n"))
+        case Listing():
+            text = _listing(block, indent)
+        case Fence():
+            text = _fence(block)
+        case Table(text=source):
+            text = _fenced(source)
+        case Rule():
+            text = RULE
+    return text
+
+
+def _fence(block: Fence) -> str:
+    """Keep the info string's rest above the code; Slack knows no language."""
+    language, _, rest = block.info.partition(" ")
+    head = f"{escape(rest.strip())}\n" if rest.strip() else ""
+    return head + _fenced(block.text if block.text.strip() else f"{language}{block.text}")
+
+
+def _fenced(text: str) -> str:
+    """Fence code; a fence inside it is kept from closing by marks of no width."""
+    inner = escape(text).replace("```", "`\u200b`\u200b`")
+    return f"```\n{inner}\n```"
+
+
+def _listing(block: Listing, indent: str) -> str:
+    parts: list[str] = []
+    for number, item in enumerate(block.items):
+        if number:
+            parts.append(("\n\n" if block.loose and item and item[0].gap else "\n") + indent)
+        parts.append("• " if block.start is None else f"{block.start + number}. ")
+        parts.append(_blocks(item, indent + "  "))
+    return "".join(parts)
+
+
+def _inlines(children: Sequence[Inline], indent: str, *, bare: bool = False) -> str:
+    """Render words; `bare` leaves bold out, for what is bold already."""
+    return "".join(_inline(child, indent, bare=bare) for child in children)
+
+
+def _inline(child: Inline, indent: str, *, bare: bool) -> str:
+    match child:
+        case Text(text):
+            return escape(text).replace("\n", "\n" + indent)
+        case Code(text):
+            return f"`{escape(text)}`" if text.strip() and "`" not in text else escape(text)
+        case Styled(style, inner):
+            words = _inlines(inner, indent, bare=bare or style == "strong")
+            return words if bare and style == "strong" else _styled(_STYLES[style], words)
+        case Link(url, inner):
+            return _link(url, _inlines(inner, indent, bare=True))
+        case Image(url, alt):
+            return _link(url, escape(alt))
+
+
+def _styled(mark: str, words: str) -> str:
+    """Mark words; white space at their ends would keep Slack from seeing the mark."""
+    inner = words.strip()
+    if not inner or "\n" in inner:
+        return words
+    start = words.index(inner)
+    return f"{words[:start]}{mark}{inner}{mark}{words[start + len(inner) :]}"
+
+
+def _link(url: str, words: str) -> str:
+    """Link words to an absolute address; another address is written out."""
+    if not _is_absolute(url):
+        return f"{words} ({escape(url)})" if url and words and words != escape(url) else words or escape(url)
+    target = escape(url).replace("|", "%7C").replace("&lt;", "%3C").replace("&gt;", "%3E")
+    label = words.replace("|", "¦").replace("\n", " ")
+    return f"<{target}|{label}>" if label and "<" not in label and words != escape(url) else f"<{target}>"
+
+
+def _is_absolute(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in _SCHEMES and bool(parts.netloc or parts.path) and not any(map(str.isspace, url))

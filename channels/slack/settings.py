@@ -1,0 +1,67 @@
+"""The settings of a Slack app."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, model_validator
+
+from channels.settings import ChannelSettings
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
+SHORTEST_SECRET = 8
+
+
+def _check_token(token: SecretStr) -> SecretStr:
+    if not _TOKEN.fullmatch(token.get_secret_value()):
+        raise ValueError("a Slack token is letters, digits and dashes, such as xoxb-… or xapp-…")
+    return token
+
+
+def _check_secret(secret: SecretStr) -> SecretStr:
+    if len(secret.get_secret_value().strip()) < SHORTEST_SECRET:
+        raise ValueError("the signing secret stands under Basic Information of the app; it is never blank")
+    return secret
+
+
+def _check_url(url: str) -> str:
+    parts = urlsplit(url)
+    odd = parts.username or parts.query or parts.fragment
+    if parts.scheme not in {"http", "https"} or not parts.hostname or odd:
+        raise ValueError("an http or https address without user name, query and fragment is wanted")
+    return url.rstrip("/") + "/"
+
+
+Token = Annotated[SecretStr, AfterValidator(_check_token)]
+
+
+class SlackSettings(ChannelSettings):
+    """What an app needs: the bot's token, and the app's token (socket) or the signing secret (http)."""
+
+    bot_token: Token = Field(description="Bot User OAuth Token, xoxb-….")
+    app_token: Token | None = Field(
+        default=None, description="App-level token with connections:write, xapp-…; required in socket mode."
+    )
+    signing_secret: Annotated[SecretStr, AfterValidator(_check_secret)] | None = Field(
+        default=None, description="What Slack signs its posts with; required in http mode."
+    )
+    mode: Literal["socket", "http"] = Field(default="socket", description="How events come in.")
+    base_url: Annotated[str, AfterValidator(_check_url)] = Field(
+        default="https://slack.com/api/", description="Where the Web API is."
+    )
+
+    @model_validator(mode="after")
+    def _mode_has_its_secret(self) -> Self:
+        if self.mode == "http" and self.signing_secret is None:
+            raise ValueError("http mode needs signing_secret: without it anyone could post events")
+        if self.mode == "socket" and self.app_token is None:
+            raise ValueError("socket mode needs app_token (xapp-…, scope connections:write)")
+        return self
+
+    @property
+    def account(self) -> str:
+        """A name for the bot that is the same wherever its token is used, and does not tell the token."""
+        return hashlib.sha256(self.bot_token.get_secret_value().encode()).hexdigest()[:24]

@@ -1,0 +1,12 @@
+"""A Slack of one's own on a loopback port, for tests and for trying the gateway without a workspace.
+
+Written from Slack's documentation, not from the adapter: the Web API, Socket Mode, and signed posts of events
+with retries. `Simulator` is driven from Python by its methods.
+"""
+
+from __future__ import annotations
+
+from channels.slack.simulator.simulator import Simulator, simulate
+from channels.slack.simulator.world import Post
+
+__all__ = ["Post", "Simulator", "simulate"]

@@ -1,0 +1,32 @@
+"""How the simulated Slack shows mrkdwn, after "Formatting text for app surfaces"."""
+
+from __future__ import annotations
+
+import re
+
+_REFERENCE = re.compile(r"<([^<>\n]+)>")
+_MARKS = [
+    re.compile(rf"(?<![\w{mark}]){mark}(\S|\S[^\n]*?\S){mark}(?!\w)") for mark in (r"\*", "_", "~", "`")
+]
+
+
+def notified(text: str) -> list[str]:
+    """Return whom a text notifies: people, groups, everyone."""
+    return [found for found in _REFERENCE.findall(text) if found.startswith(("@", "!"))]
+
+
+def shown(text: str) -> str:
+    """Return what a person reads of mrkdwn."""
+    pieces = text.split("```")
+    return "".join(unescaped(piece) if number % 2 else _inline(piece) for number, piece in enumerate(pieces))
+
+
+def unescaped(text: str) -> str:
+    """Return text with its three entities as characters."""
+    return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
+
+
+def _inline(text: str) -> str:
+    for mark in _MARKS:
+        text = mark.sub(r"\1", text)
+    return unescaped(_REFERENCE.sub(lambda found: found[1].rpartition("|")[2], text))

@@ -1,0 +1,121 @@
+"""The simulated Slack on a loopback port.
+
+POST /api/<method>       the Web API
+GET  /link               Socket Mode, with the ticket that apps.connections.open gave
+POST /upload/v1/<id>     the second step of an upload
+GET  /files-pri/<id>     a file, with the bot's token; a login page without it
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from aiohttp import web
+
+from channels.slack.simulator.failure import Cut, Failure, Faults
+from channels.slack.simulator.methods import Methods
+from channels.slack.simulator.outgoing import Sockets, hang_up
+from channels.slack.simulator.world import Raw, World
+
+BODY_LIMIT = 64_000_000
+
+
+class Server:
+    """Answers HTTP requests for one app."""
+
+    def __init__(
+        self, tokens: tuple[str, str], world: World, methods: Methods, faults: Faults, sockets: Sockets
+    ) -> None:
+        self._bot_token, self._app_token = tokens
+        self._world = world
+        self._methods = methods
+        self._faults = faults
+        self._sockets = sockets
+        self._tickets: set[str] = set()
+        self.url = ""
+        self.calls: list[tuple[str, Raw]] = []
+
+    def application(self) -> web.Application:
+        """Return the web application."""
+        application = web.Application(client_max_size=BODY_LIMIT)
+        application.router.add_post("/api/{method}", self._answer_call)
+        application.router.add_get("/link", self._answer_link)
+        application.router.add_post("/upload/v1/{file}", self._answer_upload)
+        application.router.add_get("/files-pri/{file}", self._answer_file)
+        return application
+
+    async def _answer_call(self, request: web.Request) -> web.StreamResponse:
+        method = request.match_info["method"]
+        given = await _given(request)
+        self.calls.append((method, given))
+        try:
+            cut = self._faults.before(method)
+            self._check_token(request, method)
+            result = self._open() if method == "apps.connections.open" else self._methods.call(method, given)
+        except Failure as failure:
+            body = {"ok": False, "error": failure.error}
+            return web.json_response(body, status=failure.status, headers=failure.headers)
+        except Cut:
+            hang_up(request)
+            return web.Response()
+        finally:
+            await self._world.announce()
+        if cut:
+            hang_up(request)
+        return web.json_response({"ok": True, **result})
+
+    def _check_token(self, request: web.Request, method: str) -> None:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+        if not token:
+            raise Failure("not_authed")
+        wanted, other = self._bot_token, self._app_token
+        if method == "apps.connections.open":
+            wanted, other = other, wanted
+        if token != wanted:
+            raise Failure("not_allowed_token_type" if token == other else "invalid_auth")
+
+    def _open(self) -> Raw:
+        ticket = f"ticket-{len(self._tickets)}-{next(self._world.numbers)}"
+        self._tickets.add(ticket)
+        return {"url": f"{self.url.replace('http', 'ws', 1)}/link?ticket={ticket}"}
+
+    async def _answer_link(self, request: web.Request) -> web.StreamResponse:
+        ticket = request.query.get("ticket", "")
+        if ticket not in self._tickets:
+            return web.Response(status=403)
+        self._tickets.remove(ticket)
+        return await self._sockets.serve(request)
+
+    async def _answer_upload(self, request: web.Request) -> web.StreamResponse:
+        number = request.match_info["file"]
+        content = await request.read()
+        if self._world.files.get(number, {}).get("size") != len(content):
+            return web.Response(status=400)
+        self.keep(number, content)
+        return web.Response(text=f"OK - {len(content)}")
+
+    def keep(self, number: str, content: bytes) -> None:
+        """Keep a file's bytes, and say in its description where they are."""
+        self._world.contents[number] = content
+        self._world.files[number]["url_private"] = f"{self.url}/files-pri/{number}"
+
+    async def _answer_file(self, request: web.Request) -> web.StreamResponse:
+        if request.headers.get("Authorization") != f"Bearer {self._bot_token}":
+            return web.Response(status=302, headers={"Location": f"{self.url}/login"})
+        content = self._world.contents.get(request.match_info["file"])
+        if content is None:
+            return web.Response(status=404)
+        return web.Response(body=content, content_type="application/octet-stream")
+
+
+async def _given(request: web.Request) -> Raw:
+    """Read the arguments of a call: JSON, a form or the query."""
+    given: dict[str, Any] = dict(request.query)
+    if request.content_type == "application/json":
+        try:
+            body = json.loads(await request.text())
+        except ValueError:
+            body = {}
+        return {**given, **(body if isinstance(body, dict) else {})}
+    return {**given, **dict(await request.post())}

@@ -1,0 +1,92 @@
+"""Slack, as its simulator plays it, in the few words the channel contract speaks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from channel_rigs import WEBHOOK_SECRET, Heard, Rig
+from channels.port import Incoming
+from channels.slack.simulator import Simulator
+from channels.slack.simulator.outgoing import signed
+from channels.slack.simulator.world import BOT_ID, BOT_USER
+
+ROOM = "C0ROOM"
+
+
+class _Slack(Rig):
+    """One channel of a simulated workspace."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self.simulator = simulator
+        simulator.world.room(ROOM)
+        self.secrets = (*simulator.tokens, WEBHOOK_SECRET)
+        self.stranger = "xoxb-not-the-token"
+
+    def settings(self, **others: Any) -> dict[str, Any]:
+        """The contract calls every platform's secret `token`."""
+        token = {"bot_token": others.pop("token")} if "token" in others else {}
+        return self.simulator.settings(**token, **others)
+
+    async def say(self, text: str) -> None:
+        await self.simulator.say(ROOM, text)
+
+    async def say_in_thread(self, text: str) -> str:
+        root = self.simulator.world.post(ROOM, "U0BOB", {"text": "long ago"})
+        await self.simulator.say(ROOM, text, thread=root.ts)
+        return root.ts
+
+    async def echo(self, text: str) -> None:
+        post = self.simulator.world.post(ROOM, BOT_USER, {"text": text, "bot_id": BOT_ID})
+        await self.simulator.tell_again(post)
+
+    async def press(self, platform_id: str, button: str) -> None:
+        await self.simulator.press(ROOM, platform_id, button)
+
+    async def send_file(self, content: bytes) -> None:
+        await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")
+
+    def heard(self) -> list[Heard]:
+        return [Heard(post.room, post.thread, post.text) for post in self.simulator.messages()]
+
+    def sends(self) -> int:
+        return sum(method == "chat.postMessage" for method, _ in self.simulator.calls)
+
+    async def throttle(self, seconds: int) -> None:
+        await self.simulator.fail("ratelimited", status=429, retry_after=seconds, method="chat.postMessage")
+
+    async def fail(self) -> None:
+        await self.simulator.fail(status=502, method="chat.postMessage")
+
+    async def revoke(self) -> None:
+        await self.simulator.fail("token_revoked", times=1000)
+
+    async def kick(self) -> None:
+        await self.simulator.kick(ROOM)
+
+    async def refuse_markup(self) -> None:
+        await self.simulator.fail("invalid_blocks", method="chat.postMessage")
+
+    async def cut_receiving(self) -> None:
+        await self.simulator.sockets.cut(3)
+
+    async def cut_sending(self, *, carried_out: bool) -> None:
+        await self.simulator.cut(method="chat.postMessage", after=carried_out)
+
+    def webhook_settings(self) -> dict[str, Any]:
+        return self.simulator.settings(mode="http", signing_secret=WEBHOOK_SECRET)
+
+    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+        if secret is None:
+            return Incoming(headers={"content-type": "application/json"}, body=body)
+        return Incoming(headers=signed(secret, body, "application/json"), body=body)
+
+    def update(self, text: str) -> bytes:
+        event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": text}
+        outer = {"type": "event_callback", "team_id": "T0SIMULATED", "event_id": "Ev1"}
+        return json.dumps({**outer, "event": {**event, "ts": "1767225600.000100"}}).encode()
+
+
+def rig(simulator: Simulator) -> Rig:
+    """Return the rig."""
+    return _Slack(simulator)
