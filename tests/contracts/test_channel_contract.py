@@ -14,6 +14,7 @@ from datetime import datetime
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.resources import files
+from itertools import count
 from typing import Any
 
 import pytest
@@ -44,9 +45,12 @@ SAMPLES = [
 ]
 
 
+_numbers = count()
+
+
 def a_reply(text: str, **others: Any) -> Reply:
-    """Return a reply."""
-    return Reply(text=text, key="dlv_1.0", **others)
+    """Return a reply, each with a key of its own: a platform may recognise a repeated one."""
+    return Reply(text=text, key=f"dlv_{next(_numbers)}.0", **others)
 
 
 def test_every_installed_channel_has_a_rig_and_samples() -> None:

@@ -1,0 +1,72 @@
+"""Discord: the manifest of the adapter. Only settings are imported before a channel is opened."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from channels.discord.settings import DiscordSettings
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+
+if TYPE_CHECKING:
+    from channels.discord.simulator import Simulator
+
+
+@asynccontextmanager
+async def _open(channel: str, settings: DiscordSettings) -> AsyncIterator[Connection]:
+    from channels.discord.adapter import DiscordChannel
+    from channels.discord.api import connect
+    from channels.discord.deferred import Deferred
+    from channels.discord.inbox import DiscordInbox
+
+    async with connect(settings) as api:
+        bot = await api.identify()
+        deferred = Deferred()
+        yield Connection(
+            inbox=DiscordInbox(api, settings, channel=channel, bot=bot, deferred=deferred),
+            channel=DiscordChannel(api, deferred),
+        )
+
+
+async def _probe(settings: DiscordSettings) -> tuple[Finding, ...]:
+    from channels.discord.probe import probe
+
+    return await probe(settings)
+
+
+@asynccontextmanager
+async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
+    from channels.discord.simulator import simulate
+
+    async with simulate() as simulator:
+        yield simulator, simulator.settings()
+
+
+plugin = ChannelPlugin(
+    name="discord",
+    title="Discord",
+    features=frozenset(
+        {
+            Feature.EDIT,
+            Feature.TYPING,
+            Feature.UPLOAD,
+            Feature.DOWNLOAD,
+            Feature.BUTTONS,
+            Feature.IDEMPOTENT_SEND,
+        }
+    ),
+    limits=Limits(
+        text=2000,
+        upload_bytes=10 * 1024 * 1024,
+        room_sends_per_second=1.0,
+        account_sends_per_second=50.0,
+        typing_seconds=10.0,
+    ),
+    settings=DiscordSettings,
+    open=_open,
+    probe=_probe,
+    account=lambda settings: settings.bot_id,
+    polls=lambda settings: settings.mode == "gateway",
+    simulate=_simulate,
+)

@@ -1,0 +1,166 @@
+"""Receive from Discord, by the gateway or as posted interactions: accept, and only then acknowledge.
+
+By the gateway an event is acknowledged by resuming after it; see `gateway`. A posted interaction is
+acknowledged by our answer; one that could not be stored is a 503, and the person is told by Discord.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from channels.discord import codec, interactions
+from channels.discord.api import Api, path
+from channels.discord.deferred import Deferred
+from channels.discord.gateway import PAUSES, Event, Gateway
+from channels.discord.listener import Listener
+from channels.discord.settings import DiscordSettings
+from channels.errors import ChannelError, RateLimited
+from channels.message import Ignored, Message, Update
+from channels.port import Accept, Answer, Inbox, Incoming
+
+GRACE = 0.8
+"""Seconds a cancelled reception may take to end."""
+
+RECEIVING, INTERRUPTED = True, False
+
+log = logging.getLogger(__name__)
+
+
+class DiscordInbox(Inbox):
+    """The receiving half of a Discord bot."""
+
+    def __init__(
+        self, api: Api, settings: DiscordSettings, *, channel: str, bot: codec.Bot, deferred: Deferred
+    ) -> None:
+        self._api = api
+        self._settings = settings
+        self._channel = channel
+        self._bot = bot
+        self._deferred = deferred
+        self._gateway = Gateway(api.http, settings)
+        self._listener = Listener(
+            api, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
+        )
+        self._stop = asyncio.Event()
+        self._is_registered = not settings.commands
+
+    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+        """Receive until cancelled.
+
+        The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
+        the flag ends the loop, while this method returns in time.
+        """
+        self._stop = asyncio.Event()
+        by_gateway = self._settings.mode == "gateway"
+        await self._supervise(self._listen(accept, receiving) if by_gateway else self._wait(receiving))
+
+    async def receive(self, request: Incoming, accept: Accept) -> Answer:
+        """Take one posted interaction: 401 if not signed by Discord, 400 for garbage, 503 if not stored."""
+        key = self._settings.public_key
+        if self._settings.mode != "interactions" or key is None or not interactions.is_signed(request, key):
+            return Answer(status=401)
+        interaction = _parsed(request.body)
+        if interaction.get("type") == interactions.PING:
+            return _answer(interactions.PONG)
+        event = {"t": "INTERACTION_CREATE", "d": interaction}
+        decoded = codec.decode(event, channel=self._channel, bot=self._bot)
+        body = interactions.reaction(interaction, decoded)
+        if body is None:
+            return Answer(status=400)
+        if isinstance(decoded, Ignored):
+            return _answer(body)
+        try:
+            await accept(decoded)
+        except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Discord is told no
+            log.warning("discord: interaction %s is not stored: %r", decoded.key, error)
+            return Answer(status=503)
+        if isinstance(decoded, Message):
+            self._deferred.add(
+                decoded.address, application=interaction["application_id"], token=interaction["token"]
+            )
+        return _answer(body)
+
+    async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
+        task, stop = asyncio.create_task(work), self._stop
+        try:
+            await asyncio.wait({task})
+        finally:
+            stop.set()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task}, timeout=GRACE)
+        task.result()
+
+    async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
+        stop, failures = self._stop, 0
+
+        async def accept_until_stopped(update: Update) -> None:
+            if stop.is_set():  # a cancellation was swallowed in the middle of an event with many updates
+                raise InterruptedError("receiving has ended")
+            await accept(update)
+
+        async def take(event: Event) -> bool:
+            await self._register_once(event)
+            return await self._listener.take(event, accept_until_stopped)
+
+        while not stop.is_set():
+            wait = 0.0
+            try:
+                failures = 0 if await self._gateway.converse(take, receiving) else failures + 1
+            except ChannelError as error:
+                if error.remedy == "operator":
+                    raise
+                log.warning("discord: not receiving: %s", error)
+                failures += 1
+                wait = error.retry_after if isinstance(error, RateLimited) else 0.0
+            receiving(INTERRUPTED)
+            await asyncio.sleep(max(wait, PAUSES[min(failures, len(PAUSES) - 1)]))
+
+    async def _register_once(self, event: Event) -> None:
+        if event.get("t") != "READY" or self._is_registered:
+            return
+        try:
+            await self._register()
+        except ChannelError as error:
+            if error.remedy == "operator":
+                raise
+            log.warning("discord: the slash commands are not registered: %s", error)
+
+    async def _register(self) -> None:
+        """Make our slash commands known; those of other programs stay."""
+        where = path("applications", self._bot.application_id, "commands")
+        for command in codec.commands():
+            await self._api.call("POST", where, name="register commands", body=command)
+        self._is_registered = True
+
+    async def _wait(self, receiving: Callable[[bool], None]) -> None:
+        """Register the commands until Discord takes them, then wait to be posted to."""
+        stop, failures = self._stop, 0
+        while not stop.is_set() and not self._is_registered:
+            try:
+                await self._register()
+            except ChannelError as error:
+                if error.remedy != "retry":
+                    raise
+                receiving(INTERRUPTED)
+                log.warning("discord: the slash commands are not registered: %s", error)
+                await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+                failures += 1
+        receiving(RECEIVING)
+        await asyncio.Event().wait()
+
+
+def _answer(body: dict[str, Any]) -> Answer:
+    return Answer(status=200, body=json.dumps(body).encode())
+
+
+def _parsed(body: bytes) -> dict[str, Any]:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}

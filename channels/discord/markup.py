@@ -1,0 +1,74 @@
+"""CommonMark as Discord shows it. Discord's own markdown is near enough to leave most of it as it is.
+
+Tables, which Discord does not know, are put into a code block; headings below the third level become bold;
+pictures become their address. Nothing inside a code fence is touched. One pass over the lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+_FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
+_SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
+_DELIMITER = re.compile(r"^ {0,3}[|:-][-:| \t]*$")
+_PICTURE = re.compile(r"!(\[[^\[\]\n]{0,200}\]\(https?://[^\s()<>]{1,1000}\))")
+_SPECIAL = re.compile(r"([\\*_~`|>#\[\]()+\-<])")
+
+
+def render(text: str) -> str:
+    """Return the text with the little that Discord would show differently."""
+    return "\n".join(_rendered(text.split("\n")))
+
+
+def escape(text: str) -> str:
+    """Return the text so that Discord shows every character of it as it is."""
+    return _SPECIAL.sub(r"\\\1", text)
+
+
+def _rendered(lines: Sequence[str]) -> Iterator[str]:
+    fence = ""
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        rows = 0 if fence else _table_rows(lines, number)
+        if rows:
+            yield from ("```", *lines[number : number + rows], "```")
+            number += rows
+            continue
+        was, fence = fence, _fence_after(line, fence)
+        yield line if was or fence else _line(line)
+        number += 1
+
+
+def _fence_after(line: str, fence: str) -> str:
+    """Return the mark of the fence that is open after this line, or nothing."""
+    found = _FENCE.match(line)
+    if not found:
+        return fence
+    mark, rest = found[1], found[2]
+    if fence:
+        closes = mark[0] == fence[0] and len(mark) >= len(fence) and not rest.strip()
+        return "" if closes else fence
+    return "" if mark[0] == "`" and "`" in rest else mark
+
+
+def _table_rows(lines: Sequence[str], number: int) -> int:
+    """Count the lines of the table that begins here: a head, a line of dashes, rows."""
+    if number + 1 >= len(lines) or "|" not in lines[number]:
+        return 0
+    under = lines[number + 1]
+    if "-" not in under or "|" not in under or not _DELIMITER.match(under):
+        return 0
+    end = number + 2
+    while end < len(lines) and "|" in lines[end] and not _FENCE.match(lines[end]):
+        end += 1
+    holds_fence = any("```" in line for line in lines[number:end])
+    return 0 if holds_fence else end - number
+
+
+def _line(line: str) -> str:
+    heading = _SMALL_HEADING.match(line)
+    if heading:
+        return heading[1] if "*" in heading[1] else f"**{heading[1]}**"
+    return _PICTURE.sub(r"\1", line)

@@ -1,0 +1,98 @@
+"""The settings of a Discord bot."""
+
+from __future__ import annotations
+
+import base64
+import re
+from hashlib import sha256
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, StringConstraints, model_validator
+
+from channels.settings import ChannelSettings
+
+_TOKEN = re.compile(r"[A-Za-z0-9_.~:=+/-]{1,256}")
+_WEB = frozenset({"http", "https"})
+_SOCKET = frozenset({"ws", "wss"})
+
+
+def _check_token(token: SecretStr) -> SecretStr:
+    if not _TOKEN.fullmatch(token.get_secret_value()):
+        raise ValueError(
+            "a bot token is one word of letters, digits, dots and dashes, without `Bot ` before it"
+        )
+    return token
+
+
+def _is_plain(url: str, schemes: frozenset[str]) -> bool:
+    parts = urlsplit(url)
+    extras = parts.username or parts.query or parts.fragment
+    return parts.scheme in schemes and bool(parts.hostname) and not extras
+
+
+def _check_url(url: str) -> str:
+    if not _is_plain(url, _WEB):
+        raise ValueError("an http or https address without user name, query and fragment is wanted")
+    return url.rstrip("/")
+
+
+def _check_socket_url(url: str) -> str:
+    if not _is_plain(url, _SOCKET):
+        raise ValueError("a ws or wss address without user name, query and fragment is wanted")
+    return url
+
+
+Url = Annotated[str, AfterValidator(_check_url)]
+
+
+class DiscordSettings(ChannelSettings):
+    """What a bot needs: the token, and in interactions mode the application's public key."""
+
+    token: Annotated[SecretStr, AfterValidator(_check_token)] = Field(
+        description="From the Developer Portal: Bot, Reset Token."
+    )
+    mode: Literal["gateway", "interactions"] = Field(
+        default="gateway",
+        description="How things come in: all of it by a socket, or commands and buttons by HTTP.",
+    )
+    public_key: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$")] | None = Field(
+        default=None,
+        description="From the Developer Portal, General Information; required in interactions mode.",
+    )
+    application_id: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")] | None = Field(
+        default=None, description="The application's id, if it is not the bot's (it is for all but old bots)."
+    )
+    api_url: Url = Field(default="https://discord.com/api", description="Where the REST API is.")
+    gateway_url: Annotated[str, AfterValidator(_check_socket_url)] = Field(
+        default="wss://gateway.discord.gg/", description="Where the gateway is."
+    )
+    cdn_url: Url = Field(default="https://cdn.discordapp.com", description="Where attachments are.")
+    message_content: bool = Field(
+        default=True,
+        description="Ask for the privileged intent that lets the bot read what does not name it.",
+    )
+    commands: bool = Field(default=True, description="Register the slash commands /dovecote and /ask.")
+    backfill_minutes: int = Field(
+        default=60,
+        ge=0,
+        le=1440,
+        description="How far back channels are read when nothing was received for a while; 0: never.",
+    )
+
+    @model_validator(mode="after")
+    def _interactions_are_signed(self) -> Self:
+        if self.mode == "interactions" and self.public_key is None:
+            raise ValueError("interactions mode needs public_key: without it anyone could post interactions")
+        return self
+
+    @property
+    def bot_id(self) -> str:
+        """The bot's user id, which is the part of the token before the first dot, in base64."""
+        token = self.token.get_secret_value()
+        head = token.partition(".")[0]
+        try:
+            number = base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)).decode("ascii")
+        except ValueError:
+            number = ""
+        return number if number.isdecimal() else sha256(token.encode()).hexdigest()[:20]

@@ -1,0 +1,199 @@
+"""What the simulated Discord knows: servers, channels, messages, interactions."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+Raw = dict[str, Any]
+
+EPOCH = 1_420_070_400_000
+TEXT, PRIVATE, PUBLIC_THREAD = 0, 1, 11
+EPHEMERAL, LOADING = 1 << 6, 1 << 7
+MADE_IN = 900_000_000_000_000_001
+"""The id of the one server that channels are put into unless another is named."""
+
+
+class Failure(Exception):
+    """An answer that says no; codes and texts are those of the documentation."""
+
+    def __init__(
+        self, status: int, code: int, message: str, *, extra: Raw | None = None, headers: Raw | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body: Raw = {"message": message, "code": code, **(extra or {})}
+        self.headers = {name: str(value) for name, value in (headers or {}).items()}
+
+
+class Cut(Exception):
+    """The connection ends without an answer."""
+
+
+def invalid(field_name: str, code: str, message: str) -> Failure:
+    """Return a 400 for a field of the body."""
+    errors = {field_name: {"_errors": [{"code": code, "message": message}]}}
+    return Failure(400, 50035, "Invalid Form Body", extra={"errors": errors})
+
+
+@dataclass(slots=True)
+class Channel:
+    """A place to speak in."""
+
+    id: str
+    kind: int = TEXT
+    guild: str | None = None
+    parent: str | None = None
+    is_visible: bool = True
+    is_writable: bool = True
+    messages: list[Raw] = field(default_factory=list)
+
+    @property
+    def raw(self) -> Raw:
+        """Return the channel object."""
+        last = self.messages[-1]["id"] if self.messages else None
+        shape: Raw = {"id": self.id, "type": self.kind, "last_message_id": last, "name": f"c-{self.id}"}
+        if self.guild:
+            shape["guild_id"] = self.guild
+        if self.parent:
+            shape["parent_id"] = self.parent
+        return shape
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """Something the bot said."""
+
+    id: str
+    chat: int
+    thread: int | None
+    text: str
+    buttons: list[Raw]
+    history: list[str]
+    raw: Raw
+
+
+@dataclass(slots=True)
+class Interaction:
+    """A command or a press, and what became of it."""
+
+    id: str
+    token: str
+    channel: Channel
+    reaction: int | None = None
+    original: Raw | None = None
+    notices: list[str] = field(default_factory=list)
+
+
+class World:
+    """All there is, and a condition that tells of changes."""
+
+    def __init__(self, bot: Raw, application: str) -> None:
+        self.bot = bot
+        self.application = application
+        self.guilds: dict[str, Raw] = {}
+        self.channels: dict[str, Channel] = {}
+        self.interactions: dict[str, Interaction] = {}
+        self.files: dict[str, bytes] = {}
+        self.commands: dict[str, Raw] = {}
+        self.said: list[Raw] = []
+        self.histories: dict[str, list[str]] = {}
+        self.typed: list[str] = []
+        self._nonces: dict[tuple[str, str], Raw] = {}
+        self._count = 0
+        self._changed = asyncio.Condition()
+
+    def snowflake(self) -> str:
+        """Return a new id."""
+        self._count += 1
+        return str(((int(time.time() * 1000) - EPOCH) << 22) + (self._count & 0x3FFFFF))
+
+    def person(self, number: int) -> Raw:
+        """Return a user object."""
+        return {"id": str(number), "username": f"person{number}", "global_name": f"Person {number}"}
+
+    def channel(self, number: int | str) -> Channel:
+        """Return a channel; an unknown one is a private conversation."""
+        name = str(number)
+        if name not in self.channels:
+            self.channels[name] = Channel(name, PRIVATE)
+        return self.channels[name]
+
+    def found(self, number: str, *, writes: bool = False) -> Channel:
+        """Return a channel as the bot may use it; raises Failure."""
+        if not number.isdecimal():
+            raise invalid("channel_id", "NUMBER_TYPE_COERCE", f'Value "{number}" is not snowflake.')
+        channel = self.channels.get(number)
+        if channel is None:
+            raise Failure(404, 10003, "Unknown Channel")
+        if not channel.is_visible:
+            raise Failure(403, 50001, "Missing Access")
+        if writes and not channel.is_writable:
+            raise Failure(403, 50013, "Missing Permissions")
+        return channel
+
+    def message(self, channel: Channel, number: str) -> Raw:
+        """Return a message; raises Failure."""
+        for message in channel.messages:
+            if message["id"] == number:
+                return message
+        raise Failure(404, 10008, "Unknown Message")
+
+    def post(self, channel: Channel, author: Raw, content: str, **others: Any) -> Raw:
+        """Put a message into a channel; returns the message object."""
+        mentions = [self.bot] if f"<@{self.bot['id']}>" in content else []
+        message: Raw = {
+            "id": self.snowflake(),
+            "channel_id": channel.id,
+            "type": 0,
+            "author": author,
+            "content": content,
+            "timestamp": datetime.now(UTC).isoformat(),
+            "edited_timestamp": None,
+            "mentions": mentions,
+            "attachments": [],
+            "components": [],
+            "flags": 0,
+            **others,
+        }
+        channel.messages.append(message)
+        if author["id"] == self.bot["id"]:
+            self.said.append(message)
+            self.histories[message["id"]] = []
+        return message
+
+    def known(self, channel: Channel, nonce: object) -> Raw | None:
+        """Return the message that was sent with a nonce within the last minutes."""
+        return self._nonces.get((channel.id, str(nonce))) if nonce is not None else None
+
+    def remember(self, channel: Channel, nonce: object, message: Raw) -> None:
+        """Keep a nonce."""
+        if nonce is not None:
+            self._nonces[channel.id, str(nonce)] = message
+
+    def posts(self, chat: int | None) -> list[Post]:
+        """Return what the bot said that everybody reads, in order."""
+        shown = [raw for raw in self.said if not raw["flags"] & (LOADING | EPHEMERAL)]
+        posts = [self._post(raw) for raw in shown]
+        return [post for post in posts if chat is None or chat in (post.chat, post.thread)]
+
+    def _post(self, raw: Raw) -> Post:
+        channel = self.channels[raw["channel_id"]]
+        thread = int(channel.id) if channel.parent else None
+        buttons = [button for row in raw["components"] for button in row["components"]]
+        chat = int(channel.parent or channel.id)
+        return Post(raw["id"], chat, thread, raw["content"], buttons, self.histories[raw["id"]], raw)
+
+    async def announce(self) -> None:
+        """Tell those who wait that something may have changed."""
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        async with self._changed:
+            await self._changed.wait_for(condition)
