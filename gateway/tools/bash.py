@@ -82,6 +82,7 @@ def shape_of(result: Result) -> dict[str, Any]:
         "duration_ms": result.duration_ms,
         "stdout": _decoded(result.stdout, cut=result.stdout_truncated),
         "stderr": _decoded(result.stderr, cut=result.stderr_truncated),
+        **({"truncated": True} if result.stdout_truncated or result.stderr_truncated else {}),
     }
 
 

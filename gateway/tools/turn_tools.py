@@ -134,7 +134,7 @@ def _told(result: ToolResult) -> dict[str, Any]:
         "duration_ms": detail.get("duration_ms"),
         "timed_out": bool(detail.get("timed_out", False)),
         "output": output[:TOLD_LIMIT],
-        "truncated": len(output) > TOLD_LIMIT,
+        "truncated": bool(detail.get("truncated", False)) or len(output) > TOLD_LIMIT,
         **({"resultId": detail["resultId"]} if "resultId" in detail else {}),
     }
 

@@ -130,3 +130,11 @@ async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -
     await running.start(wait=False)
     assert await running.ended() == 2
     assert any("DOVECOTE_SECRET_KEYS" in line for line in running.log)
+
+
+async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
+    """The event of a tool call says so when the sandbox kept only the first of the output."""
+    async with running.http() as session, session.ws_connect("/ws") as socket:
+        await socket.send_json({"type": "subscribe", "conversation": "much"})
+        await send(socket, "much", "!seq 1 50000")
+        assert (await heard(socket, "tool.completed"))["data"]["truncated"] is True
