@@ -58,7 +58,7 @@ def _resident(pid: int) -> int:
 
 def percentile(values: Sequence[float], percent: int) -> float:
     """Return a percentile of many values."""
-    if len(values) < 2:  # noqa: PLR2004 - there is nothing between one value
+    if len(values) < 2:
         return next(iter(values), 0.0)
     return quantiles(values, n=100, method="inclusive")[percent - 1]
 

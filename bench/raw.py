@@ -22,6 +22,7 @@ import aiohttp
 import nats
 from aiohttp import WSMsgType, web
 from nats.js import JetStreamContext
+
 from nats_servers import NatsServer
 
 STEPS = 3

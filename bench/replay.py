@@ -22,7 +22,6 @@ from typing import Any
 
 import aiohttp
 import nats
-from gateway_process import GatewayProcess, gateway
 from nats.aio.client import Client
 
 from bench import meters
@@ -30,6 +29,7 @@ from delivery.event import Event, Kind
 from delivery.streams import jetstream
 from delivery.streams.connection import connect
 from delivery.streams.layout import EVENTS, lasting_subject
+from gateway_process import GatewayProcess, gateway
 
 COUNTS = (100, 10_000)
 BATCH = 1000

@@ -10,9 +10,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway_process import GatewayProcess, gateway
-
 from channels.telegram.simulator import Simulator, simulate
+from gateway_process import GatewayProcess, gateway
 
 ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "tests" / "support" / "openai_server.py"

@@ -21,12 +21,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from gateway_process import GatewayProcess
-from nats_servers import NatsServer
-
 from bench import meters
 from bench.stage import model, named, settings_for
 from channels.telegram.simulator import Simulator, simulate
+from gateway_process import GatewayProcess
+from nats_servers import NatsServer
 
 IMPORTS = "import aiohttp, aiohttp.web, nats, sqlalchemy.ext.asyncio"
 CHAT = 7

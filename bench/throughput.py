@@ -96,8 +96,10 @@ def show(rows: list[Row], delay: float) -> None:
     """Print the gateway beside the raw limit and the ideal."""
     limits = {row.chats: row for row in rows if row.name == "raw limit"}
     meters.show(
-        ["chats", "", "replies/s", "÷ ideal", "÷ raw", "p50 s", "p95 s", "CPU ms a reply"]
-        + ["lost", "doubled", "reordered"],
+        [
+            *("chats", "", "replies/s", "÷ ideal", "÷ raw", "p50 s", "p95 s", "CPU ms a reply"),
+            *("lost", "doubled", "reordered"),
+        ],
         [
             [
                 row.chats,
