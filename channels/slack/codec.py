@@ -127,7 +127,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
 
 
 def _event(callback: _Callback, channel: str, bot: Bot) -> Update | Ignored:
-    if callback.event.get("type") not in {"message", "app_mention"}:
+    if callback.event.get("type") not in ("message", "app_mention"):
         return Ignored(reason=f"an event of another kind: {str(callback.event.get('type'))[:40]}")
     event = _Event.model_validate(callback.event)
     team = callback.team_id or bot.team

@@ -94,7 +94,7 @@ class SlackInbox(Inbox):
                 await asyncio.Event().wait()
 
     async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
-        """Keep a socket open; one that Slack wants refreshed is replaced at once."""
+        """Keep a socket open; one that worked is replaced with hardly a pause."""
         stop, failures = self._stop, 0
         while not stop.is_set():
             try:
@@ -103,9 +103,8 @@ class SlackInbox(Inbox):
             except ChannelError as error:
                 failures = await self._back_off(error, failures, receiving)
                 continue
-            failures = 0 if greeted else failures + 1
-            if not greeted and not stop.is_set():
-                await self._pause(failures)
+            if not stop.is_set():
+                failures = await self._pause(0 if greeted else failures)
 
     async def _converse(
         self,
@@ -125,7 +124,11 @@ class SlackInbox(Inbox):
             elif kind == "disconnect":
                 _check_reason(envelope.get("reason") if isinstance(envelope, dict) else None)
                 return greeted
-            elif kind in _ENVELOPES and not await self._keep(socket, envelope, accept, stop):
+            elif (
+                isinstance(kind, str)
+                and kind in _ENVELOPES
+                and not await self._keep(socket, envelope, accept, stop)
+            ):
                 break
             if stop.is_set():
                 return greeted
