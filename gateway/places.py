@@ -68,13 +68,12 @@ class WrongKeys(Exception):
 
 
 async def try_keys(database: Database, vault: Vault) -> None:
-    """Raise WrongKeys when the newest secret in the database was sealed with a key that we lack."""
-    async with database.read() as connection:
-        newest = await sealed.newest_endpoint(connection)
-    if newest is None:
-        return
+    """Raise WrongKeys when the database's first gateway sealed its mark with a key that we lack."""
+    place = context("marks", "vault", "sealed")
+    async with database.begin() as connection:
+        standing = await sealed.mark(connection, "vault", vault.seal(place, "dovecote"))
     try:
-        vault.reveal(context("endpoints", newest[0], "secret"), newest[1])
+        vault.reveal(place, standing)
     except Unreadable as error:
         raise WrongKeys(
             f"secret_keys (DOVECOTE_SECRET_KEYS): {error}. Gateways on one database need the same keys: the "

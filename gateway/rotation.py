@@ -10,7 +10,13 @@ from gateway.store import sealed
 
 log = structlog.get_logger(__name__)
 
-_TABLES = (sealed.renew_records, sealed.renew_endpoints, sealed.renew_jobs, sealed.renew_replies)
+_TABLES = (
+    sealed.renew_records,
+    sealed.renew_endpoints,
+    sealed.renew_jobs,
+    sealed.renew_replies,
+    sealed.renew_marks,
+)
 
 
 async def reseal(database: Database, vault: Vault) -> int:

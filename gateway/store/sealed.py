@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from sqlalchemy import select, update
+from sqlalchemy.dialects.postgresql import insert as postgres_insert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from delivery.database import Connection
 from delivery.tables import endpoints
-from gateway.store.tables import jobs, records, replies
+from gateway.store.tables import jobs, marks, records, replies
 
 Renewed = Callable[[str, str, str, str], str | None]
 """Given table, row, field and envelope, return the new envelope, or None when it is the newest already."""
@@ -105,13 +107,20 @@ async def renew_replies(connection: Connection, after: str, renew: Renewed) -> t
     return last, renewed
 
 
-async def newest_endpoint(connection: Connection) -> tuple[str, str] | None:
-    """Return id and sealed secret of the endpoint made last, or None."""
-    found = await connection.execute(
-        select(endpoints.c.id, endpoints.c.secret)
-        .where(endpoints.c.secret.is_not(None))
-        .order_by(endpoints.c.created_at.desc())
-        .limit(1)
-    )
-    row = found.first()
-    return (row.id, row.secret.decode()) if row else None
+async def renew_marks(connection: Connection, _after: str, renew: Renewed) -> tuple[str | None, int]:
+    """Renew the marks, of which there are few."""
+    renewed = 0
+    for row in (await connection.execute(select(marks))).all():
+        fresh = renew("marks", row.name, "sealed", row.sealed)
+        if fresh is not None:
+            await connection.execute(update(marks).where(marks.c.name == row.name).values(sealed=fresh))
+            renewed += 1
+    return None, renewed
+
+
+async def mark(connection: Connection, name: str, envelope: str) -> str:
+    """Keep a mark unless there is one; returns the one that stands."""
+    dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
+    await connection.execute(dialect(marks).values(name=name, sealed=envelope).on_conflict_do_nothing())
+    found = await connection.execute(select(marks.c.sealed).where(marks.c.name == name))
+    return str(found.scalar_one())

@@ -228,3 +228,11 @@ pairings = Table(
     Column("expires_at", Moment),
     Column("created_at", Moment, nullable=False),
 )
+
+marks = Table(
+    "marks",
+    metadata,
+    Column("name", String(40), primary_key=True),
+    Column("sealed", Text, nullable=False),
+)
+"""What shows at the start whether this gateway has the keys that the database was sealed with."""

@@ -40,7 +40,13 @@ async def start(*words: str, directory: Path) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", *words),
         cwd=directory, env=foreign_environment(), stdin=pipe, stdout=pipe, stderr=pipe,
+        preexec_fn=_heed_interrupts,
     )  # fmt: skip
+
+
+def _heed_interrupts() -> None:
+    """Undo what a shell does to what it runs in the background: such children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def run(process: GatewayProcess, *words: str, typed: str = "") -> Done:
@@ -112,7 +118,8 @@ async def test_webhooks_are_heard(running: GatewayProcess) -> None:
         heard = (await listening.stdout.readline()).decode()
     assert "webhook.test" in heard
     listening.send_signal(signal.SIGINT)
-    assert await listening.wait() == 0
+    async with asyncio.timeout(30):
+        assert await listening.wait() == 0
     assert added.json["secret"] not in (await run(running, "webhooks", "list", "--json")).out
 
 

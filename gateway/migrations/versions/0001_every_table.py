@@ -132,6 +132,12 @@ def upgrade() -> None:
         batch_op.create_index(batch_op.f("ix_inbox_created_at"), ["created_at"], unique=False)
 
     op.create_table(
+        "marks",
+        sa.Column("name", sa.String(length=40), nullable=False),
+        sa.Column("sealed", sa.Text(), nullable=False),
+        sa.PrimaryKeyConstraint("name", name=op.f("pk_marks")),
+    )
+    op.create_table(
         "pairings",
         sa.Column("channel", sa.String(length=40), nullable=False),
         sa.Column("person", sa.String(length=200), nullable=False),
@@ -505,6 +511,7 @@ def downgrade() -> None:
 
     op.drop_table("replies")
     op.drop_table("pairings")
+    op.drop_table("marks")
     with op.batch_alter_table("inbox", schema=None) as batch_op:
         batch_op.drop_index(batch_op.f("ix_inbox_created_at"))
 
