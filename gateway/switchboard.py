@@ -74,6 +74,7 @@ class Switchboard:
         self._public_url = public_url
         self._lines: dict[str, Line] = {}
         self._changed = asyncio.Event()
+        self._is_known = False
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the lines as the records say, until stopped."""
@@ -103,6 +104,7 @@ class Switchboard:
         for record in wanted.values():
             if record.id not in self._lines:
                 self._open(record)
+        self._is_known = True
 
     def _open(self, record: Record) -> None:
         config = self._book.channel_config(record)
@@ -245,6 +247,8 @@ class Switchboard:
 
     def waiting(self) -> list[str]:
         """Return the channels that should receive here and do not yet (those in trouble excepted)."""
+        if self._receives and not self._is_known:
+            return ["the channels that are not read from the database yet"]
         return [
             line.record.name
             for line in self._lines.values()
