@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import os
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
 
 from aiohttp import web
 
@@ -22,6 +24,8 @@ from gateway.web.server import build, build_callbacks
 from gateway.web.surface import Health, Surface
 
 CALLBACK_SOCKET = "callback.sock"
+
+LONGEST_SOCKET_PATH = 107
 
 
 @asynccontextmanager
@@ -46,7 +50,8 @@ async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunne
     settings = ground.settings
     socket = settings.data_dir / "callbacks" / CALLBACK_SOCKET
     socket.unlink(missing_ok=True)
-    await web.UnixSite(callbacks, str(socket)).start()
+    with _short(socket) as path:
+        await web.UnixSite(callbacks, path).start()
     socket.chmod(0o666)  # its directory is 0700 outside; inside a sandbox this file is all there is
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
@@ -57,6 +62,19 @@ async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunne
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
     (settings.data_dir / "url").write_text(url)
     return url
+
+
+@contextmanager
+def _short(socket: Path) -> Iterator[str]:
+    """Return a path to bind a socket to: the kernel takes a hundred bytes, a directory may be deeper."""
+    if len(bytes(socket)) <= LONGEST_SOCKET_PATH:
+        yield str(socket)
+        return
+    directory = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{directory}/{socket.name}"
+    finally:
+        os.close(directory)
 
 
 def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> Surface:
