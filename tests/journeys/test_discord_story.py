@@ -32,7 +32,7 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         for name, value in platform.settings(allow=["*"]).items()
     }
     async with gateway(tmp_path / "data", env=env) as process:
-        await platform.wait_until(lambda: platform.sessions.identified > 0)
+        assert platform.sessions.identified == 1, "ready means that what is said is heard"
         yield process
 
 
