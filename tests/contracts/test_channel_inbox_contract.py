@@ -121,7 +121,7 @@ def test_a_webhook_without_a_secret_is_refused(plugin: ChannelPlugin, secret: st
         pytest.skip("signs with a key of another name")
     given = {"token": "1:a", "mode": "webhook", "webhook_secret": secret}
     with pytest.raises(ValidationError) as caught:
-        plugin.settings(**given)
+        plugin.settings.model_validate(given)
     assert "1:a" not in str(caught.value)
 
 

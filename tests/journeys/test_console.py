@@ -48,7 +48,7 @@ async def console(browser: Browser) -> AsyncIterator[Console]:
         assert await view.violations() == []
 
 
-async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, console: Console):
+async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, console: Console) -> None:
     """After a wrong key and then the right one, `!echo hi` becomes a tool card and an answer."""
     page = console.page
     await page.goto(gateway.url)
@@ -66,7 +66,7 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
 
 async def test_what_was_said_with_this_key_before_is_ours(
     gateway: GatewayProcess, console: Console, browser: Browser
-):
+) -> None:
     """A fresh tab shows what was said with its key as ours, although it has said nothing itself."""
     await console.page.goto(gateway.url)
     await console.enter(gateway)
@@ -78,7 +78,9 @@ async def test_what_was_said_with_this_key_before_is_ours(
         await expect(other.page.locator(".mine .who")).to_have_text("You")
 
 
-async def test_the_key_stays_out_of_addresses_and_lasting_storage(gateway: GatewayProcess, console: Console):
+async def test_the_key_stays_out_of_addresses_and_lasting_storage(
+    gateway: GatewayProcess, console: Console
+) -> None:
     """No request, socket or page address holds the key, and nothing but this tab's session keeps it."""
     await console.enter(gateway)
     await console.begin("!echo hi")
@@ -88,7 +90,7 @@ async def test_the_key_stays_out_of_addresses_and_lasting_storage(gateway: Gatew
     assert gateway.key in await console.page.evaluate("JSON.stringify(sessionStorage)")
 
 
-async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess, console: Console):
+async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess, console: Console) -> None:
     """A job shows in Jobs with its log, and its result arrives in the chat that asked for it."""
     page = console.page
     await console.enter(gateway)
@@ -105,7 +107,7 @@ async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess
 
 async def test_a_killed_gateway_is_found_again_and_nothing_shows_twice(
     gateway: GatewayProcess, console: Console
-):
+) -> None:
     """The page says that it lost the gateway, comes back by itself, and shows every message once,
     the one typed in between included."""
     page = console.page
@@ -128,7 +130,7 @@ async def test_a_killed_gateway_is_found_again_and_nothing_shows_twice(
     await expect(page.locator(".hole")).to_have_count(0)
 
 
-async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console: Console):
+async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console: Console) -> None:
     """When an event never arrives the page names its number, and reading again from the start mends it."""
     lost: list[int] = []
 
@@ -160,7 +162,7 @@ async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console
     await expect(page.locator('[data-kind="tool"]').get_by_label("Command")).to_contain_text("echo hi")
 
 
-async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console):
+async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Console) -> None:
     """Markup, script links and endless lines from anybody are shown and do nothing."""
     page = console.page
     await console.enter(gateway)
@@ -175,7 +177,7 @@ async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Co
     assert await page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, console: Console):
+async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, console: Console) -> None:
     """A key that is revoked while the page is open ends the session and says so."""
     async with gateway.http() as session:
         scopes = ["read", "chat", "jobs", "admin"]
@@ -188,7 +190,7 @@ async def test_a_revoked_key_leads_back_to_the_form(gateway: GatewayProcess, con
     await expect(console.page.get_by_label("API key")).to_be_visible()
 
 
-async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, console: Console):
+async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, console: Console) -> None:
     """The card shows the exact command; approved it runs, denied it does not."""
     page = console.page
     async with OpenAIServer(echo) as model:
@@ -208,7 +210,7 @@ async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, 
             await expect(page.locator('[data-kind="tool"]')).to_have_count(1)
 
 
-async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Browser):
+async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Browser) -> None:
     """At 360 pixels every view is as wide as the screen, and a conversation can be left for the list."""
     async with looking(browser, width=360, height=740, dark=True) as view:
         await view.enter(gateway)
@@ -222,7 +224,7 @@ async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Br
             assert await view.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
-async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console: Console):
+async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console: Console) -> None:
     """Adding and rotating show a secret, which is gone once it was kept; removing asks again first."""
     page = console.page
     await console.enter(gateway)
@@ -245,7 +247,7 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
     await expect(page.locator(".endpoint")).to_have_count(0)
 
 
-async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console):
+async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console) -> None:
     """A test event that its receiver refuses shows its attempt, and goes out again when somebody says so."""
     page = console.page
     async with webhook_receiver(answers(500)) as receiver:

@@ -63,7 +63,7 @@ def _block_delta(delta: Mapping[str, Any]) -> Event:
 
 
 def _message(block: list[Event]) -> Iterator[Event]:
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_01",
         "type": "message",
         "role": "assistant",

@@ -15,7 +15,7 @@ SCRIPTS = sorted(FOLDER.glob("*.js"))
 PRIVATE = {"__init__.py", "package.json", "vendor/VENDORED.md", "vendor/LICENSE.preact", "vendor/LICENSE.htm"}
 
 
-def test_every_listed_file_is_there():
+def test_every_listed_file_is_there() -> None:
     """Each public file loads with a body, a media type and a quoted ETag of its own."""
     etags = set()
     for name in console.FILES:
@@ -27,7 +27,7 @@ def test_every_listed_file_is_there():
     assert len(etags) == len(console.FILES)
 
 
-def test_every_file_in_the_folder_is_listed_or_meant_to_be_private():
+def test_every_file_in_the_folder_is_listed_or_meant_to_be_private() -> None:
     """A file that is added and not listed would be missing from the page."""
     found = {
         path.relative_to(FOLDER).as_posix()
@@ -40,13 +40,13 @@ def test_every_file_in_the_folder_is_listed_or_meant_to_be_private():
 @pytest.mark.parametrize(
     "name", ["", "__init__.py", "../secrets.py", "/etc/passwd", "vendor", "package.json"]
 )
-def test_nothing_else_is_served(name: str):
+def test_nothing_else_is_served(name: str) -> None:
     """Any other name is no file, whatever it would point to."""
     with pytest.raises(KeyError):
         console.load(name)
 
 
-def test_every_import_names_a_public_file():
+def test_every_import_names_a_public_file() -> None:
     """The browser can fetch whatever a module asks for, with no map and no build."""
     for name in console.FILES:
         if not name.endswith(("js", "mjs")):
@@ -58,7 +58,7 @@ def test_every_import_names_a_public_file():
             assert target.resolve().relative_to(FOLDER.resolve()).as_posix() in console.FILES
 
 
-def test_the_page_has_nothing_inline():
+def test_the_page_has_nothing_inline() -> None:
     """The index names its script and style by file, so that the policy can forbid everything inline."""
     page = console.load(console.INDEX).body.decode()
     assert re.search(r"<script(?![^>]*\bsrc=)", page) is None
@@ -67,7 +67,7 @@ def test_the_page_has_nothing_inline():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
-def test_no_script_makes_markup_or_code_from_text(script: Path):
+def test_no_script_makes_markup_or_code_from_text(script: Path) -> None:
     """What strangers write is only ever put in as text."""
     text = script.read_text()
     for forbidden in (
@@ -81,7 +81,7 @@ def test_no_script_makes_markup_or_code_from_text(script: Path):
         assert forbidden not in text
 
 
-def test_the_policy_allows_only_this_host():
+def test_the_policy_allows_only_this_host() -> None:
     """No source but the gateway itself, no inline code, no eval."""
     assert "'unsafe" not in console.CSP
     assert "http" not in console.CSP
@@ -89,7 +89,7 @@ def test_the_policy_allows_only_this_host():
     assert console.HEADERS["Content-Security-Policy"] == console.CSP
 
 
-def test_vendored_files_are_what_the_note_says():
+def test_vendored_files_are_what_the_note_says() -> None:
     """Every vendored module has the sum that stands beside its name."""
     note = (FOLDER / "vendor" / "VENDORED.md").read_text()
     for path in (FOLDER / "vendor").glob("*.mjs"):

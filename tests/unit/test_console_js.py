@@ -14,7 +14,7 @@ CASES = sorted((Path(__file__).parent / "console").glob("*.test.mjs"))
 
 @pytest.mark.skipif(NODE is None, reason="node is not installed, which runs the console's unit tests")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_consoles_code_keeps_its_promises(case: Path):
+def test_the_consoles_code_keeps_its_promises(case: Path) -> None:
     """Every test of the page's pure parts passes."""
     assert NODE is not None
     done = subprocess.run(
