@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,14 +25,18 @@ async def platform() -> AsyncIterator[Simulator]:
         yield simulator
 
 
+def settings_of(platform: Simulator, **others: Any) -> dict[str, str]:
+    """Return the environment of a gateway with one Discord channel that lets anyone in."""
+    return {
+        f"DOVECOTE_CHANNELS__DISCORD__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
+        for name, value in platform.settings(allow=["*"], **others).items()
+    }
+
+
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway with one Discord channel that lets anyone in."""
-    env = {
-        f"DOVECOTE_CHANNELS__DISCORD__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in platform.settings(allow=["*"]).items()
-    }
-    async with gateway(tmp_path / "data", env=env) as process:
+    """Run a gateway that listens at the socket."""
+    async with gateway(tmp_path / "data", env=settings_of(platform)) as process:
         assert platform.sessions.identified == 1, "ready means that what is said is heard"
         yield process
 
@@ -106,3 +111,19 @@ async def test_a_kill_between_send_and_record_says_it_once(
     assert len(sends) == 2
     assert len({fields["nonce"] for fields in sends}) == 1
     assert ["pigeon" in post.text for post in platform.messages(CHAT)] == [True]
+
+
+async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tmp_path: Path) -> None:
+    """Without a socket: Discord posts a signed command, it is deferred, and the answer takes its place."""
+    env = settings_of(platform, mode="interactions", public_key=platform.public_key)
+    question = [{"name": "question", "type": 3, "value": "!echo hello"}]
+    asked, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})
+    async with gateway(tmp_path / "data", env=env) as process:
+        async with process.http() as session, session.get("/accounts/me/channels") as answer:
+            (channel,) = (await answer.json())["items"]
+        url = f"{process.url}/channels/{channel['id']}/inbound"
+        assert await platform.post(url, {"type": 1}) == (200, {"type": 1})
+        assert await platform.post(url, raw) == (200, {"type": 5})
+        (said,) = await platform.wait_for_messages(1, chat=ROOM)
+    assert asked.original is not None
+    assert (said.id, "hello" in said.text) == (asked.original["id"], True)
