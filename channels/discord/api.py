@@ -34,6 +34,11 @@ USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
 DEFAULT_WAIT = 5.0
 CHUNK = 64 * 1024
 
+
+class NotThere(Unreachable):
+    """There is no such thing at this address, and Discord's words do not say what is missing."""
+
+
 _BY_CODE: Mapping[int, type[ChannelError]] = {
     10003: Undeliverable,  # unknown channel
     10004: Undeliverable,  # unknown guild
@@ -53,8 +58,8 @@ _BY_STATUS: Mapping[int, type[ChannelError]] = {
     400: Rejected,
     401: Unauthorized,
     403: Undeliverable,
-    404: Unreachable,
-    405: Unreachable,
+    404: NotThere,
+    405: NotThere,
     413: Rejected,
 }
 

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.discord import codec
-from channels.discord.api import Api, path
+from channels.discord.api import Api, NotThere, path
 from channels.errors import Rejected, Undeliverable
 
 Raw = Mapping[str, Any]
@@ -48,7 +48,7 @@ class Places:
         if channel not in self._known:
             try:
                 self.learn(await self._api.call("GET", path("channels", channel), name="which channel"))
-            except (Undeliverable, Rejected):
+            except (Undeliverable, Rejected, NotThere):
                 self.learn({"id": channel})
         found = self._known.get(channel)
         return found if found and isinstance(found.get("type"), int) else None
@@ -117,7 +117,7 @@ class History:
             found = await self._api.call(
                 "GET", where, name="read history", query=f"after={after}&limit={PAGE}"
             )
-        except (Undeliverable, Rejected) as error:
+        except (Undeliverable, Rejected, NotThere) as error:
             log.info("discord: a channel cannot be read: %s", error)
             return []
         kept = [one for one in found if _is_message(one)] if isinstance(found, list) else []

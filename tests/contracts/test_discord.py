@@ -14,9 +14,18 @@ from hypothesis import strategies as st
 
 from channel_rigs import Ear, opened, receiving
 from channels.discord import markup, plugin
+from channels.discord.api import translate
 from channels.discord.interactions import is_signed
 from channels.discord.simulator import Simulator, simulate
-from channels.errors import RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
 from channels.message import Address, Button, Message, Press, Reply
 from channels.port import Connection, Incoming
 
@@ -166,7 +175,7 @@ async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, di
 async def test_the_same_delivery_twice_is_one_message(simulator: Simulator, discord: Connection) -> None:
     """After a broken answer the same key gives the message that was sent; another key another one."""
     await simulator.cut(after=True)
-    with pytest.raises(Exception, match="send"):
+    with pytest.raises(Ambiguous):
         await discord.channel.send(ROOM, a_reply("once", key="k" * 64))
     again = await discord.channel.send(ROOM, a_reply("once", key="k" * 64))
     other = await discord.channel.send(ROOM, a_reply("two", key="k" * 63))
@@ -279,6 +288,32 @@ async def test_a_global_limit_concerns_the_whole_bot(simulator: Simulator, disco
         with pytest.raises(RateLimited) as caught:
             await discord.channel.send(ROOM, a_reply("x"))
         assert (caught.value.retry_after, caught.value.scope) == (2.5, scope)
+
+
+REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
+    (400, b'{"code": 50035, "message": "Invalid Form Body"}', Rejected),
+    (400, b'{"code": 50006, "message": "Cannot send an empty message"}', Rejected),
+    (400, b'{"code": 50083, "message": "Thread is archived"}', Undeliverable),
+    (401, b'{"code": 0, "message": "401: Unauthorized"}', Unauthorized),
+    (401, b'{"code": 50027, "message": "Invalid Webhook Token"}', Rejected),
+    (403, b'{"code": 50001, "message": "Missing Access"}', Undeliverable),
+    (403, b'{"code": 50007, "message": "Cannot send messages to this user"}', Undeliverable),
+    (403, b"<html>blocked</html>", Unreachable),
+    (404, b'{"code": 10003, "message": "Unknown Channel"}', Undeliverable),
+    (404, b'{"code": 10008, "message": "Unknown Message"}', Rejected),
+    (404, b"nothing here", Unreachable),
+    (413, b"", Rejected),
+    (429, b"<html>slow down</html>", RateLimited),
+    (429, b"[" * 100_000, RateLimited),
+    (500, b"", Ambiguous),
+    (503, b'{"code": 10003}', Ambiguous),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
+def test_a_refusal_means_what_its_code_says(status: int, body: bytes, kind: type[ChannelError]) -> None:
+    """Status and code together tell a dead channel from a bad text, a bad token and a bad moment."""
+    assert isinstance(translate(status, {}, body, name="send"), kind)
 
 
 async def test_a_missing_permission_is_undeliverable(simulator: Simulator, discord: Connection) -> None:
