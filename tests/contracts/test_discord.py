@@ -11,6 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from channel_rigs import Ear, opened, receiving
 from channels.discord import markup, plugin
@@ -256,6 +257,14 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
         kinds += [await post(simulator.interaction(CHAT, asked)[1]) for asked in (command, press, foreign)]
     assert kinds == [1, 5, 6, 4]
     assert [type(update) for update in ear.updates] == [Message, Press]
+
+
+@pytest.mark.parametrize("key", ["", " ", None, "00", "zz" * 32])
+def test_interactions_without_a_public_key_are_refused(key: str | None) -> None:
+    """No setting leaves the door open, and the refusal does not show the token."""
+    with pytest.raises(ValidationError) as caught:
+        plugin.settings(token="canary.a.b", mode="interactions", public_key=key)
+    assert "canary" not in str(caught.value)
 
 
 def test_every_flipped_bit_breaks_the_signature() -> None:
