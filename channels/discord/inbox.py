@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from channels.discord import codec, interactions
@@ -21,9 +21,7 @@ from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited
 from channels.message import Ignored, Message, Update
 from channels.port import Accept, Answer, Inbox, Incoming
-
-GRACE = 0.8
-"""Seconds a cancelled reception may take to end."""
+from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False
 
@@ -56,7 +54,7 @@ class DiscordInbox(Inbox):
         """
         self._stop = asyncio.Event()
         by_gateway = self._settings.mode == "gateway"
-        await self._supervise(self._listen(accept, receiving) if by_gateway else self._wait(receiving))
+        await supervise(self._listen(accept, receiving) if by_gateway else self._wait(receiving), self._stop)
 
     async def receive(self, request: Incoming, accept: Accept) -> Answer:
         """Take one posted interaction: 401 if not signed by Discord, 400 for garbage, 503 if not stored."""
@@ -83,17 +81,6 @@ class DiscordInbox(Inbox):
                 decoded.address, application=interaction["application_id"], token=interaction["token"]
             )
         return _answer(body)
-
-    async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
-        task, stop = asyncio.create_task(work), self._stop
-        try:
-            await asyncio.wait({task})
-        finally:
-            stop.set()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=GRACE)
-        task.result()
 
     async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
         stop, failures = self._stop, 0

@@ -10,7 +10,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -22,12 +22,10 @@ from channels.port import Accept, Answer, Inbox, Incoming
 from channels.slack import codec, verifier
 from channels.slack.api import Api
 from channels.slack.settings import SlackSettings
+from channels.supervision import supervise
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between tries while Slack cannot be reached, or updates cannot be stored."""
-
-GRACE = 0.8
-"""Seconds a cancelled reception may take to end."""
 
 RECEIVING, INTERRUPTED = True, False
 FORM = "application/x-www-form-urlencoded"
@@ -54,7 +52,7 @@ class SlackInbox(Inbox):
         """
         self._stop = asyncio.Event()
         listens = self._settings.mode == "socket"
-        await self._supervise(self._listen(accept, receiving) if listens else self._wait(receiving))
+        await supervise(self._listen(accept, receiving) if listens else self._wait(receiving), self._stop)
 
     async def receive(self, request: Incoming, accept: Accept) -> Answer:
         """Take one post: 401 without Slack's signature, 400 for garbage, 503 when it cannot be stored."""
@@ -69,17 +67,6 @@ class SlackInbox(Inbox):
         if envelope["type"] == "url_verification":
             return Answer(status=200, body=json.dumps({"challenge": envelope["payload"]}).encode())
         return Answer(status=200 if await self._take(envelope, accept) else 503)
-
-    async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
-        task, stop = asyncio.create_task(work), self._stop
-        try:
-            await asyncio.wait({task})
-        finally:
-            stop.set()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=GRACE)
-        task.result()
 
     async def _wait(self, receiving: Callable[[bool], None]) -> None:
         """Make sure of the token, then wait: posts come through `receive`."""

@@ -10,12 +10,13 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
 from channels.errors import ChannelError, Conflict, RateLimited, Rejected, Unauthorized
 from channels.message import Ignored
 from channels.port import Accept, Answer, Inbox, Incoming
+from channels.supervision import supervise
 from channels.telegram import codec
 from channels.telegram.adapter import Api
 from channels.telegram.settings import TelegramSettings
@@ -28,9 +29,6 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 
 HASTE = 0.2
 """Seconds an empty answer takes at the least."""
-
-GRACE = 0.8
-"""Seconds a cancelled reception may take to end."""
 
 RECEIVING, INTERRUPTED = True, False
 
@@ -56,7 +54,7 @@ class TelegramInbox(Inbox):
         self._stop = asyncio.Event()
         polls = self._settings.mode == "polling"
         work = self._poll(accept, receiving) if polls else self._register(receiving)
-        await self._supervise(work)
+        await supervise(work, self._stop)
 
     async def receive(self, request: Incoming, accept: Accept) -> Answer:
         """Take one posted update: 401 without our secret, 400 for garbage, 503 when it cannot be stored."""
@@ -73,17 +71,6 @@ class TelegramInbox(Inbox):
             return False
         shown = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(shown, secret.get_secret_value().encode())
-
-    async def _supervise(self, work: Coroutine[Any, Any, None]) -> None:
-        task, stop = asyncio.create_task(work), self._stop
-        try:
-            await asyncio.wait({task})
-        finally:
-            stop.set()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task}, timeout=GRACE)
-        task.result()
 
     async def _register(self, receiving: Callable[[bool], None]) -> None:
         """Tell Telegram where to post, then wait."""
