@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from channels.telegram.simulator import Simulator, simulate
-from gateway_process import GatewayProcess
+from gateway_process import GatewayProcess, channel_env
 from nats_servers import NatsServer
 from postgres import cluster
 
@@ -138,10 +138,7 @@ def _keep_log(process: GatewayProcess) -> None:
 
 def telegram(platform: Simulator) -> dict[str, str]:
     """Return the settings of a Telegram channel that leads to the simulator and lets everybody in."""
-    return {
-        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": "*" if name == "allow" else str(value)
-        for name, value in platform.settings().items()
-    }
+    return channel_env("telegram", platform.settings())
 
 
 def roomy(directory: Path) -> NatsServer:

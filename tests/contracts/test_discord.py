@@ -263,7 +263,7 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
 def test_interactions_without_a_public_key_are_refused(key: str | None) -> None:
     """No setting leaves the door open, and the refusal does not show the token."""
     with pytest.raises(ValidationError) as caught:
-        plugin.settings(token="canary.a.b", mode="interactions", public_key=key)
+        plugin.settings.model_validate({"token": "canary.a.b", "mode": "interactions", "public_key": key})
     assert "canary" not in str(caught.value)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import pytest
 from bench.chaos.tally import judge_log
 from channels.telegram.simulator import Simulator, simulate
 from gateway.faults import POINTS
-from gateway_process import GatewayProcess
+from gateway_process import GatewayProcess, channel_env
 
 CHAT = 7
 PATIENCE = 40.0
@@ -65,10 +64,7 @@ async def platform() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Have a gateway with a Telegram channel, not started yet."""
-    env = {
-        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in platform.settings().items()
-    }
+    env = channel_env("telegram", platform.settings())
     gateway = GatewayProcess(tmp_path / "data", env=env)
     yield gateway
     await gateway.stop()

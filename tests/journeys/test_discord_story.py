@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import pytest
 
 from channels.discord.simulator import Simulator, simulate
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 
 CHAT = 4711
 ROOM = 4004
@@ -27,10 +26,7 @@ async def platform() -> AsyncIterator[Simulator]:
 
 def settings_of(platform: Simulator, **others: Any) -> dict[str, str]:
     """Return the environment of a gateway with one Discord channel that lets anyone in."""
-    return {
-        f"DOVECOTE_CHANNELS__DISCORD__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in platform.settings(allow=["*"], **others).items()
-    }
+    return channel_env("discord", platform.settings(allow=["*"], **others))
 
 
 @pytest.fixture

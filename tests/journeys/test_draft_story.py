@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 from channels.telegram.simulator import Simulator, simulate
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer, Turn
 
 CHAT = 4711
@@ -22,12 +21,7 @@ WHOLE = "Once upon a time there was a dove."
 async def telling(data: Path, script: Sequence[Turn]) -> AsyncIterator[tuple[GatewayProcess, Simulator]]:
     """Run a gateway on a simulated Telegram whose model follows a script."""
     async with simulate() as platform, OpenAIServer(script) as model:
-        env = {
-            f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value
-            if isinstance(value, str)
-            else json.dumps(value)
-            for name, value in platform.settings(allow=["*"]).items()
-        }
+        env = channel_env("telegram", platform.settings(allow=["*"]))
         env |= {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,

@@ -13,7 +13,7 @@ import pytest
 
 from channels.telegram.simulator import Simulator, simulate
 from gateway.settings import foreign_environment
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 
 PERSON = 4711
 GROUP = -1234
@@ -30,11 +30,7 @@ async def platform() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with one Telegram channel that knows nobody."""
-    env = {
-        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": str(value)
-        for name, value in platform.settings().items()
-        if name != "allow"
-    }
+    env = channel_env("telegram", platform.settings(allow=["pairing"]))
     async with gateway(tmp_path / "data", env=env) as process:
         yield process
 

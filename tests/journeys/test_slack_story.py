@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from channels.slack.simulator import Simulator, simulate
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 
 ROOM = "C0ROOM"
 
@@ -25,10 +24,7 @@ async def platform() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with one Slack channel that lets anyone in."""
-    env = {
-        f"DOVECOTE_CHANNELS__SLACK__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in platform.settings(allow=["*"]).items()
-    }
+    env = channel_env("slack", platform.settings(allow=["*"]))
     async with gateway(tmp_path / "data", env=env) as process:
         yield process
 

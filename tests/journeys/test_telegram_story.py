@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from channels.telegram.simulator import Simulator, simulate
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 
 CHAT = 4711
 
@@ -26,10 +25,7 @@ async def platform() -> AsyncIterator[Simulator]:
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with one Telegram channel that lets anyone in."""
     settings = platform.settings(allow=["*"])
-    env = {
-        f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value if isinstance(value, str) else json.dumps(value)
-        for name, value in settings.items()
-    }
+    env = channel_env("telegram", settings)
     async with gateway(tmp_path / "data", env=env) as process:
         yield process
 
@@ -78,8 +74,7 @@ async def test_a_message_sent_while_the_gateway_is_down_is_answered(
 
 async def test_a_stranger_is_given_a_code_and_no_answer(platform: Simulator, tmp_path: Path) -> None:
     """By default a stranger gets a pairing code, once, and nothing runs for them."""
-    settings = platform.settings()
-    env = {f"DOVECOTE_CHANNELS__TELEGRAM__{k.upper()}": str(v) for k, v in settings.items() if k != "allow"}
+    env = channel_env("telegram", platform.settings(allow=["pairing"]))
     async with gateway(tmp_path / "data", env=env):
         await platform.say(CHAT, "!echo secret")
         (answer,) = await platform.wait_for_messages(1, chat=CHAT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -19,6 +20,16 @@ PLAIN = re.compile(r"\x1b\[[0-9;]*m")
 
 NOT_HANDED_ON = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
 """Settings come from the test; and modules are compiled once, as on anybody's machine."""
+
+
+def channel_env(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return a channel's settings as the environment of a gateway."""
+    return {
+        f"DOVECOTE_CHANNELS__{kind.upper()}__{name.upper()}": value
+        if isinstance(value, str)
+        else json.dumps(value)
+        for name, value in settings.items()
+    }
 
 
 class GatewayProcess:

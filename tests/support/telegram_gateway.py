@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from channels.telegram.simulator import Simulator, simulate
-from gateway_process import GatewayProcess, gateway
+from gateway_process import GatewayProcess, channel_env, gateway
 
 CHAT = 4711
 
@@ -17,12 +16,7 @@ CHAT = 4711
 async def telegram_gateway(data: Path, **env: str) -> AsyncIterator[tuple[Simulator, GatewayProcess]]:
     """Run a gateway with one Telegram channel that lets anyone in."""
     async with simulate() as platform:
-        channel = {
-            f"DOVECOTE_CHANNELS__TELEGRAM__{name.upper()}": value
-            if isinstance(value, str)
-            else json.dumps(value)
-            for name, value in platform.settings(allow=["*"]).items()
-        }
+        channel = channel_env("telegram", platform.settings(allow=["*"]))
         async with gateway(data, env={**channel, **env}) as process:
             yield platform, process
 
