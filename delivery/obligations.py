@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
-from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, insert, select, update
 
 from channels.message import Address
 from delivery.attempt import DeliveryState, Judgement
@@ -372,12 +372,6 @@ async def forget(connection: Connection, *, before: datetime) -> int:
         )
     )
     return gone.rowcount
-
-
-async def counts(connection: Connection) -> dict[str, int]:
-    """Return how many deliveries are in each state, for the metrics."""
-    rows = await connection.execute(select(deliveries.c.state, func.count()).group_by(deliveries.c.state))
-    return {row[0]: row[1] for row in rows}
 
 
 async def readdress(connection: Connection, *, old: Address, new: Address) -> None:
