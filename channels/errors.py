@@ -7,6 +7,7 @@
     ├── Undeliverable            give_up  blocked, kicked, chat deleted: this address is dead
     ├── Rejected                 give_up  this content is refused (too long, bad markup); others may pass
     ├── Unauthorized             operator the token is wrong or revoked
+    ├── NotPermitted             operator the bot lacks a permission in this room (`permission` names it)
     ├── Conflict                 operator another process holds this bot's connection
     └── Unsupported              give_up  the adapter does not declare this feature
 
@@ -63,6 +64,16 @@ class Unauthorized(ChannelError):
     """The platform refuses our token."""
 
     remedy = "operator"
+
+
+class NotPermitted(ChannelError):
+    """The bot lacks a permission in this room."""
+
+    remedy = "operator"
+
+    def __init__(self, permission: str, detail: str = "") -> None:
+        super().__init__(detail or f"the bot lacks the permission {permission!r} in this room: grant it")
+        self.permission = permission
 
 
 class Conflict(ChannelError):

@@ -82,7 +82,8 @@ class Message:
     """What a person said. `key` names the platform's event: equal keys are one message.
 
     `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain
-    text, a mention of the bot at its start removed.
+    text, a mention of the bot at its start removed. `edited`: the person changed the message `platform_id`,
+    and this is what it says now (`key` is another one for every change).
     """
 
     key: str
@@ -98,16 +99,52 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """A person gave an order in the bot's own vocabulary: `/name words…`, however the platform spells it.
+
+    `name` is lower-case and without a slash, whether we know the word or not; `rest` is what followed it.
+    `token` answers it once where the platform wants an answer to the command itself (a slash command).
+    """
+
+    key: str
+    address: Address
+    author: Author
+    name: str
+    rest: str
+    sent_at: datetime
+    room: Room = Room.DIRECT
+    token: str = ""
+    platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Press:
-    """A person pressed a button of ours. `data` is the button's, `token` answers the press once."""
+    """A person pressed a button of ours. `data` is the button's, `token` answers the press once.
+
+    `comment` is what the person wrote when the button asked for words (Button.prompt).
+    """
 
     key: str
     address: Address
     author: Author
     data: str
     token: str
+    comment: str = ""
     room: Room = Room.DIRECT
     platform_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reaction:
+    """A person put a sign under a message, or took it away; `platform_id` names the message."""
+
+    key: str
+    address: Address
+    author: Author
+    emoji: str
+    added: bool
+    platform_id: str
+    room: Room = Room.DIRECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +156,7 @@ class Moved:
     new: Address
 
 
-Update = Message | Press | Moved
+Update = Message | Command | Press | Reaction | Moved
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,10 +168,37 @@ class Ignored:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Button:
-    """A choice under a reply; `data` is at most 64 bytes of ASCII."""
+    """A choice under a reply; `data` is at most 64 bytes of ASCII.
+
+    With a `prompt` the platform asks the person for a few words before the press is told (Feature PROMPTS).
+    """
 
     label: str
     data: str
+    prompt: str = ""
+
+
+class Sign(StrEnum):
+    """What a reaction of ours says about a message."""
+
+    SEEN = "seen"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Showing:
+    """A reply while it is still being said: `text` is all of it so far, as CommonMark.
+
+    `platform_id` and `shown` are what the call before this one returned and showed; `key` is the same in
+    every call of one reply; `asker` is the platform's id of the person it answers.
+    """
+
+    key: str
+    text: str
+    shown: str = ""
+    platform_id: str | None = None
+    asker: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

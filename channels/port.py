@@ -6,10 +6,12 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from channels.message import Address, File, Press, Reply, Sent, Update
+from channels.errors import Unsupported
+from channels.message import Address, Command, File, Press, Reply, Sent, Showing, Sign, Update
 from channels.settings import ChannelSettings
 
 Accept = Callable[[Update], Awaitable[None]]
@@ -25,8 +27,15 @@ class Feature(StrEnum):
     UPLOAD = "upload"
     DOWNLOAD = "download"
     BUTTONS = "buttons"
+    PROMPTS = "prompts"
+    """A button may ask for words (Button.prompt)."""
     REACT = "react"
+    STREAM = "stream"
+    """The platform shows a reply while it is being said, by calls of its own."""
     IDEMPOTENT_SEND = "idempotent_send"
+    """A send with a known key is recognised and not carried out twice."""
+    FIND = "find"
+    """Whether a send was carried out can be looked up by its key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +53,25 @@ class Answer:
     status: int
     body: bytes = b""
     content_type: str = "application/json"
+
+
+class Notes(Protocol):
+    """A channel's small durable memory, shared by all replicas: how far it has read, which rooms it knows.
+
+    Names are at most 200 characters, values at most 1,000; hints only, never secrets.
+    """
+
+    @abstractmethod
+    async def get(self, name: str) -> str | None:
+        """Return what was put under a name."""
+
+    @abstractmethod
+    async def put(self, notes: Mapping[str, str]) -> None:
+        """Keep notes durably, each under its name; raises when they cannot be kept."""
+
+    @abstractmethod
+    async def all(self, prefix: str = "") -> Mapping[str, str]:
+        """Return the newest notes (10,000 at the most) whose names begin so."""
 
 
 class Inbox(Protocol):
@@ -79,8 +107,30 @@ class Channel(Protocol):
         """
 
     @abstractmethod
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
-        """Make the message show `reply`; saying the same again succeeds. Feature EDIT."""
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
+        """Make the message show `reply`; saying the same again succeeds. Feature EDIT.
+
+        `platform_id` may be one that `show` returned: then this ends the showing. The answer's is the
+        message's own.
+        """
+
+    async def show(self, address: Address, showing: Showing) -> Sent | None:
+        """Show what has been said so far; the answer is for the next call and for `edit`. Feature STREAM.
+
+        None: what is shown is a preview that goes away by itself; the final text is sent as any other.
+        """
+        del address, showing
+        raise Unsupported
+
+    async def find(self, address: Address, key: str, *, since: datetime) -> Sent | None:
+        """Say whether a reply or file of this key was taken since then. Feature FIND."""
+        del address, key, since
+        raise Unsupported
+
+    async def react(self, address: Address, platform_id: str, sign: Sign | None) -> None:
+        """Put our sign under a message, in place of an earlier one; None takes it away. Feature REACT."""
+        del address, platform_id, sign
+        raise Unsupported
 
     @abstractmethod
     async def typing(self, address: Address) -> None:
@@ -95,8 +145,11 @@ class Channel(Protocol):
         """Yield the bytes of an Attachment's `ref` in chunks. Feature DOWNLOAD."""
 
     @abstractmethod
-    async def answer(self, press: Press, text: str) -> None:
-        """Tell the person who pressed a button what came of it. Feature BUTTONS."""
+    async def answer(self, to: Press | Command, text: str) -> None:
+        """Tell the person who pressed a button (or gave a command with a token) what came of it, once.
+
+        Seen by that person alone where the platform can. Feature BUTTONS.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,8 +192,8 @@ class ChannelPlugin:
     """The manifest of an adapter: known without importing its SDK.
 
     `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint
-    the adapter calls is one of its fields. `open(channel_id, settings)` is an async context manager that
-    imports the SDK, yields the Connection, and closes everything on exit. `probe(settings)` answers
+    the adapter calls is one of its fields. `open(channel_id, settings, notes)` is an async context manager
+    that imports the SDK, yields the Connection, and closes everything on exit. `probe(settings)` answers
     `channels test`. `account(settings)` names the bot account (for the lease) without a network call.
     """
 
@@ -149,7 +202,7 @@ class ChannelPlugin:
     features: frozenset[Feature]
     limits: Limits
     settings: type[ChannelSettings]
-    open: Callable[[str, Any], AbstractAsyncContextManager[Connection]]
+    open: Callable[[str, Any, Notes], AbstractAsyncContextManager[Connection]]
     probe: Callable[[Any], Awaitable[tuple[Finding, ...]]]
     account: Callable[[Any], str]
     polls: Callable[[Any], bool]

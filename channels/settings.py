@@ -15,6 +15,15 @@ def _as_text(value: object) -> object:
 Allowed = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_as_text)]
 
 
+class RoomSettings(BaseModel):
+    """What is different in one room: which messages are for the bot, and which agent (by name) answers."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    groups: Literal["mention", "always", "command"] | None = None
+    agent: str | None = None
+
+
 class ChannelSettings(BaseModel):
     """The base of every adapter's settings: unknown keys are refused, values never stand in error texts.
 
@@ -34,6 +43,22 @@ class ChannelSettings(BaseModel):
     )
     groups: Literal["mention", "always", "command"] = Field(
         default="mention", description="Which messages of a group are for the bot."
+    )
+    rooms: dict[str, RoomSettings] = Field(
+        default_factory=dict, description="What is different in single rooms, by the platform's room id."
+    )
+    approvers: Literal["anyone", "asker"] | tuple[Allowed, ...] = Field(
+        default="anyone",
+        description="Who may decide about a command: `anyone` whom the bot listens to in that chat, the "
+        "`asker` alone, or a list of user ids.",
+    )
+    messages_per_minute: int = Field(
+        default=1200,
+        ge=0,
+        description="Messages a minute taken from one person in one room (0: no bound).",
+    )
+    reactions: bool = Field(
+        default=False, description="Whether the bot shows by reactions that it saw and answered a message."
     )
     sends_per_second: float | None = Field(
         default=None,

@@ -292,7 +292,7 @@ def fitting(text: str, limits: Limits) -> str:
     return split(text, limits.text, limits.measure)[0]
 
 
-async def _attempt(bot: Bot, address: Address, call: Awaitable[None]) -> bool:
+async def _attempt(bot: Bot, address: Address, call: Awaitable[object]) -> bool:
     """Make a call of little importance; says whether it succeeded."""
     try:
         async with asyncio.timeout(CALL_SECONDS):

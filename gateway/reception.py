@@ -54,7 +54,7 @@ class Reception:
                 await self._press(desk, update)
             elif isinstance(update, Moved):
                 await self._move(desk, update)
-            else:
+            elif isinstance(update, Message):
                 await self._message(desk, update)
 
         return take

@@ -12,7 +12,7 @@ import structlog
 
 from channels import registry
 from channels.errors import ChannelError
-from channels.message import Address, Press
+from channels.message import Address, Command, Press
 from channels.port import Answer, ChannelPlugin, Connection, Incoming, Limits
 from channels.settings import ChannelSettings
 from delivery.attempt import Policy
@@ -21,6 +21,7 @@ from delivery.database import Database, Unavailable
 from delivery.errors import Busy, DeliveryError
 from delivery.port import Delivery, Leases
 from delivery.sinks.chat import Bot
+from gateway.notes import ChannelNotes
 from gateway.reception import Desk, Reception
 from gateway.records.book import Book
 from gateway.store import records
@@ -148,7 +149,9 @@ class Switchboard:
         tries = 0
         while not line.stop.is_set():
             try:
-                async with line.plugin.open(line.record.id, line.settings) as connection:
+                async with line.plugin.open(
+                    line.record.id, line.settings, ChannelNotes(self._database, line.record.id)
+                ) as connection:
                     line.connection, line.trouble, tries = connection, "", 0
                     await self._receive(line, connection)
             except ChannelError as error:
@@ -231,13 +234,13 @@ class Switchboard:
             return Answer(status=503)
         return await line.connection.inbox.receive(request, self._reception().accept(line.desk))
 
-    async def answer(self, press: Press, text: str) -> None:
+    async def answer(self, to: Press | Command, text: str) -> None:
         """Tell who pressed a button what came of it; best effort, the decision stands anyhow."""
-        line = self._lines.get(press.address.channel)
+        line = self._lines.get(to.address.channel)
         if line is None or line.connection is None:
             return
         try:
-            await line.connection.channel.answer(press, text)
+            await line.connection.channel.answer(to, text)
         except ChannelError as error:
             log.warning("channel.answer_failed", channel=line.record.name, error=str(error))
 

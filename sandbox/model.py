@@ -30,7 +30,8 @@ class Spec:
     `label` is our idempotency key: creating twice with one label gives one sandbox. `workspace` is the
     directory of the workspace store that is mounted at `/mnt/workspaces/<namespace>` (None: no workspace,
     an empty directory that dies with the run). `env` holds the declared variables and nothing else reaches
-    a run but the runtime's own fixed ones. `memory_mb` and `pids` bound the whole sandbox.
+    a run but the runtime's own fixed ones. `memory_mb` and `pids` bound the whole sandbox. `idle_timeout` and
+    `max_lifetime` (seconds) are what a provider's own timers are set to, beyond ours, where it has any.
     """
 
     label: str
@@ -45,6 +46,8 @@ class Spec:
     cpus: float = 1.0
     env: Mapping[str, str] = field(default_factory=dict)
     persistent: bool = False
+    idle_timeout: float = 900.0
+    max_lifetime: float = 7 * 86400.0
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from sandbox.config import Problem, SandboxConfig
+from sandbox.errors import Unsupported
 from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
 
 
@@ -22,6 +23,13 @@ class Feature(StrEnum):
     SUSPEND = "suspend"
     RESTRICTED_NETWORK = "restricted_network"
     MOUNTS_WORKSPACE = "mounts_workspace"
+    """The workspace store's directory itself is mounted; elsewhere files are synced after each run."""
+    SNAPSHOT = "snapshot"
+    """What lies outside the workspace (HOME, the writable layer) can be saved and restored."""
+    EXPOSE = "expose"
+    """A port inside can be reached by a URL."""
+    CALLBACK = "callback"
+    """A finished job can tell the gateway whatever the network mode (a socket bound into the sandbox)."""
 
 
 class Sandbox(Protocol):
@@ -60,7 +68,29 @@ class Sandbox(Protocol):
 
     @abstractmethod
     async def suspend(self) -> None:
-        """Stop costing, keep the files. Feature SUSPEND."""
+        """Stop costing, keep the files; any later call wakes it. Refused while a job runs.
+
+        Feature SUSPEND.
+        """
+
+    async def keep_alive(self, seconds: float) -> None:
+        """Ask the provider's own idle timers, where it has any, to leave the sandbox alone for so long."""
+        del seconds
+
+    async def expose(self, port: int) -> str:
+        """Return a URL that reaches a TCP port inside. Feature EXPOSE."""
+        del port
+        raise Unsupported
+
+    def save(self) -> AsyncIterator[bytes]:
+        """Yield a gzip tar of what the workspace store does not keep: HOME under `home/`, what the provider
+        can of the writable layer under `root/`. Feature SNAPSHOT."""
+        raise Unsupported
+
+    async def restore(self, archive: AsyncIterator[bytes]) -> None:
+        """Unpack what `save` yielded: no path, link or device leaves the sandbox. Feature SNAPSHOT."""
+        del archive
+        raise Unsupported
 
 
 class Provider(Protocol):
@@ -80,7 +110,7 @@ class Provider(Protocol):
 
     @abstractmethod
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return (id, label) of the sandboxes whose label starts so."""
+        """Return (id, label) of the sandboxes whose label starts so, the suspended ones included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

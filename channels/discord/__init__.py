@@ -7,14 +7,15 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from channels.discord.settings import DiscordSettings
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
 
 if TYPE_CHECKING:
     from channels.discord.simulator import Simulator
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: DiscordSettings) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: DiscordSettings, notes: Notes) -> AsyncIterator[Connection]:
+    del notes
     from channels.discord.adapter import DiscordChannel
     from channels.discord.api import connect
     from channels.discord.deferred import Deferred

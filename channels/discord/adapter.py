@@ -14,7 +14,7 @@ from channels.discord import codec, markup
 from channels.discord.api import Api, path
 from channels.discord.deferred import Deferred, Place
 from channels.errors import Ambiguous, Rejected
-from channels.message import Address, File, Press, Reply, Sent
+from channels.message import Address, Command, File, Press, Reply, Sent
 from channels.port import Channel
 
 TEXT_LIMIT = 2000
@@ -53,10 +53,11 @@ class DiscordChannel(Channel):
         where = path("channels", codec.place(address), "messages")
         return _sent(await self._say("POST", where, "send", place, reply))
 
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message of ours say something else."""
         where = path("channels", codec.place(address), "messages", platform_id)
         await self._say("PATCH", where, "edit", {}, reply)
+        return Sent(platform_id=platform_id)
 
     async def typing(self, address: Address) -> None:
         """Show "typing" for about ten seconds."""
@@ -87,9 +88,9 @@ class DiscordChannel(Channel):
                 raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes")
             yield chunk
 
-    async def answer(self, press: Press, text: str) -> None:
+    async def answer(self, to: Press | Command, text: str) -> None:
         """Show a notice to the person who pressed, and to nobody else."""
-        parts = press.token.split("/")
+        parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             raise Rejected("this press cannot be answered")
         application, number, token = parts

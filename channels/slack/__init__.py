@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
 from channels.slack.codec import measure
 from channels.slack.settings import SlackSettings
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: SlackSettings) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: SlackSettings, notes: Notes) -> AsyncIterator[Connection]:
+    del notes
     from channels.slack.adapter import SlackChannel
     from channels.slack.api import connect
     from channels.slack.inbox import SlackInbox

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from channels.errors import Ambiguous, Rejected, Unsupported
-from channels.message import Address, Button, File, Press, Reply, Sent
+from channels.message import Address, Button, Command, File, Press, Reply, Sent
 from channels.port import Channel
 from channels.slack import codec, markup, wording
 from channels.slack.api import Api
@@ -33,9 +33,10 @@ class SlackChannel(Channel):
         place = {**_target(address), "metadata": mark, "unfurl_links": False, "unfurl_media": False}
         return _sent("chat.postMessage", await self._say("chat.postMessage", place, reply))
 
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message of ours say something else; buttons it no longer has are taken away."""
         await self._say("chat.update", {"channel": address.room, "ts": platform_id}, reply)
+        return Sent(platform_id=platform_id)
 
     async def typing(self, address: Address) -> None:  # noqa: ARG002 - nowhere
         """Slack shows no typing in channels; raises Unsupported."""
@@ -69,9 +70,9 @@ class SlackChannel(Channel):
                 raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes")
             yield chunk
 
-    async def answer(self, press: Press, text: str) -> None:
+    async def answer(self, to: Press | Command, text: str) -> None:
         """Show a notice to the person who pressed, and to nobody else."""
-        notice = {**_target(press.address), "user": press.author.id, "text": _escaped(text)[:TEXT_LIMIT]}
+        notice = {**_target(to.address), "user": to.author.id, "text": _escaped(text)[:TEXT_LIMIT]}
         await self._api.call("chat.postEphemeral", notice)
 
     async def _look_up(self, number: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits
+from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
 from channels.telegram.codec import is_group, measure
 from channels.telegram.settings import TelegramSettings
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: TelegramSettings) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: TelegramSettings, notes: Notes) -> AsyncIterator[Connection]:
+    del notes
     from channels.telegram.adapter import TelegramChannel, connect
     from channels.telegram.inbox import TelegramInbox
 

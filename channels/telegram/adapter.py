@@ -29,7 +29,7 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.message import Address, File, Press, Reply, Sent
+from channels.message import Address, Command, File, Press, Reply, Sent
 from channels.port import Channel, Finding
 from channels.telegram import codec, markup
 from channels.telegram.settings import TelegramSettings
@@ -241,7 +241,7 @@ class TelegramChannel(Channel):
         place = {**codec.target(address), **codec.reply_parameters(reply), **codec.keyboard(reply.buttons)}
         return _sent("sendMessage", await self._say("sendMessage", place, reply))
 
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message of ours say something else; Telegram's complaint that it does already is success."""
         place = {"chat_id": address.room, "message_id": platform_id, **codec.keyboard(reply.buttons)}
         try:
@@ -249,6 +249,7 @@ class TelegramChannel(Channel):
         except Rejected as error:
             if "message is not modified" not in str(error):
                 raise
+        return Sent(platform_id=platform_id)
 
     async def typing(self, address: Address) -> None:
         """Show "typing" for about five seconds."""
@@ -279,10 +280,10 @@ class TelegramChannel(Channel):
                 raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes")
             yield chunk
 
-    async def answer(self, press: Press, text: str) -> None:
+    async def answer(self, to: Press | Command, text: str) -> None:
         """Show a short notice to the person who pressed."""
         notice = codec.encodable(text)[:CALLBACK_TEXT_LIMIT]
-        await self._api.call("answerCallbackQuery", {"callback_query_id": press.token, "text": notice})
+        await self._api.call("answerCallbackQuery", {"callback_query_id": to.token, "text": notice})
 
     async def _say(self, method: str, place: Mapping[str, Any], reply: Reply) -> Any:
         wording = _worded(reply.text)

@@ -236,3 +236,13 @@ marks = Table(
     Column("sealed", Text, nullable=False),
 )
 """What shows at the start whether this gateway has the keys that the database was sealed with."""
+
+channel_notes = Table(
+    "channel_notes",
+    metadata,
+    Column("channel", String(40), primary_key=True),
+    Column("name", String(200), primary_key=True),
+    Column("note", String(1000), nullable=False),
+    Column("updated_at", Moment, nullable=False, index=True),
+)
+"""What an adapter remembers: how far it has read, which rooms it knows."""

@@ -35,6 +35,7 @@ from channels.markup import split
 from channels.message import Address, Button, File, Message, Press, Reply
 from channels.port import Channel, ChannelPlugin, Connection, Feature
 from channels.registry import GROUP, installed
+from memory_notes import MemoryNotes
 
 PLUGINS = list(installed().values())
 MODULES = {entry.name: entry.module for entry in entry_points(group=GROUP)}
@@ -307,7 +308,7 @@ async def test_secrets_are_in_no_repr_and_no_log(
     caplog.set_level(logging.DEBUG)
     parsed = plugin.settings(**rig.webhook_settings())
     seen = [repr(parsed), str(parsed), parsed.model_dump_json()]
-    async with plugin.open(CHANNEL, parsed) as connection:
+    async with plugin.open(CHANNEL, parsed, MemoryNotes()) as connection:
         seen += [repr(connection), repr(vars(connection.inbox)), repr(vars(connection.channel))]
         await connection.inbox.receive(rig.posted(rig.update("x"), secret="wrong"), Ear().accept)
         await rig.fail()

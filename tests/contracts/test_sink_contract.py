@@ -25,6 +25,7 @@ from delivery.part import Part, encode_part
 from delivery.port import Outcome, Sink, Verdict
 from delivery.sinks.chat import ChatSink, reply_key
 from memory_channel import MemoryChannel
+from memory_notes import MemoryNotes
 from sink_stages import ROOM, STAGES, Stage, WebhookStage, a_bot, a_chat_sink, a_delivery, webhooks
 from webhook_receiver import resets
 
@@ -228,7 +229,7 @@ async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
     async with simulate() as simulator:
         await simulator.limit(room_per_second=20)
         settings = telegram.settings.model_validate(simulator.settings())
-        async with telegram.open("chn_1", settings) as connection:
+        async with telegram.open("chn_1", settings, MemoryNotes()) as connection:
             bot = a_bot(connection.channel, telegram.features, limits)
             sink = ChatSink({"chn_1": bot}.get, patience_seconds=30)
             chats = range(1, 6)

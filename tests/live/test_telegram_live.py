@@ -8,6 +8,7 @@ import pytest
 
 from channels.message import Address, Reply
 from channels.registry import plugin
+from memory_notes import MemoryNotes
 
 TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
 CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")
@@ -23,7 +24,7 @@ async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
-    async with telegram.open("chn_live", settings) as connection:
+    async with telegram.open("chn_live", settings, MemoryNotes()) as connection:
         sent = await connection.channel.send(address, Reply(text="**Dovecote** live test", key="live"))
         for _ in range(2):
             await connection.channel.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))

@@ -16,8 +16,9 @@ from typing import Any, Protocol
 
 from channels.discord.simulator import Simulator as DiscordSimulator
 from channels.message import Update
-from channels.port import ChannelPlugin, Connection, Incoming
+from channels.port import ChannelPlugin, Connection, Incoming, Notes
 from channels.telegram.simulator import Simulator
+from memory_notes import MemoryNotes
 
 CHANNEL = "chn_contract"
 WEBHOOK_SECRET = "canary-webhook-secret_1"
@@ -333,9 +334,11 @@ class Ear:
 
 
 @asynccontextmanager
-async def opened(plugin: ChannelPlugin, settings: Mapping[str, Any]) -> AsyncIterator[Connection]:
+async def opened(
+    plugin: ChannelPlugin, settings: Mapping[str, Any], notes: Notes | None = None
+) -> AsyncIterator[Connection]:
     """Open a connection from plain settings."""
-    async with plugin.open(CHANNEL, plugin.settings(**settings)) as connection:
+    async with plugin.open(CHANNEL, plugin.settings(**settings), notes or MemoryNotes()) as connection:
         yield connection
 
 

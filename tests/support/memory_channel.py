@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unsupported
-from channels.message import Address, File, Press, Reply, Sent
+from channels.message import Address, Command, File, Press, Reply, Sent
 from channels.port import Channel
 
 
@@ -62,13 +62,14 @@ class MemoryChannel(Channel):
         self._answer()
         return Sent(platform_id=platform_id)
 
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> None:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message show something else."""
         await self._take("edit", reply)
         if platform_id not in self.rooms[address.room]:
             raise Rejected("message to edit not found")
         self.rooms[address.room][platform_id] = reply
         self._answer()
+        return Sent(platform_id=platform_id)
 
     async def typing(self, address: Address) -> None:
         """Count as a call."""
@@ -86,6 +87,6 @@ class MemoryChannel(Channel):
         """Refuse: not a feature."""
         return self._nothing()
 
-    async def answer(self, press: Press, text: str) -> None:
+    async def answer(self, to: Press | Command, text: str) -> None:
         """Refuse: not a feature."""
         raise Unsupported

@@ -23,6 +23,7 @@ from delivery.signing import new_secret
 from delivery.sinks.chat import Bot, ChatSink
 from delivery.sinks.webhook import Receiver, WebhookSink
 from memory_channel import MemoryChannel
+from memory_notes import MemoryNotes
 from webhook_receiver import WebhookReceiver, answers, is_silent, webhook_receiver
 
 ROOM = Address(channel="chn_1", room="42")
@@ -195,7 +196,7 @@ async def telegram_chats() -> AsyncIterator[Stage]:
     async with simulate() as simulator:
         await simulator.say(42, "hello")
         settings = telegram.settings.model_validate(simulator.settings())
-        async with telegram.open("chn_1", settings) as connection:
+        async with telegram.open("chn_1", settings, MemoryNotes()) as connection:
             bot = a_bot(connection.channel, telegram.features)
             sink = ChatSink({"chn_1": bot}.get, send_seconds=1)
             yield TelegramStage(sink, simulator, a_delivery())

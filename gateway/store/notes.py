@@ -1,0 +1,44 @@
+"""SQL of channels' notes: the small durable memory of their adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from sqlalchemy import select
+
+from delivery.database import Connection, insert_or
+from gateway.store.tables import channel_notes as table
+
+MOST = 10_000
+
+
+async def get(connection: Connection, channel: str, name: str) -> str | None:
+    """Return what a channel noted under a name."""
+    found = await connection.execute(
+        select(table.c.note).where(table.c.channel == channel, table.c.name == name)
+    )
+    return found.scalar_one_or_none()
+
+
+async def put(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
+    """Keep notes, each in place of an earlier one of its name."""
+    now = datetime.now(UTC)
+    for name, note in notes.items():
+        values = {"note": note, "updated_at": now}
+        await connection.execute(
+            insert_or(table, connection.dialect.name)
+            .values(channel=channel, name=name, **values)
+            .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
+        )
+
+
+async def every(connection: Connection, channel: str, prefix: str) -> dict[str, str]:
+    """Return a channel's newest notes whose names begin so."""
+    found = await connection.execute(
+        select(table.c.name, table.c.note)
+        .where(table.c.channel == channel, table.c.name.startswith(prefix, autoescape=True))
+        .order_by(table.c.updated_at.desc())
+        .limit(MOST)
+    )
+    return {row.name: row.note for row in found}
