@@ -100,6 +100,10 @@ class Stream(Protocol):
         """Return up to `limit` kept events with seq > `after`, in order; an empty answer is the live edge."""
 
     @abstractmethod
+    async def forget(self, conversation: str) -> None:
+        """Remove every event of a conversation for good; repeating it is no error. Raises Unreachable."""
+
+    @abstractmethod
     def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
         """Yield events as they are appended anywhere, from the moment of entering; never ends by itself.
 

@@ -67,6 +67,10 @@ class CountedStream(Stream):
         """Return kept events."""
         return await self._inner.read(conversation, after=after, limit=limit, transient=transient)
 
+    async def forget(self, conversation: str) -> None:
+        """Remove every event of a conversation."""
+        await self._inner.forget(conversation)
+
     def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
         """Yield events as they are appended."""
         return self._inner.follow(conversation)

@@ -160,6 +160,13 @@ class JetStream(Stream):
         async with self._reading:
             return [recorded_from(message) for message in await self._link.fetch(EVENTS, request)]
 
+    async def forget(self, conversation: str) -> None:
+        """Purge the conversation's subjects, and look whether they are empty."""
+        answer = await self._link.call(f"STREAM.PURGE.{EVENTS}", {"filter": f"ev.{token(conversation)}.*"})
+        if "error" in answer or await self._last(lasting_subject(conversation)) is not None:
+            raise Unreachable(f"the events were not removed: {answer.get('error') or 'more came meanwhile'}")
+        self._lasting.pop(conversation, None)
+
     def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
         """Follow by the hub's one subscription for this conversation."""
         return self._hub.follow(conversation)

@@ -133,6 +133,12 @@ class MemoryStream(Stream):
         )
         return [item for item, _ in zip(wanted, range(limit), strict=False)]
 
+    async def forget(self, conversation: str) -> None:
+        """Empty the conversation's lists."""
+        log = self._log(conversation)
+        log.lasting.clear()
+        log.transient.clear()
+
     @asynccontextmanager
     async def follow(self, conversation: str) -> AsyncIterator[Follower]:
         """Follow from the moment of entering."""

@@ -202,3 +202,15 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
         with pytest.raises(Unreachable):
             await events.append(fact(1), expected=0)
         await events.whisper(delta("lost"))
+
+
+async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: Stream) -> None:
+    """Lasting and transient events of one conversation are gone, twice over; its neighbour keeps all."""
+    await appended(stream, 3)
+    kept = await appended(stream, 2, "cnv_b")
+    await stream.whisper(delta("half a wo"))
+    await stream.forget("cnv_a")
+    await stream.forget("cnv_a")
+    assert await stream.read("cnv_a", after=0) == []
+    assert await stream.tail("cnv_a") is None
+    assert [one.seq for one in await stream.read("cnv_b", after=0)] == kept
