@@ -246,3 +246,26 @@ channel_notes = Table(
     Column("updated_at", Moment, nullable=False, index=True),
 )
 """What an adapter remembers: how far it has read, which rooms it knows."""
+
+erasures = Table(
+    "erasures",
+    metadata,
+    Column("conversation", String(40), primary_key=True),
+    Column("created_at", Moment, nullable=False),
+)
+"""Conversations that were deleted and whose events may still stand in the stream."""
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("position", BigKey, primary_key=True, autoincrement=True),
+    Column("id", String(40), nullable=False, unique=True),
+    Column("account", String(40), index=True),
+    Column("actor", String(80), nullable=False),
+    Column("action", String(200), nullable=False),
+    Column("object", String(300), nullable=False, default=""),
+    Column("status", Integer, nullable=False),
+    Column("address", String(80), nullable=False, default=""),
+    Column("created_at", Moment, nullable=False, index=True),
+)
+"""Who changed what: one row for every request that changes records, keys or deliveries, refused ones too."""
