@@ -75,6 +75,8 @@ conversations = Table(
     Column("channel", String(40)),
     Column("address_key", String(600)),
     Column("address", Text),
+    Column("queue_mode", String(20)),
+    Column("queue_limit", Integer),
     Column("fence", Integer, nullable=False, default=0),
     Column("history", LargeBinary),
     Column("created_at", Moment, nullable=False),
@@ -105,9 +107,13 @@ messages = Table(
     Column("author", String(200), nullable=False, default=""),
     Column("text", Text, nullable=False),
     Column("attachments", JSON, nullable=False),
+    Column("platform_id", String(200)),
     Column("created_at", Moment, nullable=False),
     Index("ix_messages_conversation", "conversation", "position"),
+    Index("ix_messages_turn", "turn"),
+    Index("ix_messages_platform_id", "platform_id", "conversation"),
 )
+"""`platform_id` is what a chat platform calls a message that came from there."""
 
 turns = Table(
     "turns",
@@ -127,6 +133,9 @@ turns = Table(
     Column("crashes", Integer, nullable=False, default=0),
     Column("runner", String(80)),
     Column("cancel", Boolean, nullable=False, default=False),
+    Column("cancel_why", String(40)),
+    Column("mode", String(20)),
+    Column("merged_into", String(40)),
     Column("notify", Boolean, nullable=False, default=False),
     Column("output", Text),
     Column("error", Text),
@@ -139,6 +148,16 @@ turns = Table(
     Index("ix_turns_queue", "conversation", "state", "position"),
     Index("ix_turns_state", "state"),
 )
+
+inputs = Table(
+    "inputs",
+    metadata,
+    Column("turn", String(40), ForeignKey("turns.id", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True),
+    Column("source", String(40), nullable=False, unique=True),
+    Column("text", Text, nullable=False),
+)
+"""What was said to a turn while it ran (queue mode steer), in order; `source` is the turn it came as."""
 
 steps = Table(
     "steps",
@@ -169,11 +188,12 @@ approvals = Table(
     Column("digest", String(64), nullable=False),
     Column("state", String(20), nullable=False),
     Column("decided_by", String(200)),
+    Column("decided_name", String(200)),
     Column("comment", Text),
     Column("created_at", Moment, nullable=False),
     Column("decided_at", Moment),
-    UniqueConstraint("turn", "call"),
 )
+"""A call has one approval, or several: all but the last are then `void`."""
 
 jobs = Table(
     "jobs",
