@@ -151,3 +151,11 @@ async def forget_account(connection: Connection, account: str) -> None:
     """Delete an account's deliveries, routes, endpoints and outboxes."""
     for table in (deliveries, routes, endpoints, streams):
         await connection.execute(delete(table).where(table.c.account == account))
+
+
+async def forget_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
+    """Delete a conversation's deliveries, routes, outbox, and the endpoints that its turns brought."""
+    for table in (deliveries, routes, streams):
+        await connection.execute(delete(table).where(table.c.conversation == conversation))
+    for origin in turns:
+        await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{origin}"))

@@ -6,30 +6,24 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
 
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from delivery import endpoints, epochs
+from delivery import epochs
 from delivery.database import Unavailable
 from delivery.draft import Drafts
-from delivery.egress import Egress, Rules
+from delivery.egress import Rules
 from delivery.errors import DeliveryError
-from delivery.event import Event
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
-from delivery.port import Delivery, Queue
 from delivery.router import Router
-from delivery.schedule import CHAT, Schedule
 from delivery.sinks.chat import ChatSink
-from delivery.sinks.webhook import Receiver, WebhookSink
-from delivery.worker import Lane, Worker
-from gateway import doors
+from gateway import doors, lanes
 from gateway.approvals import Approvals
 from gateway.broker import BrokerFailed
 from gateway.commands import Commands
@@ -37,10 +31,11 @@ from gateway.conductor import Conductor
 from gateway.core import Core
 from gateway.datadir import DataDirBusy
 from gateway.defaults import ensure_defaults
+from gateway.erasure import Erasure
 from gateway.errands import Errands
 from gateway.faults import UnknownFault
-from gateway.ground import Ground, lay
-from gateway.instruments import CountedSink, CountedStream, Depths
+from gateway.ground import Ground, Running, lay
+from gateway.instruments import CountedStream, Depths
 from gateway.intake import Intake
 from gateway.janitor import Janitor
 from gateway.jobs import Jobs
@@ -48,7 +43,6 @@ from gateway.options import Role
 from gateway.performers import Performers, models_of, vendors_of
 from gateway.places import CannotListen, Unanswered, WrongKeys
 from gateway.reception import Reception
-from gateway.records import webhooks
 from gateway.records.book import Book
 from gateway.rotation import reseal
 from gateway.settings import Settings
@@ -64,11 +58,6 @@ log = structlog.get_logger(__name__)
 
 RECEIVING_WITHIN = 3.0
 """Seconds that the start waits for channels to receive; slower ones are told of as degraded."""
-
-SEQ_WITHIN = 1.0
-"""Seconds a webhook waits for its event's position in the stream; after a restart it may go without."""
-
-Running = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
 
 
 def run(settings: Settings) -> int:
@@ -189,7 +178,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
     early = [*_by_role(ground, core, switchboard), errands.run]
     early.append(lambda _stop: performers.warm(models_of(settings)))
-    early += await _deliverers(
+    early += await lanes.deliverers(
         ground,
         ledger,
         relay=relay,
@@ -199,6 +188,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
+        early.append(core.erasure.run)
     return _Parts(
         core=core,
         book=book,
@@ -249,6 +239,7 @@ def _core(
         approvals=Approvals(ledger),
         conductor=conductor,
         workbench=workbench,
+        erasure=Erasure(ground.database, ground.stream, jobs),
     )
 
 
@@ -299,76 +290,6 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
     if Role.REAPER in roles:
         parts.append(lambda stop: core.jobs.reconcile(stop, every=ground.settings.reconcile_interval))
     return parts
-
-
-async def _deliverers(
-    ground: Ground,
-    ledger: Ledger,
-    *,
-    relay: Relay,
-    switchboard: Switchboard,
-    chats: ChatSink,
-    stack: AsyncExitStack,
-) -> list[Running]:
-    settings = ground.settings
-    if Role.DELIVERY not in settings.roles:
-        return []
-    egress = await stack.enter_async_context(Egress(Rules(allow=settings.egress_allow)))
-    source = settings.public_url or "dovecote"
-    hooks = WebhookSink(egress=egress, lookup=_receivers(ground), source=source)
-    lanes = (
-        Lane(
-            queue=Queue.DELIVER,
-            sink=CountedSink(chats, ground.metrics),
-            schedule=CHAT,
-            ordered=True,
-            repeatable=False,
-            policy=switchboard.policy,
-        ),
-        Lane(
-            queue=Queue.HOOK,
-            sink=CountedSink(hooks, ground.metrics),
-            schedule=Schedule(steps=settings.webhook_schedule),
-            ordered=False,
-            repeatable=True,
-            complete=lambda delivery: _with_seq(relay, delivery),
-        ),
-    )
-    return [
-        Worker(
-            lane,
-            ledger=ledger,
-            leases=ground.leases,
-            signals=ground.signals,
-            checkpoint=ground.faults.checkpoint,
-            at_most=settings.delivery_workers,
-            lease_ttl=settings.lease_ttl,
-        ).run
-        for lane in lanes
-    ]
-
-
-async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
-    """Return a webhook's body: the event with its position, which it has once it is in the stream."""
-    event = Event.load(delivery.body)
-    seq = await relay.seq_of(event, within=SEQ_WITHIN)
-    return delivery.body if seq is None else event.dump(seq)
-
-
-def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver | None]]:
-    async def find(endpoint_id: str) -> Receiver | None:
-        async with ground.database.read() as connection:
-            endpoint = await endpoints.by_id(connection, endpoint_id)
-        if endpoint is None:
-            return None
-        return Receiver(
-            url=endpoint.url,
-            secrets=webhooks.live_secrets(ground.vault, endpoint),
-            trusted=endpoint.trusted,
-            disabled=endpoint.disabled_at is not None,
-        )
-
-    return find
 
 
 def _epochs(ground: Ground) -> Running:

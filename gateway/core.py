@@ -8,6 +8,7 @@ from delivery.ledger import Ledger
 from delivery.port import Stream
 from gateway.approvals import Approvals
 from gateway.conductor import Conductor
+from gateway.erasure import Erasure
 from gateway.intake import Intake
 from gateway.jobs import Jobs
 from gateway.workbench import Workbench
@@ -24,3 +25,4 @@ class Core:
     approvals: Approvals
     conductor: Conductor
     workbench: Workbench
+    erasure: Erasure

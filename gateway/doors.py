@@ -21,7 +21,7 @@ from gateway.store import accounts
 from gateway.switchboard import Switchboard
 from gateway.web.listen import Runner
 from gateway.web.server import build, build_callbacks
-from gateway.web.surface import Health, Surface
+from gateway.web.surface import Bounds, Health, Surface
 
 CALLBACK_SOCKET = "callback.sock"
 
@@ -89,6 +89,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         public_url=settings.public_url,
         origins=frozenset(settings.origins),
         trusted_proxies=tuple(settings.trusted_proxies),
+        bounds=Bounds(requests_per_minute=settings.requests_per_minute),
         inboxes=switchboard,
         workspaces=settings.data_dir / "workspaces",
         channels_changed=switchboard.changed,

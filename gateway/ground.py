@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 
@@ -27,6 +29,9 @@ from gateway.telemetry import Metrics
 log = structlog.get_logger(__name__)
 
 DAY = 86400.0
+
+Running = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
+"""A part of the gateway that runs until it is told to stop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from delivery.outbox import Relay
 from delivery.port import Queue
 from delivery.route import RouteKind
 from delivery.router import QUEUES
-from gateway.store import conversations, pairings, replies, turns
+from gateway.store import audits, conversations, pairings, replies, turns
 
 log = structlog.get_logger(__name__)
 
@@ -24,6 +24,10 @@ EVERY = 2.0
 FORGET_EVERY = 3600.0
 KEPT = timedelta(days=30)
 """How long the keys of what was heard, the answers to repeated POSTs and ended deliveries are kept."""
+
+
+AUDIT_KEPT = timedelta(days=365)
+"""How long the audit log is kept."""
 
 
 class Janitor:
@@ -86,6 +90,7 @@ class Janitor:
         async with self._database.begin() as connection:
             await conversations.forget_inbox(connection, before=now - KEPT)
             await replies.forget(connection, before=now - KEPT)
+            await audits.forget(connection, before=now - AUDIT_KEPT)
             await pairings.forget_expired(connection, before=now)
             await obligations.forget(connection, before=now - KEPT)
             await store.forget_events(connection, before=now - self._events_kept)

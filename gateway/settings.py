@@ -114,6 +114,9 @@ class Settings(BaseSettings):
     )
     turn_workers: int = Field(default=64, ge=1, le=1024, description="turns at work at once in this process")
     delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries at work at once")
+    requests_per_minute: int = Field(
+        default=60_000, ge=1, description="HTTP requests a minute of one key, or of an address without one"
+    )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(

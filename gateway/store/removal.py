@@ -1,4 +1,4 @@
-"""SQL of the end of an account: nothing that names it stays."""
+"""SQL of the end of accounts and conversations: nothing that names them stays."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from sqlalchemy import delete, select
 
 from delivery import endpoints
 from delivery.database import Connection
-from gateway.store.tables import accounts, inbox, pairings, records, replies
+from gateway.store import audits
+from gateway.store.tables import accounts, conversations, inbox, pairings, records, replies, turns
 
 
 async def remove_account(connection: Connection, account: str) -> bool:
@@ -15,6 +16,17 @@ async def remove_account(connection: Connection, account: str) -> bool:
     await connection.execute(delete(pairings).where(pairings.c.channel.in_(channels)))
     for table in (inbox, replies):
         await connection.execute(delete(table).where(table.c.account == account))
+    await audits.begin_erasures_of(connection, account)
     await endpoints.forget_account(connection, account)
     done = await connection.execute(delete(accounts).where(accounts.c.id == account))
+    return done.rowcount > 0
+
+
+async def remove_conversation(connection: Connection, account: str, conversation: str) -> bool:
+    """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
+    begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
+    await endpoints.forget_conversation(connection, conversation, turns=[row.id for row in begun])
+    done = await connection.execute(
+        delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
+    )
     return done.rowcount > 0

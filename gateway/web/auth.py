@@ -14,6 +14,7 @@ from gateway.accounts import Principal, Scope, digest_of
 from gateway.web.limiter import Limiter, client_address
 from gateway.web.listen import CROWD
 from gateway.web.problems import Handler, Problem
+from gateway.web.rates import Rates, Standing
 from gateway.web.surface import Surface
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -55,6 +56,7 @@ Access = Public | Key | Admin | Platform | JobToken | Socket
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 BEARER = web.RequestKey("bearer", str)
+RATE = web.RequestKey("rate", Standing)
 
 
 @dataclass(slots=True)
@@ -63,13 +65,15 @@ class Door:
 
     surface: Surface
     limiter: Limiter
+    rates: Rates
     markers: dict[object, Access] = field(default_factory=dict)
 
     @classmethod
     def of(cls, surface: Surface) -> Door:
         """Return the door of a surface."""
         bounds = surface.bounds
-        return cls(surface, Limiter(failures=bounds.auth_failures, window=bounds.auth_window))
+        limiter = Limiter(failures=bounds.auth_failures, window=bounds.auth_window)
+        return cls(surface, limiter, Rates(bounds.requests_per_minute))
 
     def middleware(self) -> Middleware:
         """Return the aiohttp middleware that asks every route's marker."""
@@ -89,15 +93,26 @@ class Door:
         match access:
             case Key(scope=scope):
                 principal = await self.authenticate(request, bearer_of(request))
+                request[PRINCIPAL] = principal  # refused or not: the audit log wants to know
+                self._count(request, f"key {principal.key}")
                 require(principal, scope)
-                request[PRINCIPAL] = principal
             case Admin():
                 await self._operator(request, bearer_of(request))
             case JobToken():
                 self._open_or_locked(request, b"")
+                self._count(request, self.address(request))
                 request[BEARER] = bearer_of(request)
             case _:
-                return
+                self._count(request, self.address(request))
+
+    def _count(self, request: web.Request, asker: str) -> None:
+        """Take the request out of the asker's minute; 429 when that is used up."""
+        standing = self.rates.take(asker)
+        request[RATE] = standing
+        if not standing.allowed:
+            raise Problem(
+                429, f"more than {standing.quota} requests a minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down"
+            )
 
     async def authenticate(self, request: web.Request, bearer: str) -> Principal:
         """Return who the key is; 401 when nobody, 429 for an address that failed too often."""

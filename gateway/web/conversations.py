@@ -122,6 +122,13 @@ async def show_conversation(call: Call[Nothing, Nothing]) -> ConversationShown:
         return shown(await found(connection, call.account, call.path["id"]))
 
 
+async def remove_conversation(call: Call[Nothing, Nothing]) -> None:
+    """Delete a conversation with everything in it; its running jobs are stopped first."""
+    async with call.surface.database.read() as connection:
+        conversation = await found(connection, call.account, call.path["id"])
+    await call.core.erasure.erase(call.account, conversation.id)
+
+
 async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
     """Return messages, jobs and open approvals with the cursor from which events continue them."""
     async with call.surface.database.read() as connection:

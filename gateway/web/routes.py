@@ -10,6 +10,7 @@ from gateway.web import (
     accounts,
     approvals,
     asyncapi,
+    audit,
     channels,
     completion,
     conversations,
@@ -145,6 +146,7 @@ def _talk() -> tuple[Route, ...]:
     return (
         _get("/conversations", READ, c.list_conversations, "list them", query=paged, gives=many),
         _get(one, READ, c.show_conversation, "show a conversation", gives=c.ConversationShown),
+        _delete(one, OWN, c.remove_conversation, "delete a conversation: rows, events, files and jobs"),
         _get(f"{one}/snapshot", READ, c.snapshot, "what stands in it now", gives=c.Snapshot),
         _get("/approvals", READ, a.list_approvals, "list approvals", query=a.ApprovalPage, gives=asked),
         _get("/approvals/{id}", READ, a.show_approval, "show an approval", gives=a.ApprovalShown),
@@ -203,6 +205,7 @@ ROUTES: tuple[Route, ...] = (
     *_deliveries(),
     *completion.ROUTES,
     *trace.ROUTES,
+    *audit.ROUTES,
     *stream_doors.ROUTES,
     *asyncapi.ROUTES,
     *_open(),

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from gateway.web import completion, stream_doors
-from gateway.web.auth import Door, Public
+from gateway.web import audit, completion, stream_doors
+from gateway.web.auth import RATE, Door, Public
 from gateway.web.problems import answer_problems
 from gateway.web.routes import ROUTES
 from gateway.web.surface import Surface
@@ -30,7 +30,7 @@ def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
     """Return an application of these routes."""
     door = Door.of(surface)
     application = web.Application(
-        middlewares=[answer_problems, door.middleware()],
+        middlewares=[answer_problems, audit.middleware(surface, door), door.middleware()],
         client_max_size=surface.bounds.body_bytes,
         handler_args={
             "keepalive_timeout": surface.bounds.header_deadline,
@@ -46,9 +46,12 @@ def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
     return application
 
 
-async def _say_little(_request: web.Request, response: web.StreamResponse) -> None:
-    """Name no versions of what we are made of."""
+async def _say_little(request: web.Request, response: web.StreamResponse) -> None:
+    """Name no versions of what we are made of; tell the asker what is left of its minute."""
     response.headers["Server"] = "dovecote"
+    standing = request.get(RATE)
+    if standing is not None:
+        response.headers.update(standing.headers())
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
 
 

@@ -31,6 +31,7 @@ class Bounds:
     body_bytes: int = 1024 * 1024
     file_bytes: int = 64 * 1024 * 1024
     idempotency_wait: float = 30.0
+    requests_per_minute: int = 60_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,15 +96,19 @@ def _delivered(standing: Standing, tries: Iterable[Tried]) -> Iterator[TraceStep
     yield TraceStep(time=standing.updated_at, what=what, id=standing.id, state=standing.state, detail=detail)
 
 
-ROUTES = (
+ROUTES = tuple(
     Route(
         method="GET",
-        path="/trace/{id}",
+        path=path,
         access=Key("read"),
         handler=show,
-        summary="what became of a message",
+        summary=summary,
         gives=Trace,
         tag="trace",
-    ),
+    )
+    for path, summary in (
+        ("/messages/{id}/trace", "what became of a message"),
+        ("/trace/{id}", "what became of a message, turn, job or delivery"),
+    )
 )
-"""One line of the URL table."""
+"""Two lines of the URL table; the second takes any id."""

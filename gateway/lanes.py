@@ -1,0 +1,97 @@
+"""The lanes on which results leave: one worker for chats, one for webhooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
+
+from delivery import endpoints
+from delivery.egress import Egress, Rules
+from delivery.event import Event
+from delivery.ledger import Ledger
+from delivery.outbox import Relay
+from delivery.port import Delivery, Queue
+from delivery.schedule import CHAT, Schedule
+from delivery.sinks.chat import ChatSink
+from delivery.sinks.webhook import Receiver, WebhookSink
+from delivery.worker import Lane, Worker
+from gateway.ground import Ground, Running
+from gateway.instruments import CountedSink
+from gateway.options import Role
+from gateway.records import webhooks
+from gateway.switchboard import Switchboard
+
+SEQ_WITHIN = 1.0
+"""Seconds a webhook waits for its event's position in the stream; after a restart it may go without."""
+
+
+async def deliverers(
+    ground: Ground,
+    ledger: Ledger,
+    *,
+    relay: Relay,
+    switchboard: Switchboard,
+    chats: ChatSink,
+    stack: AsyncExitStack,
+) -> list[Running]:
+    """Return what delivers in this process, by its roles."""
+    settings = ground.settings
+    if Role.DELIVERY not in settings.roles:
+        return []
+    egress = await stack.enter_async_context(Egress(Rules(allow=settings.egress_allow)))
+    source = settings.public_url or "dovecote"
+    hooks = WebhookSink(egress=egress, lookup=_receivers(ground), source=source)
+    lanes = (
+        Lane(
+            queue=Queue.DELIVER,
+            sink=CountedSink(chats, ground.metrics),
+            schedule=CHAT,
+            ordered=True,
+            repeatable=False,
+            policy=switchboard.policy,
+        ),
+        Lane(
+            queue=Queue.HOOK,
+            sink=CountedSink(hooks, ground.metrics),
+            schedule=Schedule(steps=settings.webhook_schedule),
+            ordered=False,
+            repeatable=True,
+            complete=lambda delivery: _with_seq(relay, delivery),
+        ),
+    )
+    return [
+        Worker(
+            lane,
+            ledger=ledger,
+            leases=ground.leases,
+            signals=ground.signals,
+            checkpoint=ground.faults.checkpoint,
+            at_most=settings.delivery_workers,
+            lease_ttl=settings.lease_ttl,
+        ).run
+        for lane in lanes
+    ]
+
+
+async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:
+    """Return a webhook's body: the event with its position, which it has once it is in the stream."""
+    event = Event.load(delivery.body)
+    seq = await relay.seq_of(event, within=SEQ_WITHIN)
+    return delivery.body if seq is None else event.dump(seq)
+
+
+def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver | None]]:
+    async def find(endpoint_id: str) -> Receiver | None:
+        async with ground.database.read() as connection:
+            endpoint = await endpoints.by_id(connection, endpoint_id)
+        if endpoint is None:
+            return None
+        return Receiver(
+            url=endpoint.url,
+            secrets=webhooks.live_secrets(ground.vault, endpoint),
+            trusted=endpoint.trusted,
+            disabled=endpoint.disabled_at is not None,
+        )
+
+    return find
