@@ -175,6 +175,7 @@ class Limits:
     """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second.
 
     `room_sends_per_minute` (0: none) holds in the rooms of which `is_crowded(room)` is true, all by default.
+    `recognised_seconds`: for how long a repeated send is recognised (Feature IDEMPOTENT_SEND).
     """
 
     text: int
@@ -183,6 +184,7 @@ class Limits:
     room_sends_per_minute: int = 0
     account_sends_per_second: float = 30.0
     typing_seconds: float = 5.0
+    recognised_seconds: float = float("inf")
     measure: Callable[[str], int] = len
     is_crowded: Callable[[str], bool] = lambda _room: True
 

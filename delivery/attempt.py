@@ -50,9 +50,6 @@ FINAL = frozenset(
 )
 """States that only an operator's wish (edge g) leaves."""
 
-CLAIMABLE = frozenset({DeliveryState.PENDING, DeliveryState.RETRYING})
-"""States an attempt starts from (edge a)."""
-
 
 class Policy(StrEnum):
     """What to do when a message may have arrived and repeating it could say it twice."""
@@ -61,19 +58,11 @@ class Policy(StrEnum):
     AT_MOST_ONCE = "at_most_once"
 
 
-class NotClaimable(ValueError):
-    """An attempt can only start from pending or retrying."""
-
-
-class NotFinal(ValueError):
-    """Only a delivery that came to an end can be asked for again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """What to write down and whom to tell after an attempt.
 
-    `next_at` goes with retrying alone. `hold_until`: the whole destination waits. `uncertain`: this attempt
+    `next_at` goes with retrying alone. `hold_until`: the whole destination waits. `uncertain`: an attempt
     may have arrived. `tell` is the event to add to the conversation. `bury`: the destination takes nothing
     any more; `disable`: the endpoint is to be disabled; `operator`: say loudly that a person must help.
     """
@@ -86,25 +75,6 @@ class Judgement:
     bury: bool = False
     disable: bool = False
     operator: bool = False
-
-
-def claim(state: DeliveryState) -> DeliveryState:
-    """Return the state during an attempt (edge a); raises NotClaimable."""
-    if state not in CLAIMABLE:
-        raise NotClaimable(f"a delivery that is {state} is not attempted")
-    return DeliveryState.SENDING
-
-
-def resend(state: DeliveryState) -> DeliveryState:
-    """Return the state after an operator asked for it again (edge g); raises NotFinal."""
-    if state not in FINAL:
-        raise NotFinal(f"a delivery that is {state} is still under way")
-    return DeliveryState.PENDING
-
-
-def suppress(state: DeliveryState) -> DeliveryState:
-    """Return the state once the destination is known to take nothing any more (edge f)."""
-    return state if state in FINAL else DeliveryState.SUPPRESSED
 
 
 def judge(
@@ -162,7 +132,7 @@ def _end(outcome: Outcome, policy: Policy) -> Judgement | None:
 
 def _again(outcome: Outcome, moment: datetime | None, *, first: bool, now: datetime) -> Judgement:
     """Return the judgement of an outcome that may be repeated at `moment` (edge c; None: edge e)."""
-    uncertain = outcome.verdict is Verdict.AMBIGUOUS
+    uncertain = outcome.uncertain or outcome.verdict is Verdict.AMBIGUOUS
     operator = outcome.verdict is Verdict.OPERATOR
     if moment is None:
         return Judgement(

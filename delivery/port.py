@@ -202,6 +202,10 @@ class Outcome:
     retry_after: float | None = None
     hold: bool = False
     """The whole destination, not this delivery alone, waits out `retry_after`."""
+    hold_bot: bool = False
+    """And not this destination alone: everything the same bot says."""
+    uncertain: bool = False
+    """It may have arrived, by this attempt or an earlier one, and the sink finds out before it repeats it."""
     address_dead: bool = False
     disable: bool = False
     status: int | None = None
@@ -214,7 +218,7 @@ class Delivery:
 
     `body` is what the sink was given at planning time (a chat part's text and buttons, or the event for a
     webhook). `platform_id` is set when an earlier attempt (or a draft) already shows there. `uncertain`: an
-    earlier attempt may have arrived.
+    earlier attempt may have arrived; `tried_at` is then when the first one began.
     """
 
     id: str
@@ -230,6 +234,8 @@ class Delivery:
     attempt: int
     platform_id: str | None = None
     uncertain: bool = False
+    turn: str | None = None
+    tried_at: datetime | None = None
 
 
 class Sink(Protocol):

@@ -9,18 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.attempt import (
-    CLAIMABLE,
     FINAL,
     DeliveryState,
     Judgement,
-    NotClaimable,
-    NotFinal,
     Policy,
-    claim,
     judge,
     recover,
-    resend,
-    suppress,
 )
 from delivery.event import Kind
 from delivery.port import Outcome, Verdict
@@ -81,7 +75,7 @@ def test_every_delivery_ends(chosen: list[Outcome], schedule: Schedule, policy: 
         outcome = chosen[attempt] if attempt < len(chosen) else endless
         attempt += 1
         judged = judge(
-            claim(state), outcome, attempt=attempt, schedule=schedule, now=moment, since=NOW, policy=policy
+            SENDING, outcome, attempt=attempt, schedule=schedule, now=moment, since=NOW, policy=policy
         )
         state = judged.state
         assert judged.next_at is None or judged.next_at >= moment
@@ -95,7 +89,7 @@ def test_a_success_ends_it() -> None:
     assert (judged.state, judged.tell) == (DeliveryState.DELIVERED, Kind.DELIVERY_SUCCEEDED)
 
 
-@pytest.mark.parametrize("state", sorted(CLAIMABLE))
+@pytest.mark.parametrize("state", sorted({DeliveryState.PENDING, DeliveryState.RETRYING}))
 def test_a_late_success_still_counts(state: DeliveryState) -> None:
     """A success of an attempt already given up for lost spares the repeat; a late failure changes nothing."""
     delivered = judge(state, Outcome(verdict=Verdict.DELIVERED), attempt=1, schedule=CHAT, now=NOW)
@@ -191,18 +185,8 @@ def test_an_operator_is_called_and_the_delivery_kept() -> None:
     assert judged.next_at >= NOW + timedelta(seconds=900)
 
 
-@pytest.mark.parametrize("state", list(DeliveryState))
-def test_claims_and_wishes_fit_the_state(state: DeliveryState) -> None:
-    """Only what waits is attempted, only what ended is asked for again, and suppressing ends what is open."""
-    if state in CLAIMABLE:
-        assert claim(state) is SENDING
-    else:
-        with pytest.raises(NotClaimable):
-            claim(state)
-    if state in FINAL:
-        assert resend(state) is DeliveryState.PENDING
-        assert suppress(state) is state
-    else:
-        assert suppress(state) is DeliveryState.SUPPRESSED
-        with pytest.raises(NotFinal):
-            resend(state)
+def test_what_may_have_arrived_earlier_stays_uncertain_until_it_is_known() -> None:
+    """A sink that could not find out yet leaves the delivery uncertain, whatever this attempt met."""
+    outcome = Outcome(verdict=Verdict.RETRY, uncertain=True)
+    judged = judge(SENDING, outcome, attempt=2, schedule=CHAT, now=NOW)
+    assert (judged.state, judged.uncertain) == (DeliveryState.RETRYING, True)
