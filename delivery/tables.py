@@ -175,5 +175,18 @@ drafts = Table(
     Column("platform_id", String(200)),
     Column("busy_until", Moment),
     Column("claimed_at", Moment),
+    Column("turn", String(80), index=True),
+    Column("shown", Text),
+    Column("ended_by", String(40)),
     Column("created_at", Moment, nullable=False, index=True),
+)
+
+# What bots may still say, where several replicas speak for them: moments are the database's own seconds.
+allowances = Table(
+    "allowances",
+    metadata,
+    Column("name", String(300), primary_key=True),
+    Column("level", Float, nullable=False),
+    Column("seen", Float, nullable=False),
+    Column("strict_until", Float, nullable=False),
 )
