@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sqlalchemy import (
     JSON,
+    BigInteger,
     Boolean,
     Column,
     ForeignKey,
@@ -289,3 +290,40 @@ audit = Table(
     Column("created_at", Moment, nullable=False, index=True),
 )
 """Who changed what: one row for every request that changes records, keys or deliveries, refused ones too."""
+
+files = Table(
+    "files",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    _account(),
+    Column("conversation", String(40), ForeignKey("conversations.id", ondelete="CASCADE")),
+    Column("turn", String(40), index=True),
+    Column("job", String(40)),
+    Column("state", String(20), nullable=False),
+    Column("identity", String(64), nullable=False),
+    Column("version", String(80), nullable=False, default=""),
+    Column("path", Text, nullable=False, default=""),
+    Column("name", String(255), nullable=False),
+    Column("type", String(120), nullable=False),
+    Column("size", BigInteger, nullable=False),
+    Column("sha256", String(64), index=True),
+    Column("caption", Text, nullable=False, default=""),
+    Column("note", Text),
+    Column("noted_turn", String(40)),
+    Column("created_at", Moment, nullable=False, index=True),
+    UniqueConstraint("conversation", "identity"),
+)
+"""Files that are on their way to people or came from them; `identity` is the same when one is found again.
+
+`note` is what the model must still be told of it, and `noted_turn` the turn that told it.
+"""
+
+blobs = Table(
+    "blobs",
+    metadata,
+    Column("sha256", String(64), primary_key=True),
+    Column("size", BigInteger, nullable=False),
+    Column("dropping", Boolean, nullable=False, default=False),
+    Column("touched_at", Moment, nullable=False, index=True),
+)
+"""The bytes of files that are kept, once however many files have them."""

@@ -1,0 +1,97 @@
+"""Where the bytes of files lie, by their digest: the port, and a directory of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from abc import abstractmethod
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+CHUNK = 512 * 1024
+
+
+class Absent(Exception):
+    """The bytes of this file are not kept any more."""
+
+
+class Depot(Protocol):
+    """Keeps bytes durably under the SHA-256 of what they are, as hexadecimal digits."""
+
+    @abstractmethod
+    async def put(self, digest: str, content: bytes) -> None:
+        """Keep the bytes; when this returns they outlive the machine's power. Twice is no error."""
+
+    @abstractmethod
+    def open(self, digest: str) -> AsyncIterator[bytes]:
+        """Yield the bytes in chunks of at most 512 KiB; raises Absent before the first."""
+
+    @abstractmethod
+    async def drop(self, digest: str) -> None:
+        """Keep the bytes no longer; twice is no error."""
+
+
+async def whole(depot: Depot, digest: str) -> bytes:
+    """Return all bytes of a digest; raises Absent."""
+    return b"".join([chunk async for chunk in depot.open(digest)])
+
+
+class DirectoryDepot(Depot):
+    """A directory that one gateway process has for itself."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def _path(self, digest: str) -> Path:
+        return self._directory / digest[:2] / digest
+
+    async def put(self, digest: str, content: bytes) -> None:
+        """Write a file whole and rename it into its place, each step made to last."""
+        await asyncio.to_thread(_keep, self._path(digest), content)
+
+    async def open(self, digest: str) -> AsyncIterator[bytes]:
+        """Read the file piece by piece, off the event loop."""
+        try:
+            file = await asyncio.to_thread(self._path(digest).open, "rb")
+        except FileNotFoundError:
+            raise Absent from None
+        try:
+            while chunk := await asyncio.to_thread(file.read, CHUNK):
+                yield chunk
+        finally:
+            file.close()
+
+    async def drop(self, digest: str) -> None:
+        """Remove the file."""
+        await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
+
+
+def _keep(path: Path, content: bytes) -> None:
+    if path.exists():
+        return
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(f".{secrets.token_hex(8)}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except BaseException:
+        with suppress(OSError):
+            fresh.unlink()
+        raise
+    for directory in (path.parent, path.parent.parent):
+        _settle(directory)
+
+
+def _settle(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,117 @@
+"""What a file is, by its content; a name and a size that may be shown (pure)."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from pathlib import PurePosixPath
+
+BINARY = "application/octet-stream"
+IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
+"""What models that see are given."""
+
+LONGEST_NAME = 120
+_LOOKED_AT = 8192
+_MAGIC: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (0, b"GIF87a", "image/gif"),
+    (0, b"GIF89a", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+    (0, b"%PDF-", "application/pdf"),
+    (0, b"PK\x03\x04", "application/zip"),
+    (0, b"PK\x05\x06", "application/zip"),
+    (0, b"\x1f\x8b", "application/gzip"),
+    (0, b"BZh", "application/x-bzip2"),
+    (0, b"\xfd7zXZ\x00", "application/x-xz"),
+    (0, b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"ID3", "audio/mpeg"),
+    (0, b"fLaC", "audio/flac"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1a\x45\xdf\xa3", "video/webm"),
+    (0, b"SQLite format 3\x00", "application/vnd.sqlite3"),
+)
+"""(where, which bytes, what it is); RIFF files are told apart by the word at 8."""
+
+_OFFICE = "application/vnd.openxmlformats-officedocument"
+_ZIPPED = {
+    ".docx": f"{_OFFICE}.wordprocessingml.document",
+    ".xlsx": f"{_OFFICE}.spreadsheetml.sheet",
+    ".pptx": f"{_OFFICE}.presentationml.presentation",
+    ".odt": "application/vnd.oasis.opendocument.text",
+    ".ods": "application/vnd.oasis.opendocument.spreadsheet",
+}
+"""What a ZIP archive may be by its name: the content alone cannot say."""
+
+_TEXTS = {".csv": "text/csv", ".json": "application/json", ".md": "text/markdown", ".svg": "image/svg+xml"}
+_MARKUP = re.compile(rb"^\s*(?:<!doctype\s+html|<html|<\?xml|<svg|<script)", re.IGNORECASE)
+_NOT_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+_DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
+_FORBIDDEN = re.compile(r"""[\\/:*?"<>|`\[\]]""")
+
+
+def media_type(content: bytes, name: str) -> str:
+    """Return what a file is by its content; the name only tells apart what the content leaves open."""
+    suffix = PurePosixPath(name).suffix.lower()
+    for where, magic, kind in _MAGIC:
+        if content[where : where + len(magic)] == magic and (magic != b"WEBP" or content[:4] == b"RIFF"):
+            return _ZIPPED.get(suffix, kind) if kind == "application/zip" else kind
+    if not _is_text(content[:_LOOKED_AT]):
+        return BINARY
+    if found := _MARKUP.match(content[:_LOOKED_AT]):
+        return "text/html" if b"html" in found[0].lower() or b"script" in found[0].lower() else "text/xml"
+    kind = _TEXTS.get(suffix, "text/plain")
+    return "text/plain" if kind == "image/svg+xml" else kind
+
+
+def _is_text(head: bytes) -> bool:
+    if _NOT_TEXT.search(head):
+        return False
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return len(head) == _LOOKED_AT and error.start >= len(head) - 3  # a character cut in half
+    return True
+
+
+def clean_name(name: str) -> str:
+    """Return a bare file name that every platform and file system takes, whatever was given."""
+    bare = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/")
+    bare = bare.rsplit("/", 1)[-1]
+    kept = "".join(" " if letter.isspace() else letter for letter in bare if _is_shown(letter))
+    kept = _FORBIDDEN.sub("_", kept).strip(" .")
+    if not kept or _DEVICES.match(kept):
+        kept = f"file_{kept}".rstrip("_")
+    return _shortened(kept)
+
+
+def _is_shown(letter: str) -> bool:
+    """Leave out what is not seen, and what turns the direction of writing round to hide a suffix."""
+    return letter.isspace() or unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
+
+
+def _shortened(name: str) -> str:
+    stem, dot, suffix = name.rpartition(".")
+    if not dot or len(suffix) > 16:  # noqa: PLR2004 - no suffix is longer
+        stem, dot, suffix = name, "", ""
+    while len((stem + dot + suffix).encode()) > LONGEST_NAME:
+        stem = stem[:-1]
+    return stem.rstrip() + dot + suffix
+
+
+def numbered(name: str, number: int) -> str:
+    """Return the name of a further file of the same name: `report.pdf`, `report (2).pdf`."""
+    if number <= 1:
+        return name
+    path = PurePosixPath(name)
+    return f"{path.stem} ({number}){path.suffix}"
+
+
+def shown_size(size: int) -> str:
+    """Return a size as people say it: 640 bytes, 12 kB, 3.4 MB."""
+    if size < 1000:  # noqa: PLR2004 - a kilobyte
+        return f"{size} bytes"
+    if size < 1_000_000:  # noqa: PLR2004 - a megabyte
+        return f"{round(size / 1000)} kB"
+    return f"{size / 1_000_000:.1f} MB"
