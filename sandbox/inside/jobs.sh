@@ -1,0 +1,93 @@
+# Functions of everything that looks after jobs. POSIX sh; needs /proc and the usual small programs.
+# A job's directory holds
+#   started     a link whose text is "PID TICKS BOOT" of the supervisor: made by one call, by one process
+#   log         the last bytes of the output, at most twice `limit`; `truncated` beside it when there was more
+#   exit        the exit code, put there whole when nothing of the job lives any more
+# What belongs to a job carries DOVECOTE_TASK=KEY in its environment, or is of its session, or descends from either.
+
+# field PID N: the N-th word of a process's status after its name (state 1, parent 2, session 4, start 20).
+field() {
+  status=
+  read -r status 2>/dev/null <"/proc/$1/stat" || return 0
+  wanted=$2
+  set -- ${status##*) }
+  case $1 in Z | X) return 0 ;; esac
+  shift $((wanted - 1))
+  printf %s "$1"
+}
+
+# Which life of this box it is: the kernel's, and of its first process.
+life() {
+  kernel=
+  read -r kernel 2>/dev/null </proc/sys/kernel/random/boot_id || :
+  printf %s:%s "$kernel" "$(field 1 20)"
+}
+
+# members KEY SESSION: the live processes of a job.
+members() {
+  found=" "
+  for file in $(grep -ls "DOVECOTE_TASK=$1" /proc/[0-9]*/environ 2>/dev/null); do
+    file=${file#/proc/}
+    found="$found${file%/environ} "
+  done
+  kin "$1" "$2"
+  living=
+  for one in $found; do
+    [ -n "$(field "$one" 1)" ] && living="$living $one"
+  done
+  printf %s "$living"
+}
+
+# Add to $found who is of session $2 or descends from somebody found, until nobody is added.
+kin() {
+  added=yes
+  while [ -n "$added" ]; do
+    added=
+    for place in /proc/[0-9]*; do
+      pid=${place#/proc/}
+      case $found in *" $pid "*) continue ;; esac
+      status=
+      read -r status 2>/dev/null <"$place/stat" || continue
+      set -- "$1" "$2" ${status##*) }
+      related=
+      [ "$6" = "$2" ] && related=yes
+      case $found in *" $4 "*) related=yes ;; esac
+      [ -n "$related" ] && found="$found$pid " && added=yes
+    done
+  done
+}
+
+# rest SECONDS: sleep, a whole second where sleep knows no fractions.
+rest() { sleep "$1" 2>/dev/null || sleep 1; }
+
+# kill_members KEY SESSION: until nobody is left, though they may be forking.
+kill_members() {
+  rounds=0
+  while [ "$rounds" -lt 100 ]; do
+    left=$(members "$1" "$2")
+    [ -n "$left" ] || return 0
+    kill -STOP $left 2>/dev/null
+    kill -KILL $left 2>/dev/null
+    rounds=$((rounds + 1))
+    [ "$rounds" -gt 3 ] && rest 0.02
+  done
+}
+
+# end_members KEY SESSION: TERM, and five seconds later KILL.
+end_members() {
+  left=$(members "$1" "$2")
+  [ -n "$left" ] && kill -TERM $left 2>/dev/null
+  rounds=0
+  while [ "$rounds" -lt 100 ] && [ -n "$(members "$1" "$2")" ]; do
+    rest 0.05
+    rounds=$((rounds + 1))
+  done
+  kill_members "$1" "$2"
+}
+
+# supervised DIRECTORY: whether the job's supervisor lives.
+supervised() {
+  told=$(readlink "$1/started") || return 1
+  set -- $told
+  [ -n "$2" ] && [ "$(field "$1" 20)" = "$2" ] && [ "$3" = "$(life)" ]
+}
