@@ -1,4 +1,4 @@
-"""SQL of deliveries, attempts and destinations."""
+"""SQL of deliveries and their attempts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 
-from sqlalchemy import Executable, bindparam, delete, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
 from channels.message import Address
+from delivery import destinations
 from delivery.attempt import DeliveryState, Judgement
 from delivery.database import Connection, insert_or
 from delivery.errors import LeaseLost
 from delivery.event import Event, new_id
 from delivery.port import Delivery, Outcome
 from delivery.route import RouteKind
-from delivery.tables import attempts, deliveries, destinations, endpoints
+from delivery.tables import attempts, deliveries, endpoints
 
 OPEN = tuple(
     str(state)
@@ -53,7 +54,6 @@ class Due:
     delivery: Delivery
     destination: str
     state: DeliveryState
-    turn: str | None
     armed_at: datetime
     armed_from: int
     next_at: datetime | None
@@ -66,9 +66,7 @@ _OPEN_AT = (
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
-_DESTINATION = select(destinations.c.held_until, destinations.c.dead_at).where(
-    destinations.c.destination == bindparam("at")
-)
+_FIRST_TRIED = select(func.min(attempts.c.started_at)).where(attempts.c.delivery == bindparam("of"))
 _BEGIN = (
     update(deliveries)
     .where(
@@ -163,10 +161,10 @@ def _due(row: object) -> Due:
             attempt=fields["attempts"],
             platform_id=fields["platform_id"],
             uncertain=fields["uncertain"] or fields["state"] == DeliveryState.SENDING,
+            turn=fields["turn"],
         ),
         destination=fields["destination"],
         state=DeliveryState(fields["state"]),
-        turn=fields["turn"],
         armed_at=fields["armed_at"],
         armed_from=fields["armed_from"],
         next_at=fields["next_at"],
@@ -241,13 +239,22 @@ async def end_attempt(
     return changed.rowcount == 1
 
 
-async def leave(connection: Connection, delivery: str, *, state: DeliveryState) -> None:
+async def leave(
+    connection: Connection, delivery: str, *, state: DeliveryState, error: str | None = None
+) -> None:
     """Bring a delivery to a state without an attempt."""
+    said = {} if error is None else {"error": error[:2000]}
     await connection.execute(
         update(deliveries)
-        .where(deliveries.c.id == delivery)
-        .values(state=str(state), updated_at=datetime.now(UTC))
+        .where(deliveries.c.id == delivery, deliveries.c.state.in_(OPEN))
+        .values(state=str(state), updated_at=datetime.now(UTC), **said)
     )
+
+
+async def first_tried(connection: Connection, delivery: str) -> datetime | None:
+    """Return when the first attempt at a delivery began."""
+    found: datetime | None = (await connection.execute(_FIRST_TRIED, {"of": delivery})).scalar_one()
+    return found
 
 
 async def due_destinations(
@@ -267,52 +274,6 @@ async def due_destinations(
     return [(row[0], row[1]) for row in rows]
 
 
-async def hold_destination(
-    connection: Connection, destination: str, *, account: str, until: datetime
-) -> None:
-    """Keep a whole destination waiting until a moment (the platform said so)."""
-    await _upsert_destination(connection, destination, account, {"held_until": until})
-
-
-async def bury_destination(connection: Connection, destination: str, *, account: str, why: str) -> None:
-    """Remember that a chat no longer takes our messages, and stop what still waits for it."""
-    now = datetime.now(UTC)
-    await _upsert_destination(connection, destination, account, {"dead_at": now, "dead_why": why[:500]})
-    await connection.execute(
-        update(deliveries)
-        .where(deliveries.c.destination == destination, deliveries.c.state.in_(OPEN))
-        .values(state=str(DeliveryState.SUPPRESSED), error=why[:500], updated_at=now)
-    )
-
-
-async def revive_destination(connection: Connection, destination: str) -> None:
-    """A message came from there: it is alive again."""
-    await connection.execute(
-        update(destinations)
-        .where(destinations.c.destination == destination, destinations.c.dead_at.is_not(None))
-        .values(dead_at=None, dead_why=None)
-    )
-
-
-async def _upsert_destination(
-    connection: Connection, destination: str, account: str, values: dict[str, object]
-) -> None:
-    await connection.execute(
-        insert_or(destinations, connection.dialect.name)
-        .values(destination=destination, account=account, **values)
-        .on_conflict_do_update(index_elements=["destination"], set_=values)
-    )
-
-
-async def destination_state(
-    connection: Connection, destination: str
-) -> tuple[datetime | None, datetime | None]:
-    """Return (held until, dead since) of a destination."""
-    found = await connection.execute(_DESTINATION, {"at": destination})
-    row = found.first()
-    return (row[0], row[1]) if row else (None, None)
-
-
 async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
     """Stop calling a webhook; what waited for it is suppressed and can be replayed."""
     now = datetime.now(UTC)
@@ -329,11 +290,18 @@ async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -
 
 
 async def rearm(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
-    """Make a delivery due again, its schedule begun anew; returns (kind, destination), None if not theirs."""
+    """Make a delivery due again, its schedule begun anew, whatever is said of its chat.
+
+    Returns (kind, destination); None if it is not theirs, or being sent at this moment.
+    """
     now = datetime.now(UTC)
     changed = await connection.execute(
         update(deliveries)
-        .where(deliveries.c.id == delivery, deliveries.c.account == account)
+        .where(
+            deliveries.c.id == delivery,
+            deliveries.c.account == account,
+            deliveries.c.state != str(DeliveryState.SENDING),
+        )
         .values(
             state=str(DeliveryState.PENDING),
             next_at=None,
@@ -346,7 +314,10 @@ async def rearm(connection: Connection, account: str, delivery: str) -> tuple[st
         .returning(deliveries.c.kind, deliveries.c.destination)
     )
     row = changed.first()
-    return (row[0], row[1]) if row else None
+    if row is None:
+        return None
+    await destinations.revive(connection, row[1])
+    return row[0], row[1]
 
 
 async def drop(connection: Connection, account: str, delivery: str) -> bool:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 
 from channels.message import Address
 from delivery.event import new_id
+
+
+def bot_of(destination: str) -> str:
+    """Return the destination that stands for everything the bot of a chat says."""
+    return json.dumps(json.loads(destination)[:1])
 
 
 class RouteKind(StrEnum):

@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from delivery import obligations
+from delivery import destinations, obligations
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
-from delivery.event import Event
+from delivery.destinations import Weather
+from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.obligations import Due
 from delivery.port import Delivery, Lease, Leases, Outcome, Queue, Signals, Sink
@@ -33,7 +34,8 @@ class Lane:
     """How one kind of delivery is brought home.
 
     `ordered`: the first unfinished one holds up the rest. `complete` gives a delivery its lasting body
-    before the first attempt.
+    before the first attempt. `wider` names the destination whose holds hold this one too, and `told` hears of
+    such a hold in seconds. `resolves`: what became of an uncertain attempt can be found out by the sink.
     """
 
     queue: Queue
@@ -43,6 +45,9 @@ class Lane:
     repeatable: bool
     complete: Callable[[Delivery], Awaitable[bytes]] = _as_planned
     policy: Callable[[Delivery], Policy] = lambda _delivery: Policy.AT_LEAST_ONCE
+    resolves: Callable[[Delivery], bool] = lambda _delivery: False
+    wider: Callable[[str], str] = lambda _destination: ""
+    told: Callable[[str, float], None] = lambda _destination, _seconds: None
 
 
 class Worker:
@@ -79,11 +84,15 @@ class Worker:
     async def _round(self, destination: str, lease: Lease) -> bool:
         """Attempt what is due; says whether there may be more to do at once."""
         now = datetime.now(UTC)
+        wider = self._lane.wider(destination)
         async with self._ledger.database.read() as connection:
-            held_until, _ = await obligations.destination_state(connection, destination)
+            weather = await destinations.weather(connection, destination, bot=wider)
             dues = await obligations.open_at(connection, destination, limit=BATCH)
-        if held_until and held_until > now:
-            self._ledger.signal(self._lane.queue, destination, held_until)
+        if weather.dead is not None and dues:
+            await self._suppress(dues, weather.dead, lease)
+            return len(dues) == BATCH
+        if weather.wait(now) > 0:
+            self._wait_out(destination, weather, now)
             return False
         ready = self._ready(dues, now)
         if not ready:
@@ -96,6 +105,22 @@ class Worker:
                 for due in ready:
                     group.create_task(self._attempt(due, lease))
         return True
+
+    def _wait_out(self, destination: str, weather: Weather, now: datetime) -> None:
+        """Look again when the hold is over; one of the whole bot is told, whoever was refused."""
+        wait = weather.wait(now)
+        if weather.bot_held_until is not None and weather.bot_held_until > now:
+            self._lane.told(destination, (weather.bot_held_until - now).total_seconds())
+        self._ledger.signal(self._lane.queue, destination, now + timedelta(seconds=wait))
+
+    async def _suppress(self, dues: list[Due], why: str, lease: Lease) -> None:
+        """End what waits for a destination that takes nothing any more; nobody is called for it."""
+        lease.check()
+        ended = Judgement(state=DeliveryState.SUPPRESSED, tell=Kind.DELIVERY_FAILED)
+        async with self._ledger.entry("delivery.suppress") as entry:
+            for due in dues:
+                await obligations.leave(entry.connection, due.delivery.id, state=ended.state, error=why)
+                self._tell(entry, due, ended, due.delivery.attempt, None)
 
     def _ready(self, dues: list[Due], now: datetime) -> list[Due]:
         if self._lane.ordered:
@@ -113,19 +138,26 @@ class Worker:
         body = due.delivery.body
         if due.delivery.attempt == 0:
             body = await self._lane.complete(due.delivery)
+        tried = await self._first_tried(due) if due.delivery.uncertain else None
         started = datetime.now(UTC)
         async with self._ledger.entry("delivery.claim") as entry:
             number = await obligations.begin_attempt(entry.connection, due, now=started, body=body)
         lease.check()
         self._checkpoint("delivery.before_send")
         clock = time.monotonic()
-        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number, body=body))
+        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number, body=body, tried_at=tried))
         self._checkpoint("delivery.after_send")
         await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
 
+    async def _first_tried(self, due: Due) -> datetime | None:
+        async with self._ledger.database.read() as connection:
+            return await obligations.first_tried(connection, due.delivery.id)
+
     async def _recovered(self, due: Due) -> bool:
         """Judge a delivery that a dead worker was sending; says whether to send it (again)."""
-        repeatable = self._lane.repeatable or due.delivery.platform_id is not None
+        repeatable = (
+            self._lane.repeatable or due.delivery.platform_id is not None or self._lane.resolves(due.delivery)
+        )
         judgement = recover(
             now=datetime.now(UTC), repeatable=repeatable, policy=self._lane.policy(due.delivery)
         )
@@ -155,13 +187,12 @@ class Worker:
             if not ended:
                 return
             if judgement.hold_until:
-                await obligations.hold_destination(
-                    entry.connection, destination, account=account, until=judgement.hold_until
+                held = self._lane.wider(destination) if outcome.hold_bot else destination
+                await destinations.hold(
+                    entry.connection, held or destination, account=account, until=judgement.hold_until
                 )
             if judgement.bury:
-                await obligations.bury_destination(
-                    entry.connection, destination, account=account, why=outcome.detail
-                )
+                await destinations.bury(entry.connection, destination, account=account, why=outcome.detail)
             if judgement.disable:
                 await obligations.disable_endpoint(entry.connection, destination, why=outcome.detail)
             self._tell(entry, due, judgement, number, outcome.platform_id or due.delivery.platform_id)
@@ -181,7 +212,7 @@ class Worker:
         }
         if platform_id:
             said["platform_id"] = platform_id
-        entry.tell(Event.now(judgement.tell, due.delivery.conversation, said, turn=due.turn))
+        entry.tell(Event.now(judgement.tell, due.delivery.conversation, said, turn=due.delivery.turn))
 
     @staticmethod
     def _log(due: Due, judgement: Judgement, outcome: Outcome, attempt: int) -> None:
@@ -191,7 +222,11 @@ class Worker:
             "state": str(judgement.state),
             "attempt": attempt,
         }
-        if judgement.operator:
+        if judgement.bury:
+            log.error(
+                "delivery.chat_dead", detail=outcome.detail, conversation=due.delivery.conversation, **fields
+            )
+        elif judgement.operator:
             log.error("delivery.needs_operator", detail=outcome.detail, **fields)
         elif judgement.state is not DeliveryState.DELIVERED:
             log.warning("delivery.attempted", detail=outcome.detail, **fields)

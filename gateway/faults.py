@@ -45,6 +45,8 @@ POINTS = (
     "delivery.settle.after_commit",
     "delivery.recover.before_commit",
     "delivery.recover.after_commit",
+    "delivery.suppress.before_commit",
+    "delivery.suppress.after_commit",
     "turn.cancel.before_commit",
     "turn.cancel.after_commit",
 )

@@ -10,7 +10,7 @@ import structlog
 
 from channels.message import Address, Message, Moved, Press, Update
 from channels.port import Accept
-from delivery import obligations
+from delivery import destinations, obligations
 from delivery import store as delivery_store
 from delivery.ledger import Entry, Ledger
 from delivery.route import Route, RouteKind
@@ -69,7 +69,7 @@ class Reception:
             if admission is Admission.STRANGER:
                 await self._offer_pairing(entry, desk, message)
             if admission is Admission.ADMITTED:
-                await obligations.revive_destination(entry.connection, message.address.destination)
+                await destinations.revive(entry.connection, message.address.destination)
                 await self._hear(entry, desk, message)
 
     async def _hear(self, entry: Entry, desk: Desk, message: Message) -> None:
