@@ -1,9 +1,9 @@
-"""One part of a reply on its way to a chat: what the router plans and the chat sink says."""
+"""One part of a reply on its way to a chat, text or file: what the router plans and the chat sink says."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from channels.message import Button
@@ -14,16 +14,30 @@ class BadPart(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Enclosed:
+    """A file to be sent as an attachment: where its bytes are known by `id`, and where it lies (`path`)."""
+
+    id: str
+    name: str
+    media_type: str
+    size: int
+    path: str = ""
+    caption: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
     """CommonMark text within the length limit, perhaps with buttons, perhaps as an answer to a message.
 
-    `message` is the id of the message it is the beginning of: a draft of it may show already.
+    `message` is the id of the message it is the beginning of: a draft of it may show already. A part with a
+    `file` is that file, and its text is empty.
     """
 
     text: str
     message: str | None = None
     buttons: tuple[Button, ...] = ()
     reply_to: str | None = None
+    file: Enclosed | None = None
 
 
 def encode_part(part: Part) -> bytes:
@@ -35,6 +49,8 @@ def encode_part(part: Part) -> bytes:
     }
     if part.message is not None:
         shape["message"] = part.message
+    if part.file is not None:
+        shape["file"] = asdict(part.file)
     return json.dumps(shape, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -48,6 +64,7 @@ def decode_part(body: bytes) -> Part:
             message=shape.get("message"),
             buttons=buttons,
             reply_to=shape.get("reply_to"),
+            file=Enclosed(**shape["file"]) if "file" in shape else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"this is no part of a reply: {error!r}") from error

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from channels.message import Address
 from channels.port import Limits
-from delivery import listing, obligations, store, telling
+from delivery import enclosures, listing, obligations, store, telling
 from delivery.database import Connection
 from delivery.event import Event, Kind
 from delivery.obligations import Planned
@@ -45,16 +45,18 @@ class Router:
 
     async def _routed(self, connection: Connection, event: Event) -> list[Planned]:
         """Plan what the conversation's own routes want; most events are nothing to them."""
-        said = telling.words(event)
-        if said is None and event.type is not Kind.AGENT_FINISHED:
+        said, files = telling.words(event), enclosures.parts(event)
+        if said is None and not files and event.type is not Kind.AGENT_FINISHED:
             return []
         routes = await store.routes_for(connection, event.conversation, event.turn)
-        if said is not None:
-            return await _in_place(connection, event, self._chat_parts(event, said, routes))
+        if said is not None or files:
+            return await _in_place(connection, event, self._chat_parts(event, said, files, routes))
         hooks = {route.target: route for route in routes if route.kind is RouteKind.WEBHOOK}
         return [_hook(event, account=route.account, endpoint=endpoint) for endpoint, route in hooks.items()]
 
-    def _chat_parts(self, event: Event, said: Part, routes: list[Route]) -> list[Planned]:
+    def _chat_parts(
+        self, event: Event, said: Part | None, files: list[Part], routes: list[Route]
+    ) -> list[Planned]:
         return [
             Planned(
                 account=route.account,
@@ -67,11 +69,11 @@ class Router:
             )
             for route in routes
             if route.kind is RouteKind.CHAT
-            for place, part in enumerate(self._parts(said, route))
+            for place, part in enumerate([*self._parts(said, route), *files])
         ]
 
-    def _parts(self, said: Part, route: Route) -> list[Part]:
-        return telling.parts(said, self._limits(Address.load(route.target).channel))
+    def _parts(self, said: Part | None, route: Route) -> list[Part]:
+        return [] if said is None else telling.parts(said, self._limits(Address.load(route.target).channel))
 
     @staticmethod
     def _hooks(event: Event, listening: list[Listening]) -> list[Planned]:

@@ -19,7 +19,7 @@ from channels.message import Address, Reply
 from channels.port import Channel, Feature, Limits
 from delivery.budget import Budget, Use
 from delivery.database import Unavailable
-from delivery.part import BadPart, Part, decode_part
+from delivery.part import BadPart, Enclosed, Part, decode_part
 from delivery.port import Delivery, Outcome, Sink, Verdict
 
 SEND_SECONDS = 20.0
@@ -53,6 +53,14 @@ Claim = Callable[[str, str], Awaitable[Claimed]]
 """Take the draft of (target, message) over for its final text."""
 
 
+Attach = Callable[[Bot, Address, Delivery, Enclosed], Awaitable[Outcome]]
+"""Attempt once to bring a file; `delivery.sinks.files` has it."""
+
+
+async def _no_files(_bot: Bot, _address: Address, _delivery: Delivery, _file: Enclosed) -> Outcome:
+    return Outcome(verdict=Verdict.GIVE_UP, detail="files are not sent here")
+
+
 async def _no_draft(_target: str, _message: str) -> Claimed:
     return Claimed()
 
@@ -74,11 +82,13 @@ class ChatSink(Sink):
         find: Find,
         *,
         claim: Claim = _no_draft,
+        attach: Attach = _no_files,
         send_seconds: float = SEND_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self._find = find
         self._claim = claim
+        self._attach = attach
         self._send_seconds = send_seconds
         self._patience_seconds = patience_seconds
 
@@ -109,6 +119,8 @@ class ChatSink(Sink):
         return await self._claim(delivery.target, part.message)
 
     async def _say(self, bot: Bot, address: Address, delivery: Delivery, part: Part) -> Outcome:
+        if part.file is not None:
+            return await self._attach(bot, address, delivery, part.file)
         reply = Reply(
             text=part.text,
             key=reply_key(delivery.id),
