@@ -74,12 +74,16 @@ def write(workspace: Path, path: str, content: bytes) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A name in a workspace's directory: `kind` is file, directory, link or other."""
+    """A name in a workspace's directory: `kind` is file, directory, link or other.
+
+    `changed` is when anything of it changed last, which programs cannot set (`modified` they can).
+    """
 
     name: str
     kind: str
     size: int
     modified: float
+    changed: float
 
 
 def entries(workspace: Path, path: str) -> list[Entry]:
@@ -100,7 +104,7 @@ def _entry(directory: int, name: str) -> Entry | None:
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
-    return Entry(name=name, kind=kind, size=found.st_size, modified=found.st_mtime)
+    return Entry(name=name, kind=kind, size=found.st_size, modified=found.st_mtime, changed=found.st_ctime)
 
 
 def remove(workspace: Path, path: str) -> None:
