@@ -12,19 +12,23 @@ from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
 from gateway.agents.port import Call, Decision
+from gateway.approvers import Seat, is_from, may_decide, refusal_of
 from gateway.store import approvals as store
 from gateway.store import turns
 from gateway.store.approvals import Approval
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 from gateway.voice import question_of
+from gateway.workbench import Bench
+
+CHANGED = "The sandbox was changed after this was approved, so I ask again."
 
 
 class AlreadyDecided(Exception):
     """Somebody else decided otherwise first; `winner` is what stands."""
 
     def __init__(self, winner: Approval) -> None:
-        super().__init__(f"already {winner.state} by {winner.decided_by or 'nobody'}")
+        super().__init__(f"already {winner.state} by {winner.decided_name or winner.decided_by or 'nobody'}")
         self.winner = winner
 
 
@@ -32,9 +36,27 @@ class NoSuchApproval(Exception):
     """There is no such approval in this account."""
 
 
-def digest_of(tool: str, args: Mapping[str, Any]) -> str:
-    """Return what binds a decision to one exact call."""
-    exact = json.dumps([tool, args], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+class NotAllowed(Exception):
+    """The rule of the channel does not let this person decide."""
+
+
+def mark_of(bench: Bench) -> str:
+    """Return what tells one sandbox's configuration from another, and from itself once it is changed."""
+    exact = json.dumps(
+        [
+            bench.provider,
+            bench.sandbox_record,
+            bench.workspace,
+            bench.config.model_dump(mode="json", exclude_defaults=True),
+        ],
+        sort_keys=True,
+    )
+    return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def digest_of(tool: str, args: Mapping[str, Any], sandbox: str) -> str:
+    """Return what binds a decision to one exact call in one sandbox as it is configured (`mark_of`)."""
+    exact = json.dumps([tool, args, sandbox], sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(exact.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -46,9 +68,13 @@ def command_of(tool: str, args: Mapping[str, Any]) -> str:
     return f"{tool} {json.dumps(args, sort_keys=True, ensure_ascii=False)}"
 
 
-async def ask(entry: Entry, turn: Turn, calls: Iterable[Call]) -> None:
+async def ask(entry: Entry, turn: Turn, calls: Iterable[Call], sandbox: str, *, why: str = "") -> None:
     """Record that these calls of a turn wait for people, and tell everybody who can see them."""
-    asked = {approval.call for approval in await store.of_turn(entry.connection, turn.id)}
+    asked = {
+        approval.call
+        for approval in await store.of_turn(entry.connection, turn.id)
+        if approval.state != "void"
+    }
     for call in calls:
         if call.id in asked:
             continue
@@ -61,7 +87,7 @@ async def ask(entry: Entry, turn: Turn, calls: Iterable[Call]) -> None:
             tool=call.name,
             args=call.args,
             command=command_of(call.name, call.args),
-            digest=digest_of(call.name, call.args),
+            digest=digest_of(call.name, call.args, sandbox),
             created_at=datetime.now(UTC),
         )
         await store.insert_approval(entry.connection, approval)
@@ -74,6 +100,7 @@ async def ask(entry: Entry, turn: Turn, calls: Iterable[Call]) -> None:
                     "tool": approval.tool,
                     "args": dict(approval.args),
                     "command": approval.command,
+                    **({"reason": why} if why else {}),
                 },
                 turn=turn.id,
                 event_id=question_of(approval.id),
@@ -83,7 +110,7 @@ async def ask(entry: Entry, turn: Turn, calls: Iterable[Call]) -> None:
 
 def decisions(approvals: Iterable[Approval]) -> dict[str, Decision]:
     """Return what people decided, by call; empty while anything is undecided."""
-    found = list(approvals)
+    found = [approval for approval in approvals if approval.state != "void"]
     if any(approval.state == "pending" for approval in found):
         return {}
     return {
@@ -96,6 +123,26 @@ def decisions(approvals: Iterable[Approval]) -> dict[str, Decision]:
     }
 
 
+async def outdated(entry: Entry, asked: Iterable[Approval], sandbox: str) -> list[Approval]:
+    """Return what was approved for a sandbox that is configured otherwise by now, and not carried out yet."""
+    return [
+        approval
+        for approval in asked
+        if approval.state == "approved"
+        and approval.digest != digest_of(approval.tool, approval.args, sandbox)
+        and await turns.step(entry.connection, approval.turn, approval.call) is None
+    ]
+
+
+async def ask_again(entry: Entry, turn: Turn, approvals: Iterable[Approval], sandbox: str) -> None:
+    """Take approvals back and ask for the same calls anew."""
+    calls = []
+    for approval in approvals:
+        await store.void(entry.connection, approval.id)
+        calls.append(Call(id=approval.call, name=approval.tool, args=approval.args))
+    await ask(entry, turn, calls, sandbox, why=CHANGED)
+
+
 class Approvals:
     """The one place where people decide, whatever they press or type."""
 
@@ -103,12 +150,20 @@ class Approvals:
         self._ledger = ledger
 
     async def decide(
-        self, account: str, approval_id: str, *, approved: bool, by: str, name: str = "", comment: str = ""
+        self,
+        account: str,
+        approval_id: str,
+        *,
+        approved: bool,
+        by: str,
+        name: str = "",
+        comment: str = "",
+        seat: Seat | None = None,
     ) -> Approval:
-        """Decide; the same decision again is no error. Raises NoSuchApproval, AlreadyDecided."""
+        """Decide; the same decision again is no error. Raises what `decide_in` raises."""
         async with self._ledger.entry("approval.decide") as entry:
             return await decide_in(
-                entry, account, approval_id, approved=approved, by=by, name=name, comment=comment
+                entry, account, approval_id, approved=approved, by=by, name=name, comment=comment, seat=seat
             )
 
 
@@ -121,12 +176,21 @@ async def decide_in(
     by: str,
     name: str = "",
     comment: str = "",
+    seat: Seat | None = None,
 ) -> Approval:
-    """Decide in the caller's transaction; `name` is for showing. Raises NoSuchApproval, AlreadyDecided."""
+    """Decide in the caller's transaction; `name` is for showing.
+
+    With a `seat` only what is asked in that chat is decided, and its rule holds; without one (HTTP, sockets)
+    the account itself decides. Raises NoSuchApproval, NotAllowed, AlreadyDecided.
+    """
     approval = await store.find(entry.connection, account, approval_id)
     if approval is None:
         raise NoSuchApproval(f"there is no approval {approval_id!r}")
-    if await store.decide(entry.connection, approval.id, approved=approved, by=by, comment=comment):
+    if seat is not None:
+        await _check_seat(entry, approval, by, seat)
+    if await store.decide(
+        entry.connection, approval.id, approved=approved, by=by, name=name, comment=comment
+    ):
         resolution = {
             "approval": approval.id,
             "decision": "approve" if approved else "deny",
@@ -141,6 +205,14 @@ async def decide_in(
     if decided.state != ("approved" if approved else "denied"):
         raise AlreadyDecided(decided)
     return decided
+
+
+async def _check_seat(entry: Entry, approval: Approval, by: str, seat: Seat) -> None:
+    if not await is_from(entry.connection, approval.conversation, seat.address):
+        raise NoSuchApproval(f"there is no approval {approval.id!r} in this chat")
+    turn = await turns.find(entry.connection, approval.account, approval.turn)
+    if not may_decide(seat.rule, by, asker=turn.asker if turn else ""):
+        raise NotAllowed(refusal_of(seat.rule))
 
 
 async def _tell_decided(entry: Entry, approval: Approval, resolution: Mapping[str, Any]) -> None:

@@ -4,37 +4,32 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 
 import structlog
 
 from delivery.database import Unavailable
-from delivery.errors import DeliveryError, LeaseLost
-from delivery.event import Event, Kind
-from delivery.ledger import Entry, Ledger
+from delivery.errors import DeliveryError
+from delivery.ledger import Ledger
 from delivery.port import Lease, Leases, Queue, Signals, Stream
 from delivery.rounds import Rounds
-from gateway import approvals
-from gateway.agents.port import Agent, AgentError, Decision, Persona, Work
+from gateway.agents.port import Agent, AgentError, Persona, Work
+from gateway.approvals import mark_of
+from gateway.cancels import LOOK, Cancels
+from gateway.claims import Claim, Claims, SetAside
 from gateway.deltas import Deltas, Heard
 from gateway.jobs import Jobs
-from gateway.performance import Performance, end_turn
+from gateway.performance import Performance
 from gateway.records.agent import agent_config, persona_of
-from gateway.store import approvals as approval_store
-from gateway.store import conversations, records, turns
-from gateway.store.records import Record
+from gateway.store import turns
 from gateway.store.turns import Turn
 from gateway.tools.tool import Desk
 from gateway.tools.turn_tools import TurnTools
-from gateway.turn import CRASH_LIMIT, SHARED_CRASHES, TurnState, retry_after, suspect
+from gateway.turn import TurnState, retry_after
 from gateway.workbench import Workbench
 
 log = structlog.get_logger(__name__)
-
-CANCEL_LOOK = 0.5
-"""Seconds between looks for turns that somebody, perhaps on another replica, wants cancelled."""
 
 
 class Cancelled(Exception):
@@ -45,34 +40,15 @@ class Released(Exception):
     """The gateway is stopping: the turn goes back into the queue."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
-    """A turn to perform now, with all that a performance needs to know."""
-
-    turn: Turn
-    fence: int
-    agent: Record
-    history: bytes | None
-    decisions: dict[str, Decision]
-    said_before: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """A turn was ended without being performed; there may be another behind it."""
-
-    fence: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SetAside:
-    """A turn that has crashed its process repeatedly is to be claimed again once no other such turn runs."""
-
-    fence: int
-
-
 Showing = Callable[[str], AbstractAsyncContextManager[Heard | None]]
 """Show in a conversation's chats what is being said while a turn is performed."""
+
+Ending = Callable[[Turn, TurnState], None]
+"""Hear of turns that have ended here; must not wait and must not fail."""
+
+
+def _unheard(_turn: Turn, _state: TurnState) -> None:
+    """Nobody listens."""
 
 
 class Conductor:
@@ -93,6 +69,8 @@ class Conductor:
         lease_ttl: float = 6.0,
         drain: float = 8.0,
         showing: Showing = lambda _conversation: nullcontext(),
+        ended: Ending = _unheard,
+        cancel_look: float = LOOK,
     ) -> None:
         self._ledger = ledger
         self._leases = leases
@@ -100,55 +78,32 @@ class Conductor:
         self._workbench = workbench
         self._jobs = jobs
         self._agents = agents
-        self._runner = runner
+        self._claims = Claims(ledger, runner)
+        self._cancels = Cancels(ledger.database, look=cancel_look)
+        self._ended = ended
         self._lease_ttl = lease_ttl
         self._drain = drain
         self._showing = showing
         self._rounds = Rounds(Queue.TURN, signals, self._hold, wake=ledger.signal, at_most=at_most)
         self._suspects = asyncio.Lock()
-        self._cancelling: dict[str, asyncio.Event] = {}
         self._stop = asyncio.Event()
 
     async def run(self, stop: asyncio.Event) -> None:
         """Perform turns until stopped; those in flight get the drain time, then go back into the queue."""
         self._stop = stop
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._watch_cancels(stop))
+            group.create_task(self._cancels.watch(stop))
             group.create_task(self._rounds.run(stop))
 
     def cancel_here(self, turn: str) -> None:
         """Cancel a turn at once if it is performed in this process."""
-        if turn in self._cancelling:
-            self._cancelling[turn].set()
-
-    async def _watch_cancels(self, stop: asyncio.Event) -> None:
-        while not stop.is_set() or self._cancelling:
-            running = list(self._cancelling)
-            if running:
-                try:
-                    async with self._ledger.database.read() as connection:
-                        wanted = await turns.cancelled_among(connection, running)
-                except Unavailable as error:
-                    log.warning("conductor.cancel_look_failed", error=str(error))
-                    wanted = []
-                for turn in wanted:
-                    self.cancel_here(turn)
-            await self._pause(stop)
-
-    @staticmethod
-    async def _pause(stop: asyncio.Event) -> None:
-        if stop.is_set():
-            await asyncio.sleep(0.05)
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CANCEL_LOOK):
-                await stop.wait()
+        self._cancels.cancel(turn)
 
     async def _hold(self, conversation: str) -> None:
         async with self._leases.hold(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
             while not self._stop.is_set():
-                claim = await self._claim(conversation, lease, fence)
+                claim = await self._claims.next(conversation, lease, fence)
                 if claim is None:
                     return
                 fence = claim.fence
@@ -156,62 +111,17 @@ class Conductor:
                     await self._perform(claim, lease)
                 elif isinstance(claim, SetAside):
                     await self._perform_alone(conversation, lease, fence)
+                else:
+                    self._ended(claim.turn, claim.state)
 
     async def _perform_alone(self, conversation: str, lease: Lease, fence: int) -> None:
         """Perform a suspect with no other suspect beside it: only the guilty one meets the next crash."""
         async with self._suspects:
             if self._stop.is_set():
                 return
-            claim = await self._claim(conversation, lease, fence, alone=True)
+            claim = await self._claims.next(conversation, lease, fence, alone=True)
             if isinstance(claim, Claim):
                 await self._perform(claim, lease)
-
-    async def _claim(
-        self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
-    ) -> Claim | Ended | SetAside | None:
-        """Take the turn whose turn it is, or end it if it need not be performed; None: nothing to do."""
-        async with self._ledger.entry("turn.claim") as entry:
-            lease.check()
-            turn = await turns.first_open(entry.connection, conversation)
-            if turn is None or _must_wait(turn):
-                return None
-            if fence is None:
-                fence = await conversations.raise_fence(entry.connection, conversation)
-            agent = await records.by_id(entry.connection, turn.agent)
-            suspicion = suspect(turn.crashes, again=self._has_crashed(turn))
-            refusal = _refusal(turn, dead=suspicion.dead)
-            if agent is None or refusal is not None:
-                state, error = refusal or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
-                _must(await end_turn(entry, turn, fence=fence, state=state, error=error))
-                return Ended(fence=fence)
-            if suspicion.alone and not alone:
-                _must(await turns.set_aside(entry.connection, turn, fence=fence, crashes=suspicion.crashes))
-                return SetAside(fence=fence)
-            return await self._begin(entry, turn, fence, agent, suspicion.crashes)
-
-    async def _begin(self, entry: Entry, turn: Turn, fence: int, agent: Record, crashes: int) -> Claim:
-        restarted = turn.state is TurnState.RUNNING or crashes >= SHARED_CRASHES
-        _must(await turns.claim(entry.connection, turn, fence=fence, runner=self._runner, crashes=crashes))
-        turn = replace(turn, state=TurnState.RUNNING, attempt=turn.attempt + 1, crashes=crashes)
-        _tell_start(entry, turn, restarted=restarted)
-        return await self._gather(entry, turn, fence, agent)
-
-    def _has_crashed(self, turn: Turn) -> bool:
-        """Say whether a turn's process died; one that only lost the lease here (no broker) did not."""
-        return turn.state is TurnState.RUNNING and turn.runner != self._runner
-
-    @staticmethod
-    async def _gather(entry: Entry, turn: Turn, fence: int, agent: Record) -> Claim:
-        connection = entry.connection
-        again = turn.attempt > 1
-        return Claim(
-            turn=turn,
-            fence=fence,
-            agent=agent,
-            history=await conversations.history(connection, turn.conversation),
-            decisions=approvals.decisions(await approval_store.of_turn(connection, turn.id)) if again else {},
-            said_before=await conversations.said_in(connection, turn.id) if again else 0,
-        )
 
     async def _perform(self, claim: Claim, lease: Lease) -> None:
         async with self._showing(claim.turn.conversation) as heard:
@@ -232,6 +142,7 @@ class Conductor:
             async with deltas:
                 await self._within_bounds(claim, performance, lease)
         except Cancelled:
+            performance.keep_half_said()
             await self._end(performance, TurnState.CANCELLED, "cancelled")
         except Released:
             await self._release(performance)
@@ -245,27 +156,28 @@ class Conductor:
         except Exception:  # whatever an agent raises ends its turn visibly, never the gateway
             log.exception("turn.failed", turn=turn.id)
             await self._end(performance, TurnState.FAILED, "an internal error; the log has the details")
+        if performance.ended is not None:
+            self._ended(turn, performance.ended)
 
     async def _within_bounds(self, claim: Claim, performance: Performance, lease: Lease) -> None:
         """Perform until the end, or until it is cancelled, timed out, drained or no longer ours."""
-        cancel = self._cancelling.setdefault(claim.turn.id, asyncio.Event())
-        performing = asyncio.create_task(self._play(claim, performance))
-        bounds = {
-            asyncio.create_task(cancel.wait()): Cancelled(),
-            asyncio.create_task(lease.wait_lost()): DeliveryError("the lease was lost"),
-            asyncio.create_task(self._drained()): Released(),
-        }
-        timeout = persona_of(claim.agent).limits.turn_timeout or None
-        try:
-            done, _ = await asyncio.wait(
-                {performing, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
-            )
-            if performing in done:
-                return performing.result()
-            raise next((bounds[task] for task in done), TimeoutError())
-        finally:
-            self._cancelling.pop(claim.turn.id, None)
-            await _end_tasks(performing, *bounds)
+        with self._cancels.of(claim.turn.id) as cancel:
+            performing = asyncio.create_task(self._play(claim, performance))
+            bounds = {
+                asyncio.create_task(cancel.wait()): Cancelled(),
+                asyncio.create_task(lease.wait_lost()): DeliveryError("the lease was lost"),
+                asyncio.create_task(self._drained()): Released(),
+            }
+            timeout = persona_of(claim.agent).limits.turn_timeout or None
+            try:
+                done, _ = await asyncio.wait(
+                    {performing, *bounds}, timeout=timeout, return_when=asyncio.FIRST_COMPLETED
+                )
+                if performing in done:
+                    return performing.result()
+                raise next((bounds[task] for task in done), TimeoutError())
+            finally:
+                await _end_tasks(performing, *bounds)
 
     async def _drained(self) -> None:
         await self._stop.wait()
@@ -275,6 +187,9 @@ class Conductor:
         turn = claim.turn
         persona = persona_of(claim.agent)
         bench = await self._workbench.bench(claim.agent, turn.conversation)
+        performance.bind(mark_of(bench))
+        if await performance.renew(claim.asked):
+            return
         tools = TurnTools(
             Desk(turn=turn, bench=bench, workbench=self._workbench, jobs=self._jobs),
             write=performance.write,
@@ -291,6 +206,7 @@ class Conductor:
             history=claim.history,
             saved=turn.paused,
             decisions=claim.decisions,
+            hear=performance.hear,
         )
         await performance.play(self._agents(persona), work, tools)
 
@@ -318,32 +234,6 @@ class Conductor:
         async with performance.write("turn.release") as entry:
             await turns.requeue(entry.connection, performance.turn.id, was=TurnState.RUNNING)
             entry.wake(Queue.TURN, performance.turn.conversation)
-
-
-def _must_wait(turn: Turn) -> bool:
-    """Say whether a turn waits for people, or for its model's service to come back."""
-    early = turn.next_at is not None and turn.next_at > datetime.now(UTC)
-    return not turn.cancel and (turn.state is TurnState.WAITING or early)
-
-
-def _refusal(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
-    """Say how a turn ends that is not performed at all, and why; None for one that is."""
-    if turn.cancel:
-        return TurnState.CANCELLED, "cancelled"
-    if dead:
-        return TurnState.FAILED, f"given up: the gateway died {CRASH_LIMIT} times while working on this"
-    return None
-
-
-def _tell_start(entry: Entry, turn: Turn, *, restarted: bool) -> None:
-    kind = Kind.TURN_RESTARTED if restarted else Kind.TURN_STARTED
-    entry.tell(Event.now(kind, turn.conversation, {"attempt": turn.attempt}, turn=turn.id))
-
-
-def _must(changed: bool) -> None:  # noqa: FBT001 - what a fenced write said
-    """Raise LeaseLost when the fence let a write through no more."""
-    if not changed:
-        raise LeaseLost("the conversation has another holder")
 
 
 async def _end_tasks(*tasks: asyncio.Task[object] | asyncio.Task[None]) -> None:

@@ -20,6 +20,8 @@ POINTS = (
     "step.end.after_commit",
     "turn.save.before_commit",
     "turn.save.after_commit",
+    "turn.hear.before_commit",
+    "turn.hear.after_commit",
     "turn.pause.before_commit",
     "turn.pause.after_commit",
     "turn.settle.before_commit",

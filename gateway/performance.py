@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -15,7 +15,8 @@ from gateway import approvals
 from gateway.agents.port import Agent, Asked, Delta, Finished, Said, Saved, Step, Tools, Work
 from gateway.deltas import Deltas
 from gateway.store import approvals as approval_store
-from gateway.store import conversations, turns
+from gateway.store import conversations, messages, queue, turns
+from gateway.store.approvals import Approval
 from gateway.store.conversations import Spoken
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
@@ -42,6 +43,10 @@ class Performance:
         self._deltas = deltas
         self._place = said_before
         self._unwritten: list[str] = []
+        self._half_said: list[str] = []
+        self._heard: list[str] | None = None
+        self._sandbox = ""
+        self.ended: TurnState | None = None
 
     def check(self) -> None:
         """Raise LeaseLost unless the conversation is certainly still ours."""
@@ -57,6 +62,47 @@ class Performance:
             await self._write_said(entry)
             yield entry
 
+    def bind(self, sandbox: str) -> None:
+        """Say in which sandbox, as it is configured now (`mark_of`), approvals are asked for."""
+        self._sandbox = sandbox
+
+    async def renew(self, asked: Sequence[Approval]) -> bool:
+        """Ask again for what was approved in a sandbox that was changed since; True: the turn waits again."""
+        if not any(approval.state == "approved" for approval in asked):
+            return False
+        async with self.write("turn.pause") as entry:
+            outdated = await approvals.outdated(entry, asked, self._sandbox)
+            if outdated:
+                await approvals.ask_again(entry, self.turn, outdated, self._sandbox)
+                saved = self.turn.paused or b""
+                await turns.pause(entry.connection, self.turn, fence=self._fence, state=saved)
+        return bool(outdated)
+
+    async def hear(self) -> Sequence[str]:
+        """Take what people have said to this turn since, for good, and return all of it."""
+        self._lease.check()
+        async with self._ledger.database.read() as connection:
+            if self._heard is None:
+                self._heard = await queue.heard(connection, self.turn.id) if self.turn.attempt > 1 else []
+            waiting = await queue.steering(connection, self.turn)
+        if waiting:
+            await self._take_in(waiting, self._heard)
+        return tuple(self._heard)
+
+    async def _take_in(self, waiting: Sequence[Turn], heard: list[str]) -> None:
+        async with self.write("turn.hear") as entry:
+            for one in waiting:
+                if await queue.merge(entry.connection, one, self.turn, place=len(heard)):
+                    await messages.give_to(entry.connection, one.id, self.turn.id)
+                    tell_merged(entry, one, self.turn.id)
+                    heard.append(one.input)
+
+    def keep_half_said(self) -> None:
+        """Let what was being said when the turn was cut short stand as a message."""
+        if half := "".join(self._half_said).strip():
+            self._unwritten.append(half)
+        self._half_said = []
+
     async def play(self, agent: Agent, work: Work, tools: Tools) -> None:
         """Let the agent perform, to its end."""
         async with aclosing(agent.perform(work, tools)) as steps:
@@ -67,9 +113,11 @@ class Performance:
         match step:
             case Delta(text=text):
                 self._lease.check()
+                self._half_said.append(text)
                 await self._deltas.add(message_of(self.turn.id, self._place + len(self._unwritten)), text)
             case Said(text=text):
                 await self._deltas.close()
+                self._half_said = []
                 self._unwritten.append(text)
             case Saved(state=state):
                 async with self.write("turn.save") as entry:
@@ -115,7 +163,7 @@ class Performance:
     async def _pause(self, asked: Asked) -> None:
         async with self.write("turn.pause") as entry:
             await turns.pause(entry.connection, self.turn, fence=self._fence, state=asked.state)
-            await approvals.ask(entry, self.turn, asked.calls)
+            await approvals.ask(entry, self.turn, asked.calls, self._sandbox)
 
     async def _finish(self, finished: Finished) -> None:
         async with self.write("turn.settle") as entry:
@@ -138,9 +186,11 @@ class Performance:
         usage: dict[str, object] | None = None,
     ) -> bool:
         """Bring the turn to its end in this entry, once, and tell everybody."""
-        return await end_turn(
+        settled = await end_turn(
             entry, self.turn, fence=self._fence, state=state, output=output, error=error, usage=usage
         )
+        self.ended = state if settled else None
+        return settled
 
 
 ENDS: dict[TurnState, Kind] = {
@@ -173,6 +223,8 @@ async def end_turn(
         return False
     await approval_store.expire_of(entry.connection, turn.id)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
+    if state is TurnState.CANCELLED:
+        result["reason"] = await turns.why_cancelled(entry.connection, turn.id)
     if error:
         result["error"] = error
     entry.tell(Event.now(ENDS[state], turn.conversation, result, turn=turn.id))
@@ -186,3 +238,11 @@ def _finished(turn: Turn, result: dict[str, object]) -> dict[str, object]:
     if turn.job is not None:
         finished["resultId"] = turn.job
     return finished | {key: value for key, value in result.items() if key != "attempt"} | {"files": []}
+
+
+def tell_merged(entry: Entry, turn: Turn, into: str) -> None:
+    """Tell that a turn is over because another one, already at work, took in what it asked."""
+    result: dict[str, object] = {"state": "completed", "output": "", "attempt": 0, "merged_into": into}
+    entry.tell(Event.now(Kind.TURN_COMPLETED, turn.conversation, result, turn=turn.id))
+    if turn.notify:
+        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, _finished(turn, result), turn=turn.id))

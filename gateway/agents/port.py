@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
@@ -43,13 +43,25 @@ class Decision:
     comment: str = ""
 
 
+Hear = Callable[[], Awaitable[Sequence[str]]]
+"""Return all that people have said to a turn while it runs, in order, in this attempt and earlier ones."""
+
+
+async def hear_nothing() -> Sequence[str]:
+    """Return nothing: nobody speaks to this turn."""
+    return ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """One attempt at one turn. `history` is the conversation's, `saved` this turn's own progress: both are
     what this agent wrote before (Finished.history; Saved.state or Asked.state), opaque to everybody else.
 
     `trigger` "job" means that `input` tells the result of a background job. `decisions` maps call ids of
-    an earlier Asked to what people decided; it holds all of them or none.
+    an earlier Asked to what people decided; it holds all of them or none. `hear` hands
+    over what is said to the turn while it runs. What it returned once is this turn's to answer: an agent
+    that listens asks before each model request and keeps in its progress how much it has heard; one that
+    does not listen never calls it.
     """
 
     turn: str
@@ -61,6 +73,7 @@ class Work:
     history: bytes | None = None
     saved: bytes | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
+    hear: Hear = hear_nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +104,9 @@ class Tools(Protocol):
         """Return the tools of this turn."""
 
     @abstractmethod
-    async def asks(self, name: str, args: Mapping[str, Any], *, call: str) -> bool:
+    async def asks(
+        self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
+    ) -> bool:
         """Say whether a person must approve this call first (and has not yet)."""
 
     @abstractmethod
@@ -101,7 +116,7 @@ class Tools(Protocol):
         """Carry a call out and tell the stream; wrong arguments and failures are a ToolResult too.
 
         A call that still asks is refused by a ToolResult. `typed_by_asker`: a person typed this very
-        command, which counts as that person's approval.
+        command, which counts as that person's approval where that person may approve at all.
         """
 
 

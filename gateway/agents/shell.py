@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.agents.port import Agent, Finished, Said, Step, ToolResult, Tools, Work
+from gateway.agents.port import Agent, Asked, Call, Finished, Said, Step, ToolResult, Tools, Work
 
 ABOUT = (
     "I am the built-in shell, not a language model. "
@@ -95,17 +95,39 @@ class ShellAgent(Agent):
 
     async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Carry the orders of a message out in turn, or pass a job's result on."""
-        said = work.input if work.trigger == "job" else await self._carry_out(work, tools)
+        given = [] if work.trigger == "job" else orders(work.input)
+        if asking := await _asking(given, work, tools):
+            yield Asked(calls=asking, state=b"")
+            return
+        said = work.input if work.trigger == "job" else await _carry_out(given, work, tools)
         yield Said(text=said)
         yield Finished(output=said)
 
-    @staticmethod
-    async def _carry_out(work: Work, tools: Tools) -> str:
-        answers = [
-            answer(
-                order,
-                await tools.call(order.tool, order.args, call=f"order-{place}", typed_by_asker=True),
-            )
-            for place, order in enumerate(orders(work.input))
-        ]
-        return "\n\n".join(answers) or ABOUT
+
+async def _asking(given: Sequence[Order], work: Work, tools: Tools) -> tuple[Call, ...]:
+    """Return the orders that others have to approve first: who typed them may not."""
+    calls = [
+        Call(id=_call(place), name=order.tool, args=order.args)
+        for place, order in enumerate(given)
+        if _call(place) not in work.decisions
+    ]
+    return tuple(
+        [call for call in calls if await tools.asks(call.name, call.args, call=call.id, typed_by_asker=True)]
+    )
+
+
+async def _carry_out(given: Sequence[Order], work: Work, tools: Tools) -> str:
+    answers = []
+    for place, order in enumerate(given):
+        decision = work.decisions.get(_call(place))
+        if decision is not None and not decision.approved:
+            comment = f" {decision.comment}" if decision.comment else ""
+            answers.append(f"Not run, it was denied.{comment}")
+            continue
+        result = await tools.call(order.tool, order.args, call=_call(place), typed_by_asker=True)
+        answers.append(answer(order, result))
+    return "\n\n".join(answers) or ABOUT
+
+
+def _call(place: int) -> str:
+    return f"order-{place}"

@@ -28,6 +28,7 @@ class Approval:
     digest: str
     state: str = "pending"
     decided_by: str | None = None
+    decided_name: str | None = None
     comment: str | None = None
     created_at: datetime
     decided_at: datetime | None = None
@@ -80,19 +81,32 @@ async def listed(
     return await _all(connection, query.order_by(approvals.c.id.desc()).limit(limit))
 
 
-async def decide(connection: Connection, approval: str, *, approved: bool, by: str, comment: str) -> bool:
-    """Decide, once; False when it is decided already."""
+async def decide(
+    connection: Connection, approval: str, *, approved: bool, by: str, name: str = "", comment: str
+) -> bool:
+    """Decide, once; False when it is decided already. `name` is for showing."""
     decided = await connection.execute(
         update(approvals)
         .where(approvals.c.id == approval, approvals.c.state == "pending")
         .values(
             state="approved" if approved else "denied",
             decided_by=by,
+            decided_name=name[:200] or None,
             comment=comment,
             decided_at=datetime.now(UTC),
         )
     )
     return decided.rowcount == 1
+
+
+async def void(connection: Connection, approval: str) -> bool:
+    """Take back what was approved: what it was bound to is no more. False when it was not approved."""
+    voided = await connection.execute(
+        update(approvals)
+        .where(approvals.c.id == approval, approvals.c.state == "approved")
+        .values(state="void")
+    )
+    return voided.rowcount == 1
 
 
 async def expire_of(connection: Connection, turn: str) -> None:

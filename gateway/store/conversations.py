@@ -24,12 +24,14 @@ class Conversation:
     name: str | None = None
     channel: str | None = None
     address: str | None = None
+    queue_mode: str | None = None
+    queue_limit: int | None = None
     created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spoken:
-    """A message as it is kept: who said what, when."""
+    """A message as it is kept: who said what, when; `platform_id` is what its chat platform calls it."""
 
     id: str
     role: str
@@ -37,6 +39,7 @@ class Spoken:
     text: str
     turn: str | None
     attachments: Sequence[Any]
+    platform_id: str | None = None
     created_at: datetime
 
 
@@ -47,6 +50,8 @@ _COLUMNS = (
     conversations.c.name,
     conversations.c.channel,
     conversations.c.address,
+    conversations.c.queue_mode,
+    conversations.c.queue_limit,
     conversations.c.created_at,
 )
 
@@ -147,6 +152,17 @@ async def hand_over(connection: Connection, conversation: str, agent: str) -> bo
     return changed.first() is not None
 
 
+async def set_queue(
+    connection: Connection, conversation: str, *, mode: str | None, limit: int | None
+) -> None:
+    """Say what happens to input that arrives while a turn runs; None: what the agent says."""
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation)
+        .values(queue_mode=mode, queue_limit=limit)
+    )
+
+
 async def leave_address(connection: Connection, conversation: str) -> None:
     """Free the chat thread for the next conversation (`/new`)."""
     await connection.execute(
@@ -192,6 +208,7 @@ async def add_message(connection: Connection, conversation: str, spoken: Spoken)
             "author": spoken.author,
             "text": spoken.text,
             "attachments": list(spoken.attachments),
+            "platform_id": spoken.platform_id,
             "created_at": spoken.created_at,
         },
     )

@@ -31,6 +31,9 @@ class Turn:
     attempt: int = 0
     crashes: int = 0
     cancel: bool = False
+    cancel_why: str | None = None
+    mode: str | None = None
+    merged_into: str | None = None
     notify: bool = False
     output: str | None = None
     error: str | None = None
@@ -73,7 +76,7 @@ _CLAIM = _MINE.values(
     crashes=bindparam("crashed"),
     runner=bindparam("by"),
     started_at=func.coalesce(turns.c.started_at, bindparam("now")),
-)
+).returning(turns.c.input)
 _SETTLE = _MINE.values(
     state=bindparam("to"),
     output=bindparam("said"),
@@ -103,6 +106,7 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
             "attempt": 0,
             "crashes": 0,
             "cancel": False,
+            "mode": turn.mode,
             "notify": turn.notify,
             "created_at": turn.created_at,
         },
@@ -148,8 +152,8 @@ def _mine(conversation: str, fence: int) -> Any:
     return held == fence
 
 
-async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> bool:
-    """Start an attempt; False when the fence has moved on."""
+async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> str | None:
+    """Start an attempt; returns the input as it stands now, None when the fence has moved on."""
     claimed = await connection.execute(
         _CLAIM,
         {
@@ -161,7 +165,8 @@ async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, 
             "now": datetime.now(UTC),
         },
     )
-    return claimed.rowcount == 1
+    row = claimed.first()
+    return None if row is None else str(row.input)
 
 
 async def set_aside(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
@@ -245,16 +250,25 @@ async def requeue(
     return changed.rowcount == 1
 
 
-async def request_cancel(connection: Connection, turn: str) -> TurnState | None:
-    """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel."""
+async def request_cancel(connection: Connection, turn: str, *, why: str = "cancelled") -> TurnState | None:
+    """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel.
+
+    The first reason stands.
+    """
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn, turns.c.state.in_(OPEN))
-        .values(cancel=True)
+        .values(cancel=True, cancel_why=func.coalesce(turns.c.cancel_why, why))
         .returning(turns.c.state)
     )
     state = changed.scalar_one_or_none()
     return TurnState(state) if state else None
+
+
+async def why_cancelled(connection: Connection, turn: str) -> str:
+    """Return the reason for which somebody wants a turn cancelled."""
+    found = await connection.execute(select(turns.c.cancel_why).where(turns.c.id == turn))
+    return found.scalar_one_or_none() or "cancelled"
 
 
 async def cancelled_among(connection: Connection, running: list[str]) -> list[str]:

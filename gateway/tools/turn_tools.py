@@ -13,7 +13,8 @@ import structlog
 from delivery.event import Event, Kind
 from delivery.ledger import Entry
 from gateway.agents.port import ToolResult, Tools, ToolSpec
-from gateway.approvals import digest_of
+from gateway.approvals import digest_of, mark_of
+from gateway.approvers import may_approve_own
 from gateway.store import approvals, turns
 from gateway.store.turns import StepRow
 from gateway.tools.async_status import async_status
@@ -39,6 +40,7 @@ class TurnTools(Tools):
         self, desk: Desk, *, write: Write, check: Callable[[], None], allowed: Sequence[str] | None
     ) -> None:
         self._desk = desk
+        self._approves_own: bool | None = None
         self._write = write
         self._check = check
         self._tools = {name: tool for name, tool in INSTALLED.items() if allowed is None or name in allowed}
@@ -47,17 +49,28 @@ class TurnTools(Tools):
         """Return the tools of this turn."""
         return [tool.spec(self._desk) for tool in self._tools.values()]
 
-    async def asks(self, name: str, args: Mapping[str, Any], *, call: str) -> bool:
+    async def asks(
+        self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
+    ) -> bool:
         """Say whether a person must approve this call first (and has not yet)."""
         tool = self._tools.get(name)
         if tool is None or not tool.asks(self._desk.bench.config):
             return False
-        return not await self._approved(name, args, call)
+        if typed_by_asker and await self._typing_approves():
+            return False
+        return await self._earlier(call) is None and not await self._approved(name, args, call)
+
+    async def _typing_approves(self) -> bool:
+        """Say whether who asked for the turn may approve its commands, by typing them."""
+        if self._approves_own is None:
+            async with self._desk.jobs.reading() as connection:
+                self._approves_own = await may_approve_own(connection, self._desk.turn)
+        return self._approves_own
 
     async def _approved(self, name: str, args: Mapping[str, Any], call: str) -> bool:
         async with self._desk.jobs.reading() as connection:
             found = await approvals.of_turn(connection, self._desk.turn.id)
-        digest = digest_of(name, args)
+        digest = digest_of(name, args, mark_of(self._desk.bench))
         return any(one.call == call and one.digest == digest and one.state == "approved" for one in found)
 
     async def call(
@@ -69,7 +82,7 @@ class TurnTools(Tools):
             return ToolResult(
                 ok=False, content=f"there is no tool {name!r}; there are {', '.join(self._tools)}"
             )
-        if not typed_by_asker and await self.asks(name, args, call=call):
+        if await self.asks(name, args, call=call, typed_by_asker=typed_by_asker):
             return ToolResult(ok=False, content="a person must approve this call first")
         earlier = await self._earlier(call)
         if earlier is not None and earlier.state == "done":

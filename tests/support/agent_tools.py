@@ -40,9 +40,11 @@ class RecordingTools(Tools):
         """Return bash and async_status."""
         return (BASH, STATUS)
 
-    async def asks(self, name: str, args: Mapping[str, Any], *, call: str) -> bool:
-        """Ask for careful commands."""
-        return args.get("command") in self._careful and call not in self.approved
+    async def asks(
+        self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
+    ) -> bool:
+        """Ask for careful commands, unless a person typed them."""
+        return not typed_by_asker and args.get("command") in self._careful and call not in self.approved
 
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
