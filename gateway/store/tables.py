@@ -19,8 +19,12 @@ from sqlalchemy import (
 
 from delivery.database import metadata
 from delivery.tables import BigKey, Moment
+from gateway.store import sandbox_tables
 
 ACCOUNT = "accounts.id"
+
+RESERVED = sandbox_tables.sandboxes
+"""Reserved sandboxes have a module of their own; it is loaded with this one, for the migrations."""
 
 
 def _account() -> Column[str]:

@@ -1,0 +1,113 @@
+"""The tables of reserved sandboxes and of what was used."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+)
+
+from delivery.database import metadata
+from delivery.tables import Moment
+
+installations = Table(
+    "installations",
+    metadata,
+    Column("place", Integer, primary_key=True, autoincrement=False),
+    Column("id", String(40), nullable=False),
+)
+"""One row: what the labels of this installation's sandboxes begin with."""
+
+sandboxes = Table(
+    "sandboxes",
+    metadata,
+    Column("label", String(120), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False, index=True),
+    Column("scope", String(20), nullable=False),
+    Column("conversation", String(40), nullable=False),
+    Column("agent", String(40), nullable=False, default=""),
+    Column("person", String(200), nullable=False, default=""),
+    Column("record", String(40)),
+    Column("workspace", String(40)),
+    Column("provider", String(40), nullable=False),
+    Column("persistent", Boolean, nullable=False),
+    Column("status", String(20), nullable=False),
+    Column("sandbox", String(200)),
+    Column("paused", Boolean, nullable=False),
+    Column("lock_version", Integer, nullable=False),
+    Column("boot", Integer, nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("active_since", Moment),
+    Column("made_at", Moment),
+    Column("used_at", Moment, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    Column("idle_timeout", Float, nullable=False),
+    Column("max_lifetime", Float, nullable=False),
+    Column("snapshot", String(300)),
+    Column("snapshot_at", Moment),
+)
+"""The register: a row stands before its sandbox is made, and is changed by compare-and-set only."""
+
+sandbox_leases = Table(
+    "sandbox_leases",
+    metadata,
+    Column("label", String(120), primary_key=True),
+    Column("holder", String(80)),
+    Column("boot", String(80)),
+    Column("fence", Integer, nullable=False),
+    Column("expires_at", Moment, nullable=False, index=True),
+)
+"""Which replica works on a sandbox; no holder: nobody does."""
+
+usage = Table(
+    "usage",
+    metadata,
+    Column("id", String(60), primary_key=True),
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), nullable=False),
+    Column("agent", String(40), nullable=False),
+    Column("conversation", String(40), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("what", String(200), nullable=False),
+    Column("reason", String(40), nullable=False),
+    Column("seconds", Float, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("micros", BigInteger, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("ended_at", Moment, nullable=False),
+    Index("ix_usage_account", "account", "ended_at"),
+)
+"""A stretch of a sandbox's activity (`kind` sandbox), or what a turn used of a model (`kind` model).
+
+`micros` are millionths of the currency that the configured prices are in.
+"""
+
+usage_totals = Table(
+    "usage_totals",
+    metadata,
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("agent", String(40), primary_key=True),
+    Column("seconds", Float, nullable=False),
+    Column("requests", BigInteger, nullable=False),
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("micros", BigInteger, nullable=False),
+)
+"""The sums of `usage`, kept with every row of it, so that a budget is judged without adding up."""
+
+budgets = Table(
+    "budgets",
+    metadata,
+    Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
+    Column("limits", JSON, nullable=False),
+)
+"""What the operator lets an account use."""
