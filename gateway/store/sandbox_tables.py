@@ -61,7 +61,6 @@ sandbox_leases = Table(
     metadata,
     Column("label", String(120), primary_key=True),
     Column("holder", String(80)),
-    Column("boot", String(80)),
     Column("fence", Integer, nullable=False),
     Column("expires_at", Moment, nullable=False, index=True),
 )

@@ -72,7 +72,6 @@ def _sandbox_leases() -> None:
         "sandbox_leases",
         sa.Column("label", sa.String(length=120), nullable=False),
         sa.Column("holder", sa.String(length=80), nullable=True),
-        sa.Column("boot", sa.String(length=80), nullable=True),
         sa.Column("fence", sa.Integer(), nullable=False),
         sa.Column("expires_at", MOMENT, nullable=False),
         sa.PrimaryKeyConstraint("label", name=op.f("pk_sandbox_leases")),
