@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from delivery.database import Connection
 from delivery.tables import deliveries, endpoints, routes, streams
+
+_ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
 
 RECORD = "record"
 """The origin of an endpoint that is a record of its account; others are `agent:<id>` and `turn:<id>`."""
@@ -19,7 +21,11 @@ RECORD = "record"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A URL that wants events. `secret` and `previous_secret` are sealed; `events` are patterns."""
+    """A URL that wants events. `secret` and `previous_secret` are sealed; `events` are patterns.
+
+    `ordered`: the next event waits until the one before it is delivered or given up. `failing_since`: no
+    attempt has succeeded since then.
+    """
 
     id: str
     account: str
@@ -34,6 +40,8 @@ class Endpoint:
     previous_until: datetime | None = None
     disabled_at: datetime | None = None
     disabled_why: str | None = None
+    ordered: bool = False
+    failing_since: datetime | None = None
     created_at: datetime
 
 
@@ -53,6 +61,8 @@ def _columns(endpoint: Endpoint) -> dict[str, Any]:
         "previous_until": endpoint.previous_until,
         "disabled_at": endpoint.disabled_at,
         "disabled_why": endpoint.disabled_why,
+        "ordered": endpoint.ordered,
+        "failing_since": endpoint.failing_since,
     }
 
 
@@ -111,6 +121,32 @@ async def by_id(connection: Connection, endpoint_id: str) -> Endpoint | None:
     """Return an endpoint of whichever account and origin: for the workers, never for a request's id."""
     row = (await connection.execute(select(endpoints).where(endpoints.c.id == endpoint_id))).one_or_none()
     return _endpoint(row) if row else None
+
+
+async def note_failure(connection: Connection, endpoint_id: str, *, now: datetime) -> datetime:
+    """Remember that an attempt failed; returns since when none has succeeded."""
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_(None))
+        .values(failing_since=now)
+    )
+    found = await connection.execute(select(endpoints.c.failing_since).where(endpoints.c.id == endpoint_id))
+    return found.scalar_one_or_none() or now
+
+
+async def note_success(connection: Connection, endpoint_id: str) -> None:
+    """Remember that an attempt succeeded."""
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_not(None))
+        .values(failing_since=None)
+    )
+
+
+async def is_ordered(connection: Connection, endpoint_id: str) -> bool:
+    """Say whether an endpoint wants one event after the other."""
+    found = await connection.execute(_ORDERED, {"of": endpoint_id})
+    return bool(found.scalar_one_or_none())
 
 
 async def list_of(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[Endpoint]:

@@ -42,6 +42,7 @@ class Kind(StrEnum):
     SANDBOX_STOPPED = "sandbox.stopped"
     AGENT_FINISHED = "agent.finished"
     WEBHOOK_TEST = "webhook.test"
+    WEBHOOK_DISABLED = "webhook.disabled"
 
 
 TRANSIENT = frozenset({Kind.MESSAGE_DELTA})

@@ -93,6 +93,8 @@ endpoints = Table(
     Column("previous_until", Moment),
     Column("disabled_at", Moment),
     Column("disabled_why", Text),
+    Column("ordered", Boolean, nullable=False, default=False, server_default="0"),
+    Column("failing_since", Moment),
     Column("created_at", Moment, nullable=False),
     UniqueConstraint("account", "name"),
 )

@@ -12,6 +12,7 @@ import structlog
 
 from delivery import destinations, obligations
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
+from delivery.database import Connection
 from delivery.destinations import Weather
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
@@ -29,13 +30,18 @@ async def _as_planned(delivery: Delivery) -> bytes:
     return delivery.body
 
 
+async def _as_the_lane(_connection: Connection, _destination: str) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
     """How one kind of delivery is brought home.
 
-    `ordered`: the first unfinished one holds up the rest. `complete` gives a delivery its lasting body
-    before the first attempt. `wider` names the destination whose holds hold this one too, and `told` hears of
-    such a hold in seconds. `resolves`: what became of an uncertain attempt can be found out by the sink.
+    `ordered`: the first unfinished one holds up the rest, everywhere or at single destinations
+    (`ordered_at`). `complete` gives a delivery its lasting body before the first attempt. `wider` names the
+    destination whose holds hold this one too, and `told` hears of such a hold in seconds. `resolves`: what
+    became of an uncertain attempt can be found out by the sink.
     """
 
     queue: Queue
@@ -43,6 +49,7 @@ class Lane:
     schedule: Schedule
     ordered: bool
     repeatable: bool
+    ordered_at: Callable[[Connection, str], Awaitable[bool]] = _as_the_lane
     complete: Callable[[Delivery], Awaitable[bytes]] = _as_planned
     policy: Callable[[Delivery], Policy] = lambda _delivery: Policy.AT_LEAST_ONCE
     resolves: Callable[[Delivery], bool] = lambda _delivery: False
@@ -88,22 +95,24 @@ class Worker:
         async with self._ledger.database.read() as connection:
             weather = await destinations.weather(connection, destination, bot=wider)
             dues = await obligations.open_at(connection, destination, limit=BATCH)
+            ordered = self._lane.ordered or await self._lane.ordered_at(connection, destination)
         if weather.dead is not None and dues:
             await self._suppress(dues, weather.dead, lease)
             return len(dues) == BATCH
         if weather.wait(now) > 0:
             self._wait_out(destination, weather, now)
             return False
-        ready = self._ready(dues, now)
+        dues = dues[:1] if ordered else dues
+        ready = [due for due in dues if due.next_at is None or due.next_at <= now]
         if not ready:
             self._wake_later(destination, dues)
             return False
-        if self._lane.ordered:
+        if len(ready) == 1:
             await self._attempt(ready[0], lease)
-        else:
-            async with asyncio.TaskGroup() as group:
-                for due in ready:
-                    group.create_task(self._attempt(due, lease))
+            return True
+        async with asyncio.TaskGroup() as group:
+            for due in ready:
+                group.create_task(self._attempt(due, lease))
         return True
 
     def _wait_out(self, destination: str, weather: Weather, now: datetime) -> None:
@@ -121,11 +130,6 @@ class Worker:
             for due in dues:
                 await obligations.leave(entry.connection, due.delivery.id, state=ended.state, error=why)
                 self._tell(entry, due, ended, due.delivery.attempt, None)
-
-    def _ready(self, dues: list[Due], now: datetime) -> list[Due]:
-        if self._lane.ordered:
-            dues = dues[:1]
-        return [due for due in dues if due.next_at is None or due.next_at <= now]
 
     def _wake_later(self, destination: str, dues: list[Due]) -> None:
         moments = [due.next_at for due in dues if due.next_at is not None]
@@ -195,6 +199,7 @@ class Worker:
                 await destinations.bury(entry.connection, destination, account=account, why=outcome.detail)
             if judgement.disable:
                 await obligations.disable_endpoint(entry.connection, destination, why=outcome.detail)
+                _tell_disabled(entry, due, outcome.detail)
             self._tell(entry, due, judgement, number, outcome.platform_id or due.delivery.platform_id)
         self._log(due, judgement, outcome, number)
 
@@ -232,3 +237,11 @@ class Worker:
             log.warning("delivery.attempted", detail=outcome.detail, **fields)
         else:
             log.info("delivery.attempted", **fields)
+
+
+def _tell_disabled(entry: Entry, due: Due, why: str) -> None:
+    """Say in the log, and to the account's other webhooks, that one is called no more."""
+    log.error("webhook.disabled", webhook=due.destination, account=due.delivery.account, why=why)
+    if due.delivery.conversation is not None:
+        told = {"webhook": due.destination, "why": why}
+        entry.tell(Event.now(Kind.WEBHOOK_DISABLED, due.delivery.conversation, told))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
+from datetime import datetime
 from typing import Any
 
 from delivery import endpoints
+from delivery.database import Database, Unavailable
 from delivery.egress import Egress, Rules
 from delivery.event import Event
 from delivery.ledger import Ledger
@@ -14,6 +16,7 @@ from delivery.outbox import Relay
 from delivery.port import Delivery, Queue
 from delivery.schedule import CHAT, Schedule
 from delivery.sinks.chat import ChatSink
+from delivery.sinks.watched import Standing, WatchedSink
 from delivery.sinks.webhook import Receiver, WebhookSink
 from delivery.worker import Lane, Worker
 from gateway.ground import Ground, Running
@@ -41,7 +44,12 @@ async def deliverers(
         return []
     egress = await stack.enter_async_context(Egress(Rules(allow=settings.egress_allow)))
     source = settings.public_url or "dovecote"
-    hooks = WebhookSink(egress=egress, lookup=_receivers(ground), source=source)
+    patience = Schedule(steps=settings.webhook_schedule)
+    hooks = WatchedSink(
+        WebhookSink(egress=egress, lookup=_receivers(ground), source=source),
+        standing=EndpointStanding(ground.database),
+        schedule=patience,
+    )
     lanes = (
         Lane(
             queue=Queue.DELIVER,
@@ -54,9 +62,10 @@ async def deliverers(
         Lane(
             queue=Queue.HOOK,
             sink=CountedSink(hooks, ground.metrics),
-            schedule=Schedule(steps=settings.webhook_schedule),
+            schedule=patience,
             ordered=False,
             repeatable=True,
+            ordered_at=endpoints.is_ordered,
             complete=lambda delivery: _with_seq(relay, delivery),
         ),
     )
@@ -95,3 +104,24 @@ def _receivers(ground: Ground) -> Callable[[str], Coroutine[Any, Any, Receiver |
         )
 
     return find
+
+
+class EndpointStanding(Standing):
+    """How endpoints have been doing, in their rows."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def failed(self, endpoint: str, now: datetime) -> datetime:
+        """Remember the first failure after a success; without a database nothing is concluded."""
+        try:
+            async with self._database.begin() as connection:
+                return await endpoints.note_failure(connection, endpoint, now=now)
+        except Unavailable:
+            return now
+
+    async def succeeded(self, endpoint: str) -> None:
+        """Forget that it failed."""
+        with suppress(Unavailable):
+            async with self._database.begin() as connection:
+                await endpoints.note_success(connection, endpoint)

@@ -56,6 +56,7 @@ async def create(
     conversation: str | None = None,
     secret: str | None = None,
     trusted: bool = False,
+    ordered: bool = False,
 ) -> Told:
     """Make an endpoint; without a secret of the owner's it gets one, which is told once."""
     text = secret or new_secret()
@@ -67,6 +68,7 @@ async def create(
         origin=origin,
         url=url,
         trusted=trusted,
+        ordered=ordered,
         events=tuple(events),
         conversation=conversation,
         secret=vault.seal(secret_at(endpoint_id), text).encode(),

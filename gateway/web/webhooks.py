@@ -25,13 +25,14 @@ Given = Annotated[SecretStr, Whsec]
 
 
 class NewWebhook(Strict):
-    """An endpoint to tell of events, of all conversations or of one."""
+    """An endpoint to tell of events, of all conversations or of one; `ordered`: one after the other."""
 
     url: HookUrl
     events: Events = ("agent.finished",)
     name: Name | None = None
     conversation: str | None = Field(default=None, min_length=1, max_length=300)
     secret: Given | None = None
+    ordered: bool = False
 
 
 class WebhookChange(Strict):
@@ -41,6 +42,7 @@ class WebhookChange(Strict):
     events: Events | None = None
     name: Name | None = None
     enabled: bool | None = None
+    ordered: bool | None = None
 
 
 class WebhookShown(Shown):
@@ -54,6 +56,8 @@ class WebhookShown(Shown):
     enabled: bool
     state: Literal["enabled", "disabled"]
     disabled_why: str | None
+    ordered: bool
+    failing_since: datetime | None
     created_at: datetime
 
 
@@ -74,6 +78,8 @@ def shown(endpoint: Endpoint) -> WebhookShown:
         enabled=endpoint.disabled_at is None,
         state="enabled" if endpoint.disabled_at is None else "disabled",
         disabled_why=endpoint.disabled_why,
+        ordered=endpoint.ordered,
+        failing_since=endpoint.failing_since,
         created_at=endpoint.created_at,
     )
 
@@ -102,6 +108,7 @@ async def create_webhook(call: Call[NewWebhook, Nothing]) -> WebhookMade:
             name=body.name,
             conversation=conversation,
             secret=body.secret.get_secret_value() if body.secret else None,
+            ordered=body.ordered,
         )
     return _told(told)
 
@@ -132,11 +139,12 @@ async def change_webhook(call: Call[WebhookChange, Nothing]) -> WebhookShown:
             url=body.url or present.url,
             events=body.events or present.events,
             name=body.name or present.name,
+            ordered=present.ordered if body.ordered is None else body.ordered,
         )
         if body.enabled is not None:
             now = None if body.enabled else present.disabled_at or datetime.now(present.created_at.tzinfo)
             why = None if body.enabled else present.disabled_why or "switched off by its owner"
-            changed = replace(changed, disabled_at=now, disabled_why=why)
+            changed = replace(changed, disabled_at=now, disabled_why=why, failing_since=None)
         try:
             await store.change(connection, changed)
         except IntegrityError as error:

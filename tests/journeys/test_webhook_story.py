@@ -154,3 +154,24 @@ async def test_an_endpoint_inside_is_never_called(running: GatewayProcess) -> No
     dead = await settled(running, "dead")
     assert [attempt["status"] for attempt in dead["attempts"]] == [None]
     assert "refused" in dead["error"]
+
+
+async def test_an_ordered_endpoint_gets_one_event_after_the_other(
+    running: GatewayProcess, receiver: WebhookReceiver
+) -> None:
+    """The second result waits until the first, refused twice, has arrived; elsewhere nothing waits."""
+    receiver.script.extend([answers(500), answers(500)])
+    made = await ask(
+        running,
+        "POST",
+        "/accounts/me/webhooks",
+        {"url": receiver.url, "events": ["agent.finished"], "ordered": True},
+    )
+    assert made["ordered"] is True
+    first = await say(running, "!echo first", conversation="one")
+    await heard(receiver, 1)
+    second = await say(running, "!echo second", conversation="two")
+    told = [json.loads(one.body)["data"]["turnId"] for one in await heard(receiver, 4)]
+    assert told == [first["turnId"]] * 3 + [second["turnId"]]
+    shown = await ask(running, "GET", f"/accounts/me/webhooks/{made['id']}")
+    assert shown["failing_since"] is None

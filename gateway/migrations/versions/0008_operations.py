@@ -40,3 +40,6 @@ def upgrade() -> None:
     )
     op.create_index(op.f("ix_audit_account"), "audit", ["account"])
     op.create_index(op.f("ix_audit_created_at"), "audit", ["created_at"])
+    with op.batch_alter_table("endpoints") as endpoints:
+        endpoints.add_column(sa.Column("ordered", sa.Boolean(), nullable=False, server_default="0"))
+        endpoints.add_column(sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True))
