@@ -204,6 +204,28 @@ class AgentSettings(Frozen):
     limits: LimitSettings = Field(default=LimitSettings(), description="ceilings of one turn")
 
 
+MEGABYTE = 1_000_000
+
+
+class FileSettings(Frozen):
+    """Bounds of files both ways, and how long they are kept."""
+
+    max_bytes: int = Field(
+        default=50 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is sent"
+    )
+    max_count: int = Field(default=20, ge=1, le=100, description="files sent with one answer or job")
+    attachment_bytes: int = Field(
+        default=20 * MEGABYTE, ge=1, le=500 * MEGABYTE, description="bytes of one file that is received"
+    )
+    attachment_timeout: float = Field(
+        default=60.0, gt=0, le=600, description="seconds that fetching one received file may take"
+    )
+    link_lifetime: Seconds = Field(default=WEEK, description="seconds a link to a file holds")
+    kept: int = Field(
+        default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are kept, at the longest"
+    )
+
+
 class VendorSettings(Frozen):
     """Keys of model vendors, from the variables they usually have."""
 

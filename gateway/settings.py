@@ -29,6 +29,7 @@ from gateway.options import (
     DatabaseUrl,
     Delays,
     Directory,
+    FileSettings,
     NatsUrl,
     Networks,
     Origins,
@@ -92,6 +93,7 @@ class Settings(BaseSettings):
     agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
     vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
     sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")
+    files: FileSettings = Field(default=FileSettings(), description="files both ways")
     channels: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"
     )
