@@ -11,6 +11,7 @@ import pytest
 from channels.errors import (
     Ambiguous,
     Conflict,
+    NotPermitted,
     RateLimited,
     Rejected,
     Unauthorized,
@@ -106,7 +107,8 @@ async def test_an_unknown_target_is_an_outcome(stage: Stage) -> None:
     [
         (RateLimited(3), Outcome(verdict=Verdict.RETRY, retry_after=3, hold=True)),
         (Unreachable("x"), Outcome(verdict=Verdict.RETRY)),
-        (Ambiguous("x"), Outcome(verdict=Verdict.AMBIGUOUS)),
+        (Ambiguous("x"), Outcome(verdict=Verdict.AMBIGUOUS, uncertain=True)),
+        (NotPermitted("Send Messages"), Outcome(verdict=Verdict.OPERATOR)),
         (Undeliverable("x"), Outcome(verdict=Verdict.GIVE_UP, address_dead=True)),
         (Rejected("x"), Outcome(verdict=Verdict.GIVE_UP)),
         (Unauthorized("x"), Outcome(verdict=Verdict.OPERATOR)),
