@@ -10,16 +10,17 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import posixpath
 import secrets
 import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from sandbox.errors import Unsafe
+from sandbox.paths import Entry, relative
+
+__all__ = ["Entry", "entries", "read", "relative", "remove", "write"]
 
 _OPENAT2 = 437
 _BENEATH = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
@@ -31,20 +32,6 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 class _How(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
-
-
-def relative(path: str, mount: str) -> str:
-    """Return `path` as one below the workspace; an absolute one must name the workspace's mount."""
-    if "\0" in path:
-        raise Unsafe("a path must not contain NUL")
-    if path == mount or path.startswith(f"{mount}/"):
-        path = path[len(mount) :].lstrip("/")
-    if path.startswith("/"):
-        raise Unsafe(f"{path!r} is outside the workspace: use a path relative to it")
-    plain = posixpath.normpath(path or ".")
-    if plain.split("/")[0] == "..":
-        raise Unsafe(f"{path!r} climbs out of the workspace")
-    return plain
 
 
 def read(workspace: Path, path: str, limit: int) -> bytes:
@@ -70,20 +57,6 @@ def write(workspace: Path, path: str, content: bytes) -> None:
             _write_through(root, path, content)
         else:
             _replace(directory, name, content)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """A name in a workspace's directory: `kind` is file, directory, link or other.
-
-    `changed` is when anything of it changed last, which programs cannot set (`modified` they can).
-    """
-
-    name: str
-    kind: str
-    size: int
-    modified: float
-    changed: float
 
 
 def entries(workspace: Path, path: str) -> list[Entry]:
