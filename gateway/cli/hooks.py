@@ -48,12 +48,15 @@ async def add_webhook(
     *,
     event: Annotated[list[str] | None, typer.Option(help="A type to send; repeat for more.")] = None,
     conversation: Annotated[str | None, typer.Option(help="Only this conversation's events.")] = None,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Send one event after the other.")] = False,
     as_json: Json = False,
 ) -> None:
     """Add an endpoint; its secret is printed this once."""
     body: dict[str, Any] = {"url": target, "events": event or ["agent.finished"]}
     if conversation:
         body["conversation"] = conversation
+    if ordered:
+        body["ordered"] = True
     print_record(await gateway.post("accounts", "me", "webhooks", body=body), as_json=as_json)
 
 
