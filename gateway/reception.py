@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import structlog
 
-from channels.message import Address, Message, Moved, Press, Update
+from channels.message import Address, Command, Message, Moved, Press, Update
 from channels.port import Accept
 from delivery import destinations, obligations
 from delivery import store as delivery_store
@@ -56,6 +56,8 @@ class Reception:
                 await self._move(desk, update)
             elif isinstance(update, Message):
                 await self._message(desk, update)
+            elif isinstance(update, Command):
+                await self._message(desk, _said(update))
 
         return take
 
@@ -177,3 +179,17 @@ class Reception:
             )
             await obligations.readdress(connection, old=moved.old, new=moved.new)
         log.info("reception.room_moved", channel=desk.record.name, at=datetime.now(UTC).isoformat())
+
+
+def _said(command: Command) -> Message:
+    """Return a command as the words it is made of, meant for the bot."""
+    return Message(
+        key=command.key,
+        address=command.address,
+        author=command.author,
+        text=f"/{command.name} {command.rest}".rstrip(),
+        sent_at=command.sent_at,
+        room=command.room,
+        mentions_bot=True,
+        platform_id=command.platform_id,
+    )
