@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
-from channels.telegram.codec import is_group, measure
 from channels.telegram.settings import TelegramSettings
+from channels.telegram.wording import is_group, measure
 
 if TYPE_CHECKING:
     from channels.telegram.simulator import Simulator
@@ -16,19 +16,22 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: TelegramSettings, notes: Notes) -> AsyncIterator[Connection]:
-    del notes
-    from channels.telegram.adapter import TelegramChannel, connect
+    from channels.telegram.adapter import TelegramChannel
+    from channels.telegram.api import connect
     from channels.telegram.inbox import TelegramInbox
+    from channels.telegram.shelf import Shelf
 
     async with connect(settings) as api:
         bot = await api.identify()
-        yield Connection(
-            inbox=TelegramInbox(api, settings, channel=channel, bot=bot), channel=TelegramChannel(api)
-        )
+        async with Shelf(notes, channel=channel, bot=bot, seconds=settings.album_seconds) as shelf:
+            yield Connection(
+                inbox=TelegramInbox(api, settings, shelf, channel=channel, bot=bot),
+                channel=TelegramChannel(api),
+            )
 
 
 async def _probe(settings: TelegramSettings) -> tuple[Finding, ...]:
-    from channels.telegram.adapter import probe
+    from channels.telegram.probe import probe
 
     return await probe(settings)
 
@@ -44,7 +47,17 @@ async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
 plugin = ChannelPlugin(
     name="telegram",
     title="Telegram",
-    features=frozenset({Feature.EDIT, Feature.TYPING, Feature.UPLOAD, Feature.DOWNLOAD, Feature.BUTTONS}),
+    features=frozenset(
+        {
+            Feature.EDIT,
+            Feature.TYPING,
+            Feature.UPLOAD,
+            Feature.DOWNLOAD,
+            Feature.BUTTONS,
+            Feature.REACT,
+            Feature.STREAM,
+        }
+    ),
     limits=Limits(
         text=4096,
         upload_bytes=50_000_000,

@@ -1,47 +1,35 @@
-"""Telegram's words into ours and ours into Telegram's; pure.
+"""Telegram's updates into our words; pure.
 
-Updates and parameters are those of the Bot API. Only the fields that are read are declared: an update whose
-other parts are odd is still understood, and one whose needed parts are odd is Ignored, never an error.
+Only the fields that are read are declared (`shapes`): an update whose other parts are odd is still
+understood, and one whose needed parts are odd is Ignored, never an error.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ValidationError
 
 from channels.message import (
     Address,
-    Attachment,
     Author,
-    Button,
+    Command,
     Ignored,
     Message,
     Moved,
     Press,
-    Reply,
+    Reaction,
     Room,
     Update,
 )
-
-LATEST = 253402300799
-"""The last second of the year 9999: later ones are no datetime."""
-
-_COMMAND = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
-
-
-def is_group(room: str) -> bool:
-    """Say whether a chat is a group or channel; the ids of private chats are those of people, above 0."""
-    return room.startswith("-")
-
-
-def measure(text: str) -> int:
-    """Count UTF-16 units, Telegram's measure of text."""
-    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+from channels.telegram import vocabulary
+from channels.telegram.files import attachments
+from channels.telegram.shapes import Callback, Chat, Reacted, ReactionType, Told, Updated, User
+from channels.telegram.vocabulary import Order
+from channels.telegram.wording import clean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,102 +40,40 @@ class Bot:
     username: str
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
-
-
-class _User(_Model):
-    id: int
-    is_bot: bool = False
-    first_name: str = ""
-    last_name: str | None = None
-    username: str | None = None
-
-
-class _Chat(_Model):
-    id: int
-    type: str = ""
-    title: str | None = None
-
-
-class _Entity(_Model):
-    type: str = ""
-    offset: int = 0
-    length: int = 0
-    user: _User | None = None
-
-
-class _File(_Model):
-    file_id: Annotated[str, StringConstraints(min_length=1)]
-    file_size: int | None = None
-    file_name: str | None = None
-    mime_type: str | None = None
-    emoji: str | None = None
-    is_animated: bool = False
-    is_video: bool = False
-
-
-class _Replied(_Model):
-    from_: _User | None = Field(default=None, alias="from")
-    forum_topic_created: dict[str, Any] | None = None
-
-
-class _Message(_Model):
-    message_id: int
-    date: int = Field(default=0, ge=0, le=LATEST)
-    edit_date: int | None = Field(default=None, ge=0, le=LATEST)
-    chat: _Chat
-    from_: _User | None = Field(default=None, alias="from")
-    sender_chat: _Chat | None = None
-    text: str = ""
-    caption: str = ""
-    entities: tuple[_Entity, ...] = ()
-    caption_entities: tuple[_Entity, ...] = ()
-    message_thread_id: int | None = None
-    is_topic_message: bool = False
-    is_automatic_forward: bool = False
-    reply_to_message: _Replied | None = None
-    migrate_to_chat_id: int | None = None
-    migrate_from_chat_id: int | None = None
-    photo: tuple[_File, ...] = ()
-    document: _File | None = None
-    audio: _File | None = None
-    voice: _File | None = None
-    video: _File | None = None
-    video_note: _File | None = None
-    animation: _File | None = None
-    sticker: _File | None = None
-
-
-class _Callback(_Model):
-    id: str
-    from_: _User = Field(alias="from")
-    message: _Message | None = None
-    data: str | None = None
-
-
-class _Update(_Model):
-    update_id: int
-    message: _Message | None = None
-    edited_message: _Message | None = None
-    callback_query: _Callback | None = None
-
-
 def number_of(update: object) -> int | None:
     """Return the number Telegram gave an update, or None if it is none of Telegram's."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
 
 
+def album_of(update: object) -> str | None:
+    """Return the name of the album an update is a part of: its pictures come as updates of their own."""
+    message = update.get("message") if isinstance(update, dict) else None
+    if not isinstance(message, dict) or not isinstance(message.get("media_group_id"), str):
+        return None
+    room = room_of(update)
+    return None if room is None else f"{room}:{message['media_group_id'][:64]}"
+
+
+def room_of(update: object) -> int | None:
+    """Return the id of the room a message is in."""
+    message = update.get("message") if isinstance(update, dict) else None
+    chat = message.get("chat") if isinstance(message, dict) else None
+    room = chat.get("id") if isinstance(chat, dict) else None
+    return room if isinstance(room, int) else None
+
+
 def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
     """Translate one update of `getUpdates` or of a webhook."""
     try:
-        parsed = _Update.model_validate(update)
+        parsed = Updated.model_validate(update)
     except (ValidationError, RecursionError):
         return Ignored(reason="a malformed update")
     key = f"{bot.id}:{parsed.update_id}"
     if parsed.callback_query:
         return _press(parsed.callback_query, key=key, channel=channel)
+    if parsed.message_reaction:
+        return _reaction(parsed.message_reaction, key=key, channel=channel, bot=bot)
     message = parsed.message or parsed.edited_message
     if message is None:
         kinds = sorted(set(update) - {"update_id"}) if isinstance(update, dict) else []
@@ -156,21 +82,65 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
     return moved or _spoken(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
 
 
-def _press(press: _Callback, *, key: str, channel: str) -> Press | Ignored:
+def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | Ignored:
+    """Translate the updates of one album, in order, into one message with the key of the first."""
+    decoded = [decode(update, channel=channel, bot=bot) for update in updates]
+    messages = [one for one in decoded if isinstance(one, Message)]
+    if len(messages) < 2:  # noqa: PLR2004 - the others are malformed or not for us
+        return (messages or decoded)[0]
+    texts = dict.fromkeys(message.text for message in messages if message.text)
+    return replace(
+        messages[0],
+        text="\n".join(texts),
+        mentions_bot=any(message.mentions_bot for message in messages),
+        attachments=tuple(attachment for message in messages for attachment in message.attachments),
+    )
+
+
+def _press(press: Callback, *, key: str, channel: str) -> Press | Ignored:
     if press.message is None or press.data is None:
         return Ignored(reason="a press of a button that is not ours")
     return Press(
         key=key,
         address=_address(press.message, channel),
         author=_person(press.from_),
-        data=_clean(press.data),
-        token=_clean(press.id),
+        data=clean(press.data),
+        token=clean(press.id),
         room=_room(press.message.chat),
         platform_id=str(press.message.message_id),
     )
 
 
-def _moved(message: _Message, *, key: str, channel: str) -> Moved | None:
+def _reaction(reacted: Reacted, *, key: str, channel: str, bot: Bot) -> Reaction | Ignored:
+    """Tell the sign that is new, else the one that went. Telegram does not say which topic it is in."""
+    if reacted.user:
+        author = _person(reacted.user)
+    elif reacted.actor_chat:
+        author = _speaking_chat(reacted.actor_chat)
+    else:
+        return Ignored(reason="a reaction of nobody")
+    if author.id == bot.id:
+        return Ignored(reason="our own reaction")
+    before, now = _emoji(reacted.old_reaction), _emoji(reacted.new_reaction)
+    came, went = [one for one in now if one not in before], [one for one in before if one not in now]
+    if not came and not went:
+        return Ignored(reason="a reaction that is no emoji")
+    return Reaction(
+        key=key,
+        address=Address(channel=channel, room=str(reacted.chat.id)),
+        author=author,
+        emoji=clean((came or went)[0]),
+        added=bool(came),
+        platform_id=str(reacted.message_id),
+        room=_room(reacted.chat),
+    )
+
+
+def _emoji(signs: Sequence[ReactionType]) -> list[str]:
+    return [sign.emoji for sign in signs if sign.type == "emoji" and sign.emoji]
+
+
+def _moved(message: Told, *, key: str, channel: str) -> Moved | None:
     """A group that became a supergroup says so in both rooms."""
     here = str(message.chat.id)
     if message.migrate_to_chat_id:
@@ -182,22 +152,19 @@ def _moved(message: _Message, *, key: str, channel: str) -> Moved | None:
     return Moved(key=key, old=Address(channel=channel, room=old), new=Address(channel=channel, room=new))
 
 
-def _spoken(message: _Message, *, key: str, channel: str, bot: Bot, edited: bool) -> Message | Ignored:
+def _spoken(message: Told, *, key: str, channel: str, bot: Bot, edited: bool) -> Message | Command | Ignored:
     author = _author(message)
     if author is None or message.is_automatic_forward or message.chat.type == "channel":
         return Ignored(reason="a post of a channel")
     if author.id == bot.id:
         return Ignored(reason="our own message")
     text, mentioned = _without_mention(_text(message), message, bot)
-    command = _COMMAND.match(text)
-    if command and command[2] and command[2].lower() != bot.username.lower():
+    order = vocabulary.slash(text)
+    if order and order.to and order.to.lower() != bot.username.lower():
         return Ignored(reason="a command for another bot")
-    if command and command[2]:
-        text, mentioned = f"/{command[1]}{text[command.end() :]}", True
-    attachments = _attachments(message)
-    if not text and not attachments and not mentioned:
-        return Ignored(reason="a message with neither text nor file")
-    return Message(
+    if order and order.to:
+        text, mentioned = order.text, True
+    said = Message(
         key=key,
         address=_address(message, channel),
         author=author,
@@ -206,12 +173,33 @@ def _spoken(message: _Message, *, key: str, channel: str, bot: Bot, edited: bool
         room=_room(message.chat),
         mentions_bot=mentioned or _answers(message, bot),
         edited=edited,
-        attachments=attachments,
+        attachments=attachments(message),
         platform_id=str(message.message_id),
+    )
+    if not said.text and not said.attachments and not said.mentions_bot:
+        return Ignored(reason="a message with neither text nor file")
+    return _as_command(said, order or (vocabulary.spoken(text) if mentioned else None))
+
+
+def _as_command(said: Message, order: Order | None) -> Message | Command:
+    """Give an order as one; edits, files and strange words to a whole group are talk."""
+    if order is None or said.edited or said.attachments:
+        return said
+    if not order.is_known and said.room is Room.GROUP and not said.mentions_bot:
+        return said
+    return Command(
+        key=said.key,
+        address=said.address,
+        author=said.author,
+        name=order.name,
+        rest=order.rest,
+        sent_at=said.sent_at,
+        room=said.room,
+        platform_id=said.platform_id,
     )
 
 
-def _address(message: _Message, channel: str) -> Address:
+def _address(message: Told, channel: str) -> Address:
     """The thread is a forum topic's; other threads of replies are no place of their own."""
     thread = (
         str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
@@ -219,33 +207,46 @@ def _address(message: _Message, channel: str) -> Address:
     return Address(channel=channel, room=str(message.chat.id), thread=thread)
 
 
-def _room(chat: _Chat) -> Room:
+def _room(chat: Chat) -> Room:
     return Room.DIRECT if chat.type == "private" else Room.GROUP
 
 
-def _author(message: _Message) -> Author | None:
+def _author(message: Told) -> Author | None:
     """An anonymous administrator and a linked channel speak as a chat; its id is theirs."""
     if message.sender_chat:
-        return Author(id=str(message.sender_chat.id), name=_clean(message.sender_chat.title or ""))
+        return _speaking_chat(message.sender_chat)
     return _person(message.from_) if message.from_ else None
 
 
-def _person(user: _User) -> Author:
+def _speaking_chat(chat: Chat) -> Author:
+    return Author(id=str(chat.id), name=clean(chat.title or ""))
+
+
+def _person(user: User) -> Author:
     name = " ".join(part for part in (user.first_name, user.last_name) if part)
-    return Author(id=str(user.id), name=_clean(name or user.username or ""), is_bot=user.is_bot)
+    return Author(id=str(user.id), name=clean(name or user.username or ""), is_bot=user.is_bot)
 
 
-def _text(message: _Message) -> str:
+def _text(message: Told) -> str:
     emoji = message.sticker.emoji if message.sticker else None
-    return _clean(message.text or message.caption or emoji or "").strip()
+    return clean(message.text or message.caption or emoji or _shared(message)).strip()
 
 
-def _clean(text: str) -> str:
-    """No store takes half a character, and PostgreSQL no NUL."""
-    return encodable(text).replace("\0", "\ufffd")
+def _shared(message: Told) -> str:
+    """Say in words what is shared and is no file: a place, a person's number."""
+    if message.venue:
+        place = message.location
+        where = f" ({place.latitude}, {place.longitude})" if place else ""
+        return f"Place: {message.venue.title}, {message.venue.address}{where}"
+    if message.location:
+        return f"Location: {message.location.latitude}, {message.location.longitude}"
+    if message.contact:
+        names = (message.contact.first_name, message.contact.last_name)
+        return f"Contact: {' '.join(name for name in names if name)}, {message.contact.phone_number}"
+    return ""
 
 
-def _without_mention(text: str, message: _Message, bot: Bot) -> tuple[str, bool]:
+def _without_mention(text: str, message: Told, bot: Bot) -> tuple[str, bool]:
     """Drop a mention of the bot from the start; say whether one stands anywhere."""
     name = (
         re.compile(rf"(?<![\w@/])@{re.escape(bot.username)}(?!\w)", re.IGNORECASE) if bot.username else None
@@ -258,79 +259,9 @@ def _without_mention(text: str, message: _Message, bot: Bot) -> tuple[str, bool]
     return (text[start.end() :].lstrip(" ,:\n\t") if start else text), True
 
 
-def _answers(message: _Message, bot: Bot) -> bool:
+def _answers(message: Told, bot: Bot) -> bool:
     """Whether it replies to the bot. In a topic, each message replies to the one that opened the topic."""
     replied = message.reply_to_message
     if replied is None or replied.from_ is None or replied.forum_topic_created is not None:
         return False
     return str(replied.from_.id) == bot.id
-
-
-def _attachments(message: _Message) -> tuple[Attachment, ...]:
-    found: list[Attachment] = []
-    if message.photo:
-        found.append(_attachment(message.photo[-1], f"photo-{message.message_id}.jpg", "image/jpeg"))
-    for kind, (extension, media_type) in _FILES.items():
-        file: _File | None = getattr(message, kind)
-        if file and not (kind == "document" and message.animation):
-            found.append(_attachment(file, f"{kind}-{message.message_id}{extension}", media_type))
-    if message.sticker:
-        extension, media_type = _sticker_type(message.sticker)
-        found.append(_attachment(message.sticker, f"sticker-{message.message_id}{extension}", media_type))
-    return tuple(found)
-
-
-_FILES = {
-    "document": ("", "application/octet-stream"),
-    "audio": (".mp3", "audio/mpeg"),
-    "voice": (".ogg", "audio/ogg"),
-    "video": (".mp4", "video/mp4"),
-    "video_note": (".mp4", "video/mp4"),
-    "animation": (".mp4", "video/mp4"),
-}
-
-
-def _sticker_type(sticker: _File) -> tuple[str, str]:
-    if sticker.is_animated:
-        return ".tgs", "application/x-tgsticker"
-    return (".webm", "video/webm") if sticker.is_video else (".webp", "image/webp")
-
-
-def _attachment(file: _File, name: str, media_type: str) -> Attachment:
-    given = _clean(file.file_name or "").replace("\\", "/").rpartition("/")[2].strip()
-    return Attachment(
-        name=given if given not in {"", ".", ".."} else name,
-        media_type=_clean(file.mime_type or media_type),
-        size=max(0, file.file_size or 0),
-        ref=_clean(file.file_id),
-    )
-
-
-def target(address: Address) -> dict[str, Any]:
-    """Return the parameters that say where."""
-    thread = {"message_thread_id": address.thread} if address.thread else {}
-    return {"chat_id": address.room, **thread}
-
-
-def keyboard(buttons: tuple[Button, ...]) -> dict[str, Any]:
-    """Return one row of buttons under a message, or nothing."""
-    row = [{"text": button.label, "callback_data": button.data} for button in buttons]
-    return {"reply_markup": {"inline_keyboard": [row]}} if row else {}
-
-
-def wording(text: str, entities: tuple[Mapping[str, Any], ...] = ()) -> dict[str, Any]:
-    """Return the parameters of what is said; links are not fetched for a preview."""
-    said: dict[str, Any] = {"text": encodable(text), "link_preview_options": {"is_disabled": True}}
-    return {**said, "entities": list(entities)} if entities else said
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can carry."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def reply_parameters(reply: Reply) -> dict[str, Any]:
-    """Return what ties an answer to a message; it is sent even if that message is gone."""
-    if reply.reply_to is None or not reply.reply_to.isdecimal():
-        return {}
-    return {"reply_parameters": {"message_id": int(reply.reply_to), "allow_sending_without_reply": True}}

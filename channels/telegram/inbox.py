@@ -14,15 +14,17 @@ from collections.abc import Callable
 from typing import Any
 
 from channels.errors import ChannelError, Conflict, RateLimited, Rejected, Unauthorized
-from channels.message import Ignored
+from channels.message import Ignored, Update
 from channels.port import Accept, Answer, Inbox, Incoming
 from channels.supervision import supervise
-from channels.telegram import codec
-from channels.telegram.adapter import Api
+from channels.telegram import codec, menu
+from channels.telegram.api import Api
+from channels.telegram.backlog import Backlog
 from channels.telegram.settings import TelegramSettings
+from channels.telegram.shelf import Shelf
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name, not a secret
-WANTED = ["message", "edited_message", "callback_query"]
+WANTED = ["message", "edited_message", "callback_query", "message_reaction"]
 BATCH = 100
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between tries while Telegram cannot be reached, or updates cannot be stored."""
@@ -38,9 +40,12 @@ log = logging.getLogger(__name__)
 class TelegramInbox(Inbox):
     """The receiving half of a Telegram bot."""
 
-    def __init__(self, api: Api, settings: TelegramSettings, *, channel: str, bot: codec.Bot) -> None:
+    def __init__(
+        self, api: Api, settings: TelegramSettings, shelf: Shelf, *, channel: str, bot: codec.Bot
+    ) -> None:
         self._api = api
         self._settings = settings
+        self._shelf = shelf
         self._channel = channel
         self._bot = bot
         self._stop = asyncio.Event()
@@ -53,7 +58,7 @@ class TelegramInbox(Inbox):
         """
         self._stop = asyncio.Event()
         polls = self._settings.mode == "polling"
-        work = self._poll(accept, receiving) if polls else self._register(receiving)
+        work = self._poll(accept, receiving) if polls else self._be_posted_to(accept, receiving)
         await supervise(work, self._stop)
 
     async def receive(self, request: Incoming, accept: Accept) -> Answer:
@@ -63,7 +68,19 @@ class TelegramInbox(Inbox):
         update = _parsed(request.body)
         if codec.number_of(update) is None:
             return Answer(status=400)
-        return Answer(status=200 if await self._take(update, accept) else 503)
+        return Answer(status=200 if await self._take_posted(update, accept) else 503)
+
+    async def _take_posted(self, update: object, accept: Accept) -> bool:
+        """Store one posted update, or a part of an album until the others are there."""
+        album = codec.album_of(update)
+        if album is not None and self._settings.album_seconds:
+            try:
+                if await self._shelf.keep(album, update, accept):
+                    return True
+            except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Telegram has to keep it
+                log.warning("telegram: a part of an album is not stored: %r", error)
+                return False
+        return await self._take(codec.decode(update, channel=self._channel, bot=self._bot), accept)
 
     def _is_signed(self, request: Incoming) -> bool:
         secret = self._settings.webhook_secret
@@ -72,8 +89,8 @@ class TelegramInbox(Inbox):
         shown = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(shown, secret.get_secret_value().encode())
 
-    async def _register(self, receiving: Callable[[bool], None]) -> None:
-        """Tell Telegram where to post, then wait."""
+    async def _be_posted_to(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
+        """Tell Telegram where to post, then wait, and look after albums."""
         settings = self._settings
         if settings.webhook_url is None or settings.webhook_secret is None:
             raise Unauthorized("webhook mode needs the gateway's public URL (DOVECOTE_PUBLIC_URL)")
@@ -88,7 +105,8 @@ class TelegramInbox(Inbox):
             receiving,
         )
         receiving(RECEIVING)
-        await asyncio.Event().wait()
+        await menu.publish(self._api)
+        await self._shelf.tend(accept)
 
     async def _insist(
         self, method: str, parameters: dict[str, Any], receiving: Callable[[bool], None]
@@ -108,12 +126,13 @@ class TelegramInbox(Inbox):
     async def _poll(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
         stop = self._stop
         await self._drop_webhook()
+        await menu.publish(self._api)
         clock = asyncio.get_running_loop().time
-        offset: int | None = None
+        backlog = Backlog(self._settings.album_seconds, clock)
         failures, contested_since = 0, None
         while not stop.is_set():
             try:
-                updates = await self._ask(offset, wait=failures == 0 and offset is not None)
+                updates = await self._ask(backlog, wait=failures == 0)
             except Conflict as error:
                 contested_since = clock() if contested_since is None else contested_since
                 if clock() - contested_since >= self._settings.conflict_seconds:
@@ -125,7 +144,7 @@ class TelegramInbox(Inbox):
             else:
                 contested_since = None
                 receiving(RECEIVING)
-                offset, stored = await self._take_all(updates, offset or 0, accept, stop)
+                stored = await self._take_all(updates, backlog, accept, stop)
                 failures = 0 if stored else await self._pause(failures)
 
     async def _drop_webhook(self) -> None:
@@ -135,9 +154,13 @@ class TelegramInbox(Inbox):
         except ChannelError as error:
             log.warning("telegram: %s", error)
 
-    async def _ask(self, offset: int | None, *, wait: bool) -> list[object]:
-        """Ask for updates; the first question, and the first after a failure, is answered at once."""
-        seconds = self._settings.poll_seconds if wait else 0
+    async def _ask(self, backlog: Backlog, *, wait: bool) -> list[object]:
+        """Ask for updates; the first question, the first after a failure, and one amid an album, at once."""
+        offset = backlog.offset
+        if backlog.wait is not None:
+            await asyncio.sleep(backlog.wait)
+        patient = wait and offset is not None and backlog.wait is None
+        seconds = self._settings.poll_seconds if patient else 0
         asked = {"timeout": seconds, "limit": BATCH, "allowed_updates": WANTED}
         question = asked if offset is None else {**asked, "offset": offset}
         clock = asyncio.get_running_loop().time
@@ -150,23 +173,21 @@ class TelegramInbox(Inbox):
         return updates
 
     async def _take_all(
-        self, updates: list[object], offset: int, accept: Accept, stop: asyncio.Event
-    ) -> tuple[int, bool]:
-        """Take updates in order; return the next offset, and whether to go on at once."""
-        before = offset
-        for update in updates:
-            number = codec.number_of(update)
-            if number is None:
-                log.warning("telegram: an update without a number is left out")
-                continue
-            if stop.is_set() or not await self._take(update, accept):
-                return offset, False
-            offset = number + 1
-        return offset, offset != before or not updates
+        self, updates: list[object], backlog: Backlog, accept: Accept, stop: asyncio.Event
+    ) -> bool:
+        """Take what is due, in order; say whether to go on at once."""
+        stored = True
+        for piece in backlog.due(updates):
+            decoded = codec.decode_album(piece.updates, channel=self._channel, bot=self._bot)
+            stored = not stop.is_set() and await self._take(decoded, accept)
+            if not stored:
+                break
+            backlog.take(piece)
+        moved = backlog.advance(updates)
+        return stored and (moved or not updates or backlog.wait is not None)
 
-    async def _take(self, update: object, accept: Accept) -> bool:
-        """Decode and accept one update; say whether Telegram may forget it."""
-        decoded = codec.decode(update, channel=self._channel, bot=self._bot)
+    async def _take(self, decoded: Update | Ignored, accept: Accept) -> bool:
+        """Accept one update; say whether Telegram may forget it."""
         if isinstance(decoded, Ignored):
             log.debug("telegram: ignored %s", decoded.reason)
             return True

@@ -27,7 +27,7 @@ from channels.markup import (
     Text,
     parse,
 )
-from channels.telegram.codec import measure
+from channels.telegram.wording import measure
 
 MOST_ENTITIES = 100
 RULE = "———"

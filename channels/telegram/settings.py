@@ -68,6 +68,10 @@ class TelegramSettings(ChannelSettings):
         description="How long another poller of this bot is tolerated (a hand-over).",
     )
 
+    album_seconds: float = Field(
+        default=0.5, ge=0, le=1, description="How long the further pictures of an album are waited for."
+    )
+
     @model_validator(mode="after")
     def _webhooks_are_signed(self) -> Self:
         if self.mode == "webhook" and self.webhook_secret is None:

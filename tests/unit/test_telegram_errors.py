@@ -12,13 +12,14 @@ from channels.errors import (
     Ambiguous,
     ChannelError,
     Conflict,
+    NotPermitted,
     RateLimited,
     Rejected,
     Unauthorized,
     Undeliverable,
     Unreachable,
 )
-from channels.telegram.adapter import Refusal, translate
+from channels.telegram.errors import Refusal, translate
 from channels.telegram.settings import TelegramSettings
 
 
@@ -37,7 +38,11 @@ def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
         (refusal(403, "Forbidden: bot was kicked from the supergroup chat"), Undeliverable),
         (refusal(400, "Bad Request: chat not found"), Undeliverable),
         (refusal(400, "Bad Request: message thread not found"), Undeliverable),
-        (refusal(400, "Bad Request: not enough rights to send text messages to the chat"), Undeliverable),
+        (refusal(400, "Bad Request: TOPIC_DELETED"), Undeliverable),
+        (refusal(403, "Forbidden: user is deactivated"), Undeliverable),
+        (refusal(403, "Forbidden: bot is not a member of the channel chat"), Undeliverable),
+        (refusal(400, "Bad Request: group chat was upgraded", migrate_to_chat_id=-100), Undeliverable),
+        (refusal(400, "Bad Request: message to edit not found"), Rejected),
         (refusal(400, "Bad Request: message is too long"), Rejected),
         (refusal(400, "Bad Request: message text is empty"), Rejected),
         (refusal(413, "Request Entity Too Large"), Rejected),
@@ -52,6 +57,39 @@ def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
 def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]) -> None:
     """The class says what happens next, whatever Telegram's words are."""
     assert type(translate(error, method="sendMessage")) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "description", "permission"),
+    [
+        (400, "Bad Request: not enough rights to send text messages to the chat", "can_send_messages"),
+        (400, "Bad Request: not enough rights to send photos to the chat", "can_send_photos"),
+        (400, "Bad Request: not enough rights to send voice notes to the chat", "can_send_voice_notes"),
+        (
+            400,
+            "Bad Request: not enough rights to manage pinned messages in the chat",
+            "manage pinned messages",
+        ),
+        (400, "Bad Request: not enough rights", "administrator"),
+        (400, "Bad Request: have no rights to send a message", "can_send_messages"),
+        (400, "Bad Request: CHAT_WRITE_FORBIDDEN", "can_send_messages"),
+        (400, "Bad Request: TOPIC_CLOSED", "can_manage_topics"),
+        (400, "Bad Request: need administrator rights in the channel chat", "administrator"),
+        (403, "Forbidden: not enough rights to send documents to the chat", "can_send_documents"),
+    ],
+)
+def test_a_missing_right_is_named(status: int, description: str, permission: str) -> None:
+    """The operator learns which right to give the bot; the room is not taken for dead."""
+    error = translate(refusal(status, description), method="sendMessage")
+    assert isinstance(error, NotPermitted)
+    assert (error.permission, error.remedy) == (permission, "operator")
+    assert permission in str(error)
+
+
+def test_a_room_that_moved_names_the_new_one() -> None:
+    """Where following a room fails too, the error says where it went."""
+    error = translate(refusal(400, "Bad Request: upgraded", migrate_to_chat_id=-1007), method="sendMessage")
+    assert "-1007" in str(error)
 
 
 def test_a_404_to_the_first_question_is_a_bad_token() -> None:

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.telegram.codec import measure
 from channels.telegram.markup import MOST_ENTITIES, Entity, Rendered, dump, render
 from channels.telegram.simulator.wording import read
+from channels.telegram.wording import measure
 from markup_documents import HOSTILE, documents
 
 

@@ -9,30 +9,38 @@ from typing import Any
 from channels.telegram.simulator.arguments import Arguments
 from channels.telegram.simulator.failure import Failure, bad
 from channels.telegram.simulator.faults import Meter
+from channels.telegram.simulator.floor import keyboard
+from channels.telegram.simulator.media import Media
 from channels.telegram.simulator.updates import Updates
-from channels.telegram.simulator.wording import CAPTION_LIMIT, TEXT_LIMIT, read, units
-from channels.telegram.simulator.world import Post, Raw, Room, World
+from channels.telegram.simulator.wording import TEXT_LIMIT, read, units
+from channels.telegram.simulator.world import Raw, World
 
-PHOTO_LIMIT = 10_000_000
-FILE_LIMIT = 50_000_000
-DOWNLOAD_LIMIT = 20_000_000
-BUTTON_DATA_LIMIT = 64
 ANSWER_LIMIT = 200
+_EMOJI = (
+    "👍 👎 ❤ 🔥 🥰 👏 😁 🤔 🤯 😱 🤬 😢 🎉 🤩 🤮 💩 🙏 👌 🕊 🤡 🥱 🥴 😍 🐳 ❤\u200d🔥 🌚 🌭 💯 🤣 ⚡ 🍌 🏆 💔 "
+    "🤨 😐 🍓 🍾 💋 🖕 😈 😴 😭 🤓 👻 👨\u200d💻 👀 🎃 🙈 😇 😨 🤝 ✍ 🤗 🫡 🎅 🎄 ☃ 💅 🤪 🗿 🆒 💘 🙉 🦄 😘 "
+    "💊 🙊 😎 👾 🤷\u200d♂ 🤷 🤷\u200d♀ 😡"
+)
+REACTIONS = frozenset(_EMOJI.split())
+"""The emoji a bot may react with, after ReactionTypeEmoji."""
+
 ACTIONS = re.compile(
     r"typing|choose_sticker|find_location|(record|upload)_(video|voice|video_note)|upload_(photo|document)"
 )
-METERED = frozenset({"sendmessage", "sendphoto", "senddocument", "editmessagetext"})
+METERED = frozenset(
+    {"sendmessage", "editmessagetext", "sendphoto", "senddocument", "sendaudio", "sendvideo", "sendvoice"}
+    | {"sendanimation"}
+)
 
 Method = Callable[[Arguments], Awaitable[Any]]
 
 
-class Methods:
-    """Carries out one bot's calls on the world."""
+class Methods(Media):
+    """Carries out one bot's calls on the world; `unknown` are methods this server is too old for."""
 
     def __init__(self, world: World, updates: Updates, meter: Meter) -> None:
-        self._world = world
-        self._updates = updates
-        self._meter = meter
+        super().__init__(world, updates, meter)
+        self.unknown: set[str] = set()
         self.actions: list[tuple[int, int | None, str]] = []
         self.commands: list[Raw] = []
         self._known: dict[str, Method] = {
@@ -42,7 +50,7 @@ class Methods:
     async def call(self, name: str, arguments: Arguments) -> Any:
         """Carry out a method by its lower-case name; raises Failure."""
         method = self._known.get(name)
-        if method is None:
+        if method is None or name in self.unknown:
             raise Failure(404, "Not Found")
         if name in METERED:
             self._meter.count(self._world.open_room(arguments["chat_id"]).id)
@@ -85,7 +93,7 @@ class Methods:
 
     async def do_sendmessage(self, arguments: Arguments) -> Raw:
         """Say something in a room."""
-        room = self._room(arguments)
+        room = self._room(arguments, "text messages")
         text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
         _check_size(text, TEXT_LIMIT)
         content: Raw = {"text": text, **({"entities": entities} if entities else {})}
@@ -96,7 +104,7 @@ class Methods:
         post = self._world.found(arguments["chat_id"], arguments["message_id"], purpose="edit")
         text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
         _check_size(text, TEXT_LIMIT)
-        said: Raw = {"text": text, "entities": entities, **_keyboard(arguments)}
+        said: Raw = {"text": text, "entities": entities, **keyboard(arguments)}
         before = {"text": post.raw.get("text"), "entities": post.raw.get("entities", [])}
         markup = {"reply_markup": post.raw["reply_markup"]} if "reply_markup" in post.raw else {}
         if said == {**before, **markup}:
@@ -109,34 +117,24 @@ class Methods:
         post.raw.update({name: value for name, value in said.items() if value or name == "text"})
         return post.raw
 
+    async def do_sendmessagedraft(self, arguments: Arguments) -> bool:
+        """Show a part of what is being said, for 30 seconds, in a private chat."""
+        room = self._room(arguments)
+        number = arguments.number("draft_id", 0) or 0
+        if room.kind != "private":
+            raise bad("TEXTDRAFT_PEER_INVALID")
+        if number == 0:
+            raise bad("parameter draft_id must be non-zero")
+        text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
+        if units(text) > TEXT_LIMIT:
+            raise bad("message is too long")
+        self._world.show_draft(room.id, number, text, entities)
+        return True
+
     async def do_deletemessage(self, arguments: Arguments) -> bool:
         """Remove a message of the bot."""
         self._world.found(arguments["chat_id"], arguments["message_id"], purpose="delete").deleted = True
         return True
-
-    async def do_sendphoto(self, arguments: Arguments) -> Raw:
-        """Send a picture."""
-        name, _, content = self._file(arguments, "photo", PHOTO_LIMIT)
-        if not content.startswith((b"\xff\xd8", b"\x89PNG", b"RIFF", b"GIF8")):
-            raise bad("IMAGE_PROCESS_FAILED")
-        file = {**self._stored(name, content), "width": 640, "height": 480}
-        return self._sent_file(arguments, {"photo": [file]}, content)
-
-    async def do_senddocument(self, arguments: Arguments) -> Raw:
-        """Send a file."""
-        name, kind, content = self._file(arguments, "document", FILE_LIMIT)
-        file = {**self._stored(name, content), "file_name": name, "mime_type": kind}
-        return self._sent_file(arguments, {"document": file}, content)
-
-    async def do_getfile(self, arguments: Arguments) -> Raw:
-        """Prepare a file for download."""
-        number = arguments.text("file_id")
-        if number not in self._world.files:
-            raise bad("wrong file_id or the file is temporarily unavailable")
-        path, content = self._world.files[number]
-        if len(content) > DOWNLOAD_LIMIT:
-            raise bad("file is too big")
-        return {"file_id": number, "file_unique_id": number, "file_size": len(content), "file_path": path}
 
     async def do_sendchataction(self, arguments: Arguments) -> bool:
         """Show that the bot is at work."""
@@ -172,12 +170,19 @@ class Methods:
         return self.commands
 
     async def do_setmessagereaction(self, arguments: Arguments) -> bool:
-        """React to a message."""
+        """React to a message: a bot puts one emoji, or none."""
         room = self._room(arguments)
         post = self._world.posts.get((room.id, arguments.number("message_id") or 0))
-        if post is None:
+        if post is None or post.deleted:
             raise bad("message to react not found")
-        post.raw["reactions"] = arguments.structure("reaction") or []
+        signs = arguments.structure("reaction") or []
+        if len(signs) > 1:
+            raise bad("REACTIONS_TOO_MANY")
+        for sign in signs:
+            emoji = sign.get("emoji") if isinstance(sign, dict) else None
+            if emoji not in REACTIONS or (room.reactions is not None and emoji not in room.reactions):
+                raise bad("REACTION_INVALID")
+        post.raw["reactions"] = signs
         return True
 
     async def do_getchat(self, arguments: Arguments) -> Raw:
@@ -188,81 +193,9 @@ class Methods:
         if arguments.flag("drop_pending_updates"):
             self._world.updates.clear()
 
-    def _room(self, arguments: Arguments) -> Room:
-        """Return the room of a call; raises Failure when it, or its topic, is not there."""
-        if "chat_id" not in arguments:
-            raise bad("chat_id is empty")
-        room = self._world.open_room(arguments["chat_id"])
-        thread = arguments.number("message_thread_id")
-        if thread is not None and thread not in room.topics:
-            raise bad("message thread not found")
-        if thread in room.closed:
-            raise bad("TOPIC_CLOSED")
-        return room
-
-    def _said(self, room: Room, arguments: Arguments, content: Raw) -> Post:
-        reply_to = self._reply_to(room, arguments)
-        thread = arguments.number("message_thread_id")
-        content = {**content, **_keyboard(arguments)}
-        return self._world.post(room, self._world.bot, content, thread=thread, reply_to=reply_to)
-
-    def _reply_to(self, room: Room, arguments: Arguments) -> int | None:
-        asked = arguments.structure("reply_parameters")
-        if not isinstance(asked, dict):
-            return None
-        number = asked.get("message_id")
-        if isinstance(number, int) and (room.id, number) in self._world.posts:
-            return number
-        if asked.get("allow_sending_without_reply") is True:
-            return None
-        raise bad("message to be replied not found")
-
-    def _file(self, arguments: Arguments, name: str, limit: int) -> tuple[str, str, bytes]:
-        given = arguments.file(name)
-        if given is None:
-            raise bad(f"there is no {name} in the request")
-        if not given[2]:
-            raise bad("file must be non-empty")
-        if len(given[2]) > limit:
-            raise Failure(413, "Request Entity Too Large")
-        return given
-
-    def _stored(self, name: str, content: bytes) -> Raw:
-        return self._updates.store(name, content)
-
-    def _sent_file(self, arguments: Arguments, content: Raw, data: bytes) -> Raw:
-        room = self._room(arguments)
-        caption, entities = read(
-            arguments.text("caption"), arguments.text("parse_mode"), arguments["caption_entities"]
-        )
-        if units(caption) > CAPTION_LIMIT:
-            raise bad("message caption is too long")
-        words: Raw = {"caption": caption} if caption else {}
-        words |= {"caption_entities": entities} if entities else {}
-        post = self._said(room, arguments, {**content, **words})
-        post.file = data
-        return post.raw
-
 
 def _check_size(text: str, limit: int) -> None:
     if not text:
         raise bad("message text is empty")
     if units(text) > limit:
         raise bad("message is too long")
-
-
-def _keyboard(arguments: Arguments) -> Raw:
-    """Return the inline keyboard of a call; raises Failure for buttons Telegram refuses."""
-    markup = arguments.structure("reply_markup")
-    if not isinstance(markup, dict) or not markup.get("inline_keyboard"):
-        return {}
-    for row in markup["inline_keyboard"]:
-        for button in row:
-            data = str(button.get("callback_data") or "")
-            if not str(button.get("text") or "").strip():
-                raise bad(
-                    "can't parse inline keyboard button: text buttons are unallowed in the inline keyboard"
-                )
-            if "url" not in button and not 1 <= len(data.encode()) <= BUTTON_DATA_LIMIT:
-                raise bad("BUTTON_DATA_INVALID")
-    return {"reply_markup": markup}

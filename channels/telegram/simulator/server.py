@@ -2,8 +2,9 @@
 
 POST|GET /bot<token>/<method>      the Bot API
 GET      /file/bot<token>/<path>   files
-POST     /control/<act>            what people and fate do: say, edit, press, send_file, group, topic,
-                                   block, kick, migrate, push, fail, cut, well; JSON arguments, see Simulator
+POST     /control/<act>            what people and fate do: say, edit, press, react, send_file, send_album,
+                                   group, topic, close_topic, delete_topic, restrict, migrate, block, kick,
+                                   push, fail, cut, well, limit, forget; JSON arguments, see Simulator
 GET      /control/messages[?chat=] what the bot said
 GET      /control/wait?count=&chat=&seconds=   the same, once there are so many
 """

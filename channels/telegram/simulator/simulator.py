@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -15,7 +16,7 @@ from channels.telegram.simulator.faults import Fault, Faults, Meter, Rates
 from channels.telegram.simulator.methods import Methods
 from channels.telegram.simulator.server import Act, Server
 from channels.telegram.simulator.updates import Updates
-from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, Room, World
+from channels.telegram.simulator.world import SUPERGROUPS, Draft, Post, Raw, Room, World
 
 TOKEN = "700700700:simulated-telegram-token"  # noqa: S105 - valid at the simulator only
 USERNAME = "dovecote_bot"
@@ -30,20 +31,29 @@ _REASONS = {
 class Simulator:
     """One bot's Telegram. The public methods are what people, groups and fate do to it."""
 
-    def __init__(self, *, token: str = TOKEN, username: str = USERNAME, privacy: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        token: str = TOKEN,
+        username: str = USERNAME,
+        privacy: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         number = int(token.partition(":")[0])
         bot = {"id": number, "is_bot": True, "first_name": "Dovecote", "username": username}
         self.token = token
-        self.world = World(bot, privacy=privacy)
+        self.world = World(bot, privacy=privacy, clock=clock)
         self.updates = Updates(self.world)
         self.meter = Meter(Rates())
         self.faults = Faults()
         self.methods = Methods(self.world, self.updates, self.meter)
         self.server = Server(token, self.world, self.methods, self.faults, self)
         self.port = 0
-        people = (self.say, self.edit, self.press, self.send_file, self.group, self.topic)
-        fate = (self.block, self.kick, self.migrate, self.push, self.fail, self.cut, self.well, self.limit)
-        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *fate)}
+        self.signs: dict[tuple[int, int, int], list[Raw]] = {}
+        people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
+        rooms = (self.group, self.topic, self.close_topic, self.delete_topic, self.restrict, self.migrate)
+        fate = (self.block, self.kick, self.push, self.fail, self.cut, self.well, self.limit, self.forget)
+        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *rooms, *fate)}
 
     @property
     def url(self) -> str:
@@ -103,15 +113,51 @@ class Simulator:
         name: str = "",
         media_type: str = "application/octet-stream",
         caption: str = "",
+        kind: str = "document",
         user: int | None = None,
     ) -> int:
         """A person sends a file, or a photo if it has no name; over HTTP its bytes come as base64."""
         data = base64.b64decode(content) if isinstance(content, str) else content
-        file = self.updates.store(name or "photo.jpg", data)
-        document = {**file, "file_name": name, "mime_type": media_type}
-        content_of: Raw = {"document": document} if name else {"photo": [{**file, "width": 90, "height": 90}]}
+        sent = {kind: self._file(data, name, media_type)} if name else self._photo(data)
         words = {"caption": caption} if caption else {}
-        return await self._speak(chat, self.world.person(user or abs(chat)), {**content_of, **words})
+        return await self._speak(chat, self.world.person(user or abs(chat)), {**sent, **words})
+
+    async def send_album(
+        self,
+        chat: int,
+        contents: Sequence[bytes | str],
+        *,
+        caption: str = "",
+        album: str = "1313",
+        user: int | None = None,
+    ) -> list[int]:
+        """A person sends several pictures at once: each is an update of its own, the first has the words."""
+        numbers = []
+        for place, content in enumerate(contents):
+            data = base64.b64decode(content) if isinstance(content, str) else content
+            words = {"caption": caption} if caption and not place else {}
+            said = {**self._photo(data), "media_group_id": album, **words}
+            numbers.append(await self._speak(chat, self.world.person(user or abs(chat)), said))
+        return numbers
+
+    def _file(self, content: bytes, name: str, media_type: str) -> Raw:
+        return {**self.updates.store(name, content), "file_name": name, "mime_type": media_type}
+
+    def _photo(self, content: bytes) -> Raw:
+        """A photo comes in several sizes; only the largest has the bytes that were sent."""
+        small, large = self.updates.store("small.jpg", content[:1]), self.updates.store("photo.jpg", content)
+        return {"photo": [{**small, "width": 90, "height": 90}, {**large, "width": 800, "height": 600}]}
+
+    async def react(self, chat: int, message: int, emoji: str | None, *, user: int | None = None) -> None:
+        """A person puts an emoji under a message in place of theirs, or takes it away."""
+        person = self.world.person(user or abs(chat))
+        before = self.signs.get((chat, message, person["id"]), [])
+        now = [{"type": "emoji", "emoji": emoji}] if emoji else []
+        self.signs[chat, message, person["id"]] = now
+        change = {"old_reaction": before, "new_reaction": now}
+        reacted = {"chat": self.world.room(chat).raw, "message_id": message, "user": person, **change}
+        self.world.update("message_reaction", {**reacted, "date": int(time.time())})
+        await self.world.announce()
 
     async def group(self, chat: int, *, title: str = "Group", forum: bool = False) -> None:
         """Make a group: a supergroup if its id is below -10^12."""
@@ -125,6 +171,26 @@ class Simulator:
         post = self.world.post(room, self.world.person(1), opening, thread=None, reply_to=None)
         room.topics.add(post.id)
         return post.id
+
+    async def close_topic(self, chat: int, thread: int) -> None:
+        """A topic takes no more messages."""
+        self.world.room(chat).closed.add(thread)
+
+    async def delete_topic(self, chat: int, thread: int) -> None:
+        """A topic is gone."""
+        self.world.room(chat).topics.discard(thread)
+
+    async def restrict(
+        self, chat: int, *, forbidden: Sequence[str] = (), reactions: Sequence[str] | None = None
+    ) -> None:
+        """Take rights from the bot ("text messages", "photos", "documents"…), or limit the emoji."""
+        room = self.world.room(chat)
+        room.forbidden = set(forbidden)
+        room.reactions = None if reactions is None else frozenset(reactions)
+
+    async def forget(self, method: str) -> None:
+        """Be a server that is too old for a method."""
+        self.methods.unknown.add(method.lower())
 
     async def block(self, chat: int) -> None:
         """A person blocks the bot."""
@@ -192,6 +258,14 @@ class Simulator:
     def messages(self, chat: int | None = None) -> list[Post]:
         """Return what the bot said and did not delete, in order."""
         return [post for post in self.world.said_by_bot(chat) if not post.deleted]
+
+    def drafts(self, chat: int) -> list[Draft]:
+        """Return what a private chat shows of messages that are still being said."""
+        return [
+            draft
+            for draft in self.world.shown.values()
+            if draft.chat == chat and draft.until > self.world.clock()
+        ]
 
     def answers(self, press: str) -> Raw | None:
         """Return the bot's answer to a press."""

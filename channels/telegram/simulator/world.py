@@ -16,12 +16,17 @@ SUPERGROUPS = -1_000_000_000_000
 DEFAULT_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
 """The kinds of update that come only when asked for by name."""
 
+DRAFT_SECONDS = 30.0
+
 Raw = dict[str, Any]
 
 
 @dataclass(slots=True)
 class Room:
-    """A chat. `refusal` is the 403 a bot gets that may no longer write there."""
+    """A chat. `refusal` is the 403 a bot gets that may no longer write there.
+
+    `forbidden` are the kinds of message the bot has no right to, `reactions` the emoji that are allowed.
+    """
 
     id: int
     kind: str
@@ -31,6 +36,8 @@ class Room:
     closed: set[int] = field(default_factory=set)
     refusal: str = ""
     moved_to: int | None = None
+    forbidden: set[str] = field(default_factory=set)
+    reactions: frozenset[str] | None = None
 
     @property
     def raw(self) -> Raw:
@@ -78,14 +85,28 @@ class Post:
         return [button for row in rows for button in row]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A part of a message that is still being said, as a private chat shows it until `until`."""
+
+    chat: int
+    number: int
+    text: str
+    entities: list[Raw]
+    until: float
+
+
 class World:
     """Rooms and what is said in them, as one bot meets them."""
 
-    def __init__(self, bot: Raw, *, privacy: bool) -> None:
+    def __init__(self, bot: Raw, *, privacy: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.bot = bot
         self.privacy = privacy
         self.rooms: dict[int, Room] = {}
         self.posts: dict[tuple[int, int], Post] = {}
+        self.clock = clock
+        self.shown: dict[tuple[int, int], Draft] = {}
+        self.drafts: list[Draft] = []
         self.files: dict[str, tuple[str, bytes]] = {}
         self.updates: dict[int, Raw] = {}
         self.presses: dict[str, Raw | None] = {}
@@ -152,6 +173,17 @@ class World:
         post = Post({**raw, **content}, by_bot=author is self.bot)
         self.posts[room.id, post.id] = post
         return post
+
+    def show_draft(self, chat: int, number: int, text: str, entities: list[Raw]) -> None:
+        """Show a draft for 30 seconds, in place of what it was."""
+        until = self.clock() + DRAFT_SECONDS
+        draft = Draft(chat=chat, number=number, text=text, entities=entities, until=until)
+        self.drafts.append(draft)
+        self.shown[chat, number] = draft
+
+    def end_drafts(self, chat: int) -> None:
+        """Take drafts away: the message itself is there."""
+        self.shown = {place: draft for place, draft in self.shown.items() if draft.chat != chat}
 
     def found(self, chat: object, number: object, *, purpose: str) -> Post:
         """Return a post of the bot; raises Failure."""

@@ -1,0 +1,153 @@
+"""The Bot API by method name: raw results, our errors, files in pieces.
+
+python-telegram-bot carries the calls; it retries nothing. Its own classification of errors is not used: it
+takes every 404 for a bad token and forgets which 5xx it saw.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import quote
+
+from telegram import Bot as LibraryBot
+from telegram.error import NetworkError, TelegramError
+from telegram.request import HTTPXRequest
+
+from channels.errors import Ambiguous
+from channels.message import Sent
+from channels.telegram import codec
+from channels.telegram.errors import Refusal, translate
+from channels.telegram.settings import TelegramSettings
+
+PATIENCE = 30.0
+"""Seconds an answer may take; a longer one is ambiguous."""
+
+
+class _Request(HTTPXRequest):
+    """python-telegram-bot's HTTP client, with answers judged by us and files streamed."""
+
+    async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
+        """Send the request; raises Refusal for everything but success."""
+        status, payload = await super().do_request(*args, **kwargs)
+        if status != HTTPStatus.OK:
+            raise Refusal(status, _as_object(payload))
+        return status, payload
+
+    @staticmethod
+    def parse_json_payload(payload: bytes) -> Any:
+        """Return the answer; raises Refusal for one that is none."""
+        answer = _as_object(payload)
+        if answer.get("ok") is not True or "result" not in answer:
+            status = answer.get("error_code")
+            raise Refusal(status if isinstance(status, int) else 502, answer)
+        return answer
+
+    async def stream(self, url: str) -> AsyncIterator[bytes]:
+        """Yield a file's bytes; raises TelegramError."""
+        try:
+            async with self._client.stream("GET", url, timeout=PATIENCE) as response:
+                _check_status(response.status_code)
+                async for chunk in response.aiter_bytes():
+                    yield chunk
+        except TelegramError:
+            raise
+        except Exception as error:  # as the library does for its calls: httpx is its own affair
+            raise NetworkError(f"the download broke off: {type(error).__name__}") from error
+
+
+def _check_status(status: int) -> None:
+    if status != HTTPStatus.OK:
+        raise Refusal(status, {})
+
+
+def _as_object(payload: bytes) -> Mapping[str, Any]:
+    try:
+        answer = json.loads(payload.decode("utf-8", "replace"))
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}
+
+
+class Api(LibraryBot):
+    """The Bot API by method name, with raw results and our errors. Its repr shows no token."""
+
+    __slots__ = ("_files",)
+
+    def __init__(self, settings: TelegramSettings) -> None:
+        # Proxies of the environment are not ours to read, and would see the token.
+        request = _Request(connection_pool_size=64, pool_timeout=10.0, httpx_kwargs={"trust_env": False})
+        super().__init__(
+            settings.token.get_secret_value(),
+            base_url=f"{settings.base_url}/bot",
+            base_file_url=f"{settings.file_url}/bot",
+            request=request,
+            get_updates_request=request,
+        )
+        self._files = request
+
+    def __repr__(self) -> str:
+        return "Api(<token hidden>)"
+
+    async def call(self, method: str, parameters: Mapping[str, Any], *, patience: float = PATIENCE) -> Any:
+        """Call a method and return its raw result; a room that has moved is followed once."""
+        try:
+            try:
+                return await self._once(method, parameters, patience)
+            except Refusal as refusal:
+                if refusal.migrated_to is None or "chat_id" not in parameters:
+                    raise
+                moved = {**parameters, "chat_id": refusal.migrated_to}
+            return await self._once(method, moved, patience)
+        except TelegramError as error:
+            raise translate(error, method=method) from error
+
+    async def _once(self, method: str, parameters: Mapping[str, Any], patience: float) -> Any:
+        return await self._post(
+            method, dict(parameters), read_timeout=patience, write_timeout=PATIENCE, connect_timeout=10.0
+        )
+
+    async def fetch(self, path: str) -> AsyncIterator[bytes]:
+        """Yield the bytes of a file that `getFile` named."""
+        try:
+            async for chunk in self._files.stream(f"{self.base_file_url}/{quote(path)}"):
+                yield chunk
+        except TelegramError as error:
+            raise translate(error, method="download") from error
+
+    async def identify(self) -> codec.Bot:
+        """Ask who we are; raises Unauthorized when the token is not good."""
+        me = await self.call("getMe", {})
+        if not isinstance(me, dict) or "id" not in me:
+            raise Ambiguous("getMe: the answer is not a bot's")
+        return codec.Bot(id=str(me["id"]), username=str(me.get("username") or ""))
+
+
+@asynccontextmanager
+async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
+    """Yield the Bot API, closed on exit."""
+    for name in (
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "telegram",
+    ):  # at INFO httpx logs addresses, which hold the token
+        logger = logging.getLogger(name)
+        logger.setLevel(max(logger.level, logging.WARNING))
+    api = Api(settings)
+    try:
+        yield api
+    finally:
+        await api.request.shutdown()
+
+
+def sent(method: str, result: object) -> Sent:
+    """Return what Telegram answered to a send; raises Ambiguous for an answer that names no message."""
+    number = result.get("message_id") if isinstance(result, dict) else None
+    if not isinstance(number, int):
+        raise Ambiguous(f"{method}: the answer names no message")
+    return Sent(platform_id=str(number))

@@ -1,0 +1,153 @@
+"""The one table from Telegram's refusals to our errors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from telegram.error import TelegramError
+
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    Conflict,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
+
+_BY_STATUS: dict[int, type[ChannelError]] = {
+    400: Rejected,
+    401: Unauthorized,
+    403: Undeliverable,
+    404: Unreachable,
+    409: Conflict,
+    413: Rejected,
+}
+_DEAD_CHAT = (
+    "chat not found",
+    "user not found",
+    "peer_id_invalid",
+    "deactivated",
+    "message thread not found",
+    "topic_deleted",
+    "topic_id_invalid",
+    "bot is not a member",
+    "group chat was upgraded",
+)
+"""What a 400 says when it is the chat, not the content, that does not take the message."""
+
+_RIGHTS = (
+    ("topic_closed", "can_manage_topics"),
+    ("chat_send_plain_forbidden", "can_send_messages"),
+    ("chat_send_photos_forbidden", "can_send_photos"),
+    ("chat_send_docs_forbidden", "can_send_documents"),
+    ("chat_send_audios_forbidden", "can_send_audios"),
+    ("chat_send_videos_forbidden", "can_send_videos"),
+    ("chat_send_voices_forbidden", "can_send_voice_notes"),
+    ("chat_send_gifs_forbidden", "can_send_other_messages"),
+    ("chat_send_media_forbidden", "can_send_documents"),
+    ("chat_write_forbidden", "can_send_messages"),
+    ("chat_restricted", "can_send_messages"),
+    ("have no rights to send a message", "can_send_messages"),
+    ("chat_admin_required", "administrator"),
+    ("need administrator rights", "administrator"),
+    ("not enough rights", "administrator"),
+)
+"""What a refusal says when the bot lacks a right, and the right by its name in ChatPermissions."""
+
+_LACKING = re.compile(r"not enough rights to ([\w ]+?)(?: (?:to|in|from) the \w+)?$")
+_SENDING = {
+    "send text messages": "can_send_messages",
+    "send photos": "can_send_photos",
+    "send documents": "can_send_documents",
+    "send videos": "can_send_videos",
+    "send music": "can_send_audios",
+    "send audios": "can_send_audios",
+    "send voice notes": "can_send_voice_notes",
+    "send animations": "can_send_other_messages",
+}
+
+
+class Refusal(TelegramError):
+    """Telegram answered, and the answer is no."""
+
+    __slots__ = ("description", "migrated_to", "retry_after", "status")
+
+    def __init__(self, status: int, answer: Mapping[str, Any]) -> None:
+        self.description = str(answer.get("description") or f"HTTP {status}")
+        super().__init__(self.description)
+        parameters = answer.get("parameters")
+        parameters = parameters if isinstance(parameters, dict) else {}
+        self.status = status
+        self.migrated_to: object = parameters.get("migrate_to_chat_id")
+        wait = parameters.get("retry_after")
+        self.retry_after = float(wait) if isinstance(wait, int | float) and wait > 0 else 5.0
+
+
+_NEVER_SENT = {
+    "ConnectError",
+    "ConnectTimeout",
+    "PoolTimeout",
+    "ProxyError",
+    "UnsupportedProtocol",
+    "InvalidURL",
+}
+"""httpx's errors that come before the first byte of a request."""
+
+
+def translate(error: Exception, *, method: str) -> ChannelError:
+    """Return our error for one that came out of a call; the only place that knows Telegram's."""
+    if not isinstance(error, Refusal):
+        before = type(error.__cause__).__name__ in _NEVER_SENT
+        kind = Unreachable if before else Ambiguous
+        return kind(f"{method}: {type(error.__cause__ or error).__name__}")
+    detail = f"{method}: {error.description}"
+    if error.status == HTTPStatus.TOO_MANY_REQUESTS:
+        return RateLimited(error.retry_after)
+    if error.status == HTTPStatus.NOT_FOUND and method == "getMe":
+        return Unauthorized(f"{detail} (is the token complete, and base_url right?)")
+    if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Ambiguous(detail)
+    if error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN}:
+        return _refused(error, detail)
+    return _BY_STATUS.get(error.status, Unreachable)(detail)
+
+
+def _refused(error: Refusal, detail: str) -> ChannelError:
+    """Tell content that is refused, a chat that is dead, and a right that is missing."""
+    words = detail.lower()
+    permission = _permission(words)
+    if permission is not None:
+        return NotPermitted(permission, f"{detail}: give the bot the right {permission} there")
+    if error.migrated_to is not None:
+        return Undeliverable(f"{detail} (now {error.migrated_to})")
+    if any(known in words for known in _DEAD_CHAT):
+        return Undeliverable(detail)
+    return _BY_STATUS[error.status](detail)
+
+
+def _permission(words: str) -> str | None:
+    lacking = _LACKING.search(words)
+    if lacking:
+        return _SENDING.get(lacking[1], lacking[1])
+    return next((right for known, right in _RIGHTS if known in words), None)
+
+
+def is_unknown_method(error: ChannelError) -> bool:
+    """Say whether the server does not have the method: it answers 404, as to a token that is none."""
+    return isinstance(error.__cause__, Refusal) and error.__cause__.status == HTTPStatus.NOT_FOUND
+
+
+MARKUP_REFUSED = ("parse entities", "entity", "entities")
+"""What a refusal says that concerns the looks of a text."""
+
+
+def is_about_markup(error: Rejected) -> bool:
+    """Say whether the text would be taken without its entities."""
+    return any(words in str(error).lower() for words in MARKUP_REFUSED)

@@ -1,0 +1,125 @@
+"""Look at a bot from outside: who it is, what it may read, how updates come in, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from channels.errors import ChannelError
+from channels.port import Finding
+from channels.telegram.api import Api, connect
+from channels.telegram.menu import is_published
+from channels.telegram.settings import TelegramSettings
+from channels.telegram.shapes import LATEST
+
+MANY_PENDING = 100
+_REMEDIES = {
+    "retry": "See whether base_url can be reached from here, then try again.",
+    "give_up": "See the message of Telegram.",
+    "operator": "Take the token from @BotFather again.",
+}
+
+
+async def probe(settings: TelegramSettings) -> tuple[Finding, ...]:
+    """Ask Telegram; what is not well has a remedy."""
+    async with connect(settings) as api:
+        try:
+            me = await api.call("getMe", {})
+            webhook = await api.call("getWebhookInfo", {})
+        except ChannelError as error:
+            return (Finding(subject="telegram", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),)
+        commands = await _menu(api)
+    reception = _posted(webhook, settings) if settings.mode == "webhook" else _polled(webhook)
+    return (_identity(me), _joining(me, settings), _privacy(me, settings), reception, commands)
+
+
+def _identity(me: Mapping[str, Any]) -> Finding:
+    return Finding(subject="bot", ok=True, detail=f"@{me.get('username')} ({me.get('id')})")
+
+
+def _joining(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+    """Rooms that are configured want a bot that can be added to them."""
+    if me.get("can_join_groups") is not False:
+        return Finding(subject="groups", ok=True, detail="it can be added to groups")
+    return Finding(
+        subject="groups",
+        ok=not any(room.startswith("-") for room in settings.rooms),
+        detail="it cannot be added to groups",
+        remedy="To use it in groups: @BotFather, /setjoingroups, Enable.",
+    )
+
+
+def _privacy(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+    if me.get("can_read_all_group_messages") is True:
+        return Finding(subject="group messages", ok=True, detail="all are delivered")
+    listening = [room for room, own in settings.rooms.items() if own.groups == "always"]
+    wanted = ["groups"] if settings.groups == "always" else []
+    wanted += [f"rooms.{room}.groups" for room in listening]
+    detail = "commands, mentions and replies are delivered (privacy mode)"
+    return Finding(
+        subject="group messages",
+        ok=not wanted,
+        detail=f'{detail}, but {" and ".join(wanted)} = "always"' if wanted else detail,
+        remedy="To read all: @BotFather, /setprivacy, Disable; then remove the bot and add it again.",
+    )
+
+
+def _polled(webhook: Mapping[str, Any]) -> Finding:
+    waiting = f"{webhook.get('pending_update_count', 0)} updates waiting"
+    if not webhook.get("url"):
+        return Finding(subject="polling", ok=True, detail=f"ready, {waiting}")
+    return Finding(
+        subject="polling",
+        ok=True,
+        detail=f"a webhook is set to another address, {waiting}",
+        remedy="It is removed when the gateway starts polling; whoever set it hears nothing then.",
+    )
+
+
+def _posted(webhook: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+    """Compare where Telegram posts with where it should; the gateway registers itself when it starts."""
+    url, waiting = str(webhook.get("url") or ""), int(webhook.get("pending_update_count") or 0)
+    counted = f"{waiting} updates waiting"
+    if not url:
+        return Finding(
+            subject="webhook",
+            ok=True,
+            detail=f"not registered yet, {counted}",
+            remedy="The gateway registers it when it starts; it needs DOVECOTE_PUBLIC_URL for that.",
+        )
+    if settings.webhook_url is not None and url.rstrip("/") != settings.webhook_url:
+        return Finding(
+            subject="webhook",
+            ok=False,
+            detail=f"Telegram posts to another address, {counted}",
+            remedy="Start the gateway, which registers its own, and see who else uses this token.",
+        )
+    failure = _failure(webhook)
+    return Finding(
+        subject="webhook",
+        ok=not failure and waiting < MANY_PENDING,
+        detail=f"registered, {counted}{failure}",
+        remedy="See that Telegram reaches the public URL over https, with a certificate it trusts."
+        if failure
+        else "",
+    )
+
+
+def _failure(webhook: Mapping[str, Any]) -> str:
+    """Say what went wrong last, as long as something waits because of it."""
+    said, when = webhook.get("last_error_message"), webhook.get("last_error_date")
+    if not said:
+        return ""
+    if not isinstance(when, int) or not 0 < when < LATEST:
+        return f"; last failure: {said}"
+    return f"; last failure at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC: {said}"
+
+
+async def _menu(api: Api) -> Finding:
+    try:
+        published = await is_published(api)
+    except ChannelError as error:
+        return Finding(subject="commands", ok=False, detail=str(error), remedy="Try again.")
+    detail = "the menu is set" if published else "the menu is set when the gateway starts"
+    return Finding(subject="commands", ok=True, detail=detail)

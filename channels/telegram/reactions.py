@@ -1,0 +1,50 @@
+"""Our signs as Telegram's standard emoji, and which of them a chat refused."""
+
+from __future__ import annotations
+
+from channels.errors import Rejected
+from channels.message import Address, Sign
+from channels.telegram.api import Api
+
+EMOJI = {
+    Sign.SEEN: ("\N{EYES}",),
+    Sign.DONE: ("\N{THUMBS UP SIGN}", "\N{OK HAND SIGN}"),
+    Sign.FAILED: ("\N{THUMBS DOWN SIGN}", "\N{BROKEN HEART}"),
+}
+"""All are of the list in ReactionTypeEmoji; the later ones are for chats that do not allow the first."""
+
+MOST_REFUSALS = 10_000
+
+
+class Reactions:
+    """Puts signs under messages."""
+
+    def __init__(self, api: Api) -> None:
+        self._api = api
+        self._refused: set[tuple[str, str]] = set()
+
+    async def put(self, address: Address, platform_id: str, sign: Sign | None) -> None:
+        """Put a sign in place of an earlier one; raises Rejected, without asking where it is known."""
+        if sign is None:
+            await self._set(address.room, platform_id, ())
+            return
+        for emoji in EMOJI[sign]:
+            if (address.room, emoji) in self._refused:
+                continue
+            try:
+                await self._set(address.room, platform_id, ({"type": "emoji", "emoji": emoji},))
+            except Rejected as error:
+                if "REACTION" not in str(error).upper().partition(": ")[2]:
+                    raise
+                self._remember(address.room, emoji)
+            else:
+                return
+        raise Rejected(f"setMessageReaction: this chat takes no sign for {sign.value!r}")
+
+    def _remember(self, room: str, emoji: str) -> None:
+        if len(self._refused) < MOST_REFUSALS:
+            self._refused.add((room, emoji))
+
+    async def _set(self, room: str, platform_id: str, reaction: tuple[dict[str, str], ...]) -> None:
+        place = {"chat_id": room, "message_id": platform_id}
+        await self._api.call("setMessageReaction", {**place, "reaction": list(reaction)})
