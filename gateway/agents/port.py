@@ -53,6 +53,15 @@ async def hear_nothing() -> Sequence[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """A picture a person sent, PNG, JPEG, GIF or WebP of at most 5 MB; `name` is where it lies."""
+
+    name: str
+    media_type: str
+    content: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
     """One attempt at one turn. `history` is the conversation's, `saved` this turn's own progress: both are
     what this agent wrote before (Finished.history; Saved.state or Asked.state), opaque to everybody else.
@@ -61,7 +70,9 @@ class Work:
     an earlier Asked to what people decided; it holds all of them or none. `hear` hands
     over what is said to the turn while it runs. What it returned once is this turn's to answer: an agent
     that listens asks before each model request and keeps in its progress how much it has heard; one that
-    does not listen never calls it.
+    does not listen never calls it. `attached` are lines about files: what came with the input, and what
+    became of files sent earlier. `images` go to models that see; an agent keeps none of their bytes in what
+    it saves, and is given them again with every attempt.
     """
 
     turn: str
@@ -74,6 +85,8 @@ class Work:
     saved: bytes | None = None
     decisions: Mapping[str, Decision] = field(default_factory=dict)
     hear: Hear = hear_nothing
+    attached: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

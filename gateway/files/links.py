@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
@@ -80,7 +80,7 @@ class Links:
         return shape | _also(path=row.path, caption=row.caption)
 
 
-def _also(**words: str) -> Mapping[str, str]:
+def _also(**words: str) -> dict[str, str]:
     return {name: word for name, word in words.items() if word}
 
 

@@ -96,6 +96,15 @@ async def add(connection: Connection, row: FileRow) -> bool:
     return added.first() is not None
 
 
+async def revise(connection: Connection, conversation: str, identity: str, *, version: str) -> None:
+    """Remember that a file met before was written again with the same content."""
+    await connection.execute(
+        update(files)
+        .where(files.c.conversation == conversation, files.c.identity == identity)
+        .values(version=version)
+    )
+
+
 async def by_id(connection: Connection, file: str) -> FileRow | None:
     """Return a file, whosever it is; the caller asks who wants it."""
     found: list[FileRow] = await _all(connection, select(*_COLUMNS).where(files.c.id == file))
@@ -195,10 +204,10 @@ async def arrive(
     state: FileState,
     path: str = "",
     content: tuple[str, int, str] | None = None,
-    note: str | None = None,
+    why: str = "",
 ) -> None:
-    """Record what came of an attachment; `content` is its type, size and digest."""
-    values: dict[str, object] = {"state": str(state), "path": path, "note": note}
+    """Record what came of an attachment: its type, size and digest, or why it is not here."""
+    values: dict[str, object] = {"state": str(state), "path": path, "caption": why}
     if content is not None:
         values |= dict(zip(("type", "size", "sha256"), content, strict=True))
     await connection.execute(update(files).where(files.c.id == file).values(**values))

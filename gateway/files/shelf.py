@@ -1,0 +1,96 @@
+"""The shelf: files with their bytes, kept until their conversation or their time ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+
+import structlog
+
+from delivery.database import Database, Unavailable
+from delivery.errors import DeliveryError, Unreachable
+from gateway.files.depot import Absent, Depot, whole
+from gateway.store import files as store
+from gateway.store.files import FileRow
+
+log = structlog.get_logger(__name__)
+
+EVERY = 300.0
+GRACE = timedelta(hours=1)
+"""How long bytes are kept that no file has: their file may be about to be written down."""
+_TRIES = 20
+_PAUSE = 0.1
+
+
+class Shelf:
+    """Keeps bytes durably before any row or event tells of them, and drops them after the last row."""
+
+    def __init__(
+        self, database: Database, depot: Depot, *, kept: timedelta, grace: timedelta = GRACE
+    ) -> None:
+        self._database = database
+        self._depot = depot
+        self._kept = kept
+        self._grace = grace
+
+    async def put(self, content: bytes) -> str:
+        """Keep bytes and return their digest; raises Unavailable, DeliveryError, OSError."""
+        digest = await asyncio.to_thread(lambda: sha256(content).hexdigest())
+        for _ in range(_TRIES):
+            async with self._database.begin() as connection:
+                touched = await store.touch(connection, digest, len(content))
+            if touched:
+                await self._depot.put(digest, content)
+                return digest
+            await asyncio.sleep(_PAUSE)  # the same bytes are being dropped at this moment
+        raise Unreachable("the same bytes are being dropped; try again later")
+
+    async def find(self, file: str) -> FileRow | None:
+        """Return a file that is still kept."""
+        async with self._database.read() as connection:
+            row = await store.by_id(connection, file)
+        return row if row and row.created_at > datetime.now(UTC) - self._kept else None
+
+    async def content(self, file: str) -> bytes | None:
+        """Return the bytes of a file; None when they are not kept any more."""
+        row = await self.find(file)
+        if row is None or row.sha256 is None:
+            return None
+        with suppress(Absent):
+            return await whole(self._depot, row.sha256)
+        return None
+
+    async def bytes_of(self, digest: str) -> bytes | None:
+        """Return bytes by their digest; None when they are not kept any more."""
+        with suppress(Absent):
+            return await whole(self._depot, digest)
+        return None
+
+    def open(self, digest: str) -> AsyncIterator[bytes]:
+        """Yield bytes by their digest, in chunks; raises Absent before the first."""
+        return self._depot.open(digest)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Drop what is old and what nobody has any more, until stopped."""
+        while not stop.is_set():
+            try:
+                await self.sweep(datetime.now(UTC))
+            except (Unavailable, DeliveryError, OSError) as error:
+                log.warning("shelf.not_swept", error=str(error))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(EVERY):
+                    await stop.wait()
+
+    async def sweep(self, now: datetime) -> None:
+        """Forget files older than the retention, then drop the bytes that no file has."""
+        async with self._database.begin() as connection:
+            await store.forget(connection, before=now - self._kept)
+        async with self._database.begin() as connection:
+            idle = await store.begin_dropping(connection, now=now, grace=self._grace)
+        for digest in idle:
+            await self._depot.drop(digest)
+            async with self._database.begin() as connection:
+                await store.end_dropping(connection, digest)
