@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: SlackSettings, notes: Notes) -> AsyncIterator[Connection]:
-    del notes
     from channels.slack.adapter import SlackChannel
     from channels.slack.api import connect
     from channels.slack.inbox import SlackInbox
 
     async with connect(settings) as api:
         bot = await api.identify()
-        yield Connection(inbox=SlackInbox(api, settings, channel=channel, bot=bot), channel=SlackChannel(api))
+        inbox = SlackInbox(api, settings, channel=channel, bot=bot)
+        yield Connection(inbox=inbox, channel=SlackChannel(api, bot=bot, notes=notes))
 
 
 async def _probe(settings: SlackSettings) -> tuple[Finding, ...]:
@@ -43,12 +43,13 @@ async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
 plugin = ChannelPlugin(
     name="slack",
     title="Slack",
-    features=frozenset({Feature.EDIT, Feature.UPLOAD, Feature.DOWNLOAD, Feature.BUTTONS}),
+    features=frozenset(set(Feature) - {Feature.IDEMPOTENT_SEND}),
     limits=Limits(
         text=4000,
         upload_bytes=50_000_000,
         room_sends_per_second=1.0,
         account_sends_per_second=5.0,
+        typing_seconds=60.0,
         measure=measure,
     ),
     settings=SlackSettings,

@@ -1,7 +1,7 @@
 """The Web API by method name, with our errors: one POST a call, nothing repeated.
 
-The client is aiohttp's. Slack's own SDK posts again after a dropped connection unless told not to, and its
-answers would have to be judged anew here anyway.
+The client is aiohttp's, not Slack's own SDK: that follows redirects (a second POST), reads answers of any
+size, takes proxies from the environment, and closes a socket before it opens the next one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
-from channels.errors import Ambiguous, ChannelError, RateLimited, Rejected, Unauthorized, Unreachable
+from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable
 from channels.slack import codec
-from channels.slack.errors import translate
+from channels.slack.errors import limited, translate
 from channels.slack.settings import SlackSettings
 
 PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
 TRANSFER = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
 LONGEST_ANSWER = 4_000_000
+SLACKS_OWN = (".slack.com", ".slack-gov.com")
 _LOST = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
@@ -38,6 +39,11 @@ class Api:
 
     async def call(self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False) -> Any:
         """Call a method and return its answer; raises ChannelError."""
+        return (await self._call(method, parameters, as_app=as_app))[0]
+
+    async def _call(
+        self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False
+    ) -> tuple[dict[str, Any], Mapping[str, str]]:
         token = self._settings.app_token if as_app else self._settings.bot_token
         headers = {"Authorization": f"Bearer {token.get_secret_value() if token else ''}"}
         url = self._settings.base_url + method
@@ -46,18 +52,23 @@ class Api:
                 url, headers=headers, allow_redirects=False, timeout=PATIENCE, **_body(method, parameters)
             ) as response:
                 payload = await _read(response)
-                return _judged(method, response, payload)
+                return _judged(method, response, payload), response.headers
         except _LOST as error:
             raise _lost(method, error) from error
 
     async def identify(self) -> codec.Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
-        me = await self.call("auth.test", {})
+        return (await self.introduce())[0]
+
+    async def introduce(self) -> tuple[codec.Bot, frozenset[str] | None]:
+        """Ask who we are and which scopes we have, as Slack's header says (None: it says nothing)."""
+        me, headers = await self._call("auth.test", {})
         if not isinstance(me.get("user_id"), str):
             raise Ambiguous("auth.test: the answer is not a bot's")
-        return codec.Bot(
-            id=me["user_id"], bot_id=str(me.get("bot_id") or ""), team=str(me.get("team_id") or "")
-        )
+        team, bot_id = str(me.get("team_id") or ""), str(me.get("bot_id") or "")
+        told = headers.get("x-oauth-scopes")
+        scopes = None if told is None else frozenset(filter(None, map(str.strip, told[:8000].split(","))))
+        return codec.Bot(id=me["user_id"], bot_id=bot_id, team=team), scopes
 
     async def socket_url(self) -> str:
         """Ask where to connect for Socket Mode."""
@@ -67,20 +78,29 @@ class Api:
             raise Ambiguous("apps.connections.open: the answer names no address")
         return url
 
-    @asynccontextmanager
-    async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """Yield an open Socket Mode connection; raises ChannelError."""
+    async def open_socket(self) -> aiohttp.ClientWebSocketResponse:
+        """Return an open Socket Mode connection, for the caller to close; raises ChannelError."""
         url = await self.socket_url()
         try:
-            connection = await self._session.ws_connect(
+            return await self._session.ws_connect(
                 url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
             )
         except _LOST as error:
             raise Unreachable(f"socket: {type(error).__name__}") from None  # the address holds a ticket
+
+    async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
+        """Post to an interaction's own address, which needs no token; say whether it was taken."""
+        self._check_home(url)
         try:
-            yield connection
-        finally:
-            await connection.close()
+            async with self._session.post(
+                url, json=dict(notice), allow_redirects=False, timeout=PATIENCE
+            ) as response:
+                payload = await _read(response)
+        except _LOST as error:
+            raise _lost("response_url", error) from None  # the address is a secret
+        if response.status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise _refused("response_url", response)
+        return response.status == HTTPStatus.OK and b'"ok":false' not in payload.replace(b" ", b"")
 
     async def put(self, url: str, content: bytes) -> None:
         """Post a file's bytes where Slack said; raises ChannelError."""
@@ -114,13 +134,18 @@ class Api:
 
     def _check_home(self, url: str) -> None:
         """Refuse an address that is not Slack's: it would be told the token or a person's file."""
-        home, there = urlsplit(self._settings.base_url), urlsplit(url)
-        hosts = {str(home.hostname)}
-        same = there.hostname in hosts or (
-            home.hostname == "slack.com" and str(there.hostname).endswith(".slack.com")
-        )
-        if there.scheme != home.scheme or not same or there.username:
-            raise Rejected("a file address that is not at Slack's host")
+        home, there = urlsplit(self._settings.base_url), _parts(url)
+        at_home = (there.scheme, there.hostname) == (home.scheme, home.hostname)
+        at_slack = there.scheme == "https" and f".{there.hostname}".endswith(SLACKS_OWN)
+        if not (at_home or at_slack) or there.username:
+            raise Rejected("address: not at Slack's host")
+
+
+def _parts(url: str) -> SplitResult:
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise Rejected("address: not at Slack's host") from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
@@ -155,13 +180,14 @@ def _judged(method: str, response: aiohttp.ClientResponse, payload: bytes) -> di
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
         raise Ambiguous(f"{method}: the answer is not Slack's")
     if not answer["ok"]:
-        raise translate(str(answer.get("error")), method=method, retry_after=_delay(response))
+        needed = str(answer.get("needed") or "")
+        raise translate(str(answer.get("error")), method=method, retry_after=_delay(response), needed=needed)
     return answer
 
 
 def _refused(method: str, response: aiohttp.ClientResponse) -> ChannelError:
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return RateLimited(_delay(response))
+        return limited(method, _delay(response))
     detail = f"{method}: HTTP {response.status}"
     if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)

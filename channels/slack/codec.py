@@ -6,18 +6,17 @@ into the same shape first. A message and the app_mention of the same message hav
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Annotated, Any
+from pydantic import ValidationError
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from channels.message import Address, Attachment, Author, Command, Ignored, Message, Reaction, Room, Update
+from channels.slack import interactions, wording
+from channels.slack.payloads import Bot, Callback, Event, File, Reacted, Slash
+from channels.slack.places import address_of, moment_of, room_of
 
-from channels.message import Address, Attachment, Author, Ignored, Message, Press, Room, Update
-from channels.slack import wording
+__all__ = ["Bot", "decode", "measure"]
 
 _SPOKEN = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
-_Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-_Stamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
+_REACTED = ("reaction_added", "reaction_removed")
 
 
 def measure(text: str) -> int:
@@ -26,110 +25,29 @@ def measure(text: str) -> int:
     return units + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bot:
-    """Who we are at Slack: the bot's user, its bot id, and the workspace."""
-
-    id: str
-    bot_id: str = ""
-    team: str = ""
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
-
-
-class _Edited(_Model):
-    ts: _Stamp
-
-
-class _File(_Model):
-    id: _Id
-    name: str | None = None
-    mimetype: str | None = None
-    size: int | None = None
-    mode: str | None = None
-    url_private: str | None = None
-    url_private_download: str | None = None
-
-
-class _Event(_Model):
-    type: str
-    subtype: str | None = None
-    channel: _Id
-    channel_type: str | None = None
-    user: str | None = None
-    bot_id: str | None = None
-    ts: _Stamp
-    thread_ts: _Stamp | None = None
-    text: str | None = None
-    files: tuple[_File, ...] | None = None
-    edited: _Edited | None = None
-    message: dict[str, Any] | None = None
-    previous_message: dict[str, Any] | None = None
-
-
-class _Callback(_Model):
-    team_id: str = ""
-    event: dict[str, Any]
-
-
-class _Slash(_Model):
-    team_id: str = ""
-    channel_id: _Id
-    channel_name: str = ""
-    user_id: _Id
-    text: str = ""
-    trigger_id: _Id
-
-
-class _Named(_Model):
-    id: _Id
-
-
-class _Action(_Model):
-    action_id: str = ""
-    value: str | None = None
-    action_ts: str = ""
-
-
-class _Place(_Model):
-    message_ts: _Stamp
-    channel_id: str | None = None
-    thread_ts: _Stamp | None = None
-
-
-class _Interaction(_Model):
-    type: str
-    team: _Named | None = None
-    user: _Named
-    channel: _Named | None = None
-    container: _Place
-    message: dict[str, Any] = Field(default_factory=dict)
-    actions: tuple[_Action, ...] = ()
-    trigger_id: str = ""
-
-
 def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
     """Translate one envelope of Socket Mode, or of HTTP in its shape."""
     kind, payload = (update.get("type"), update.get("payload")) if isinstance(update, dict) else (None, None)
     try:
         match kind:
             case "events_api":
-                return _event(_Callback.model_validate(payload), channel, bot)
+                return _event(Callback.model_validate(payload), channel, bot)
             case "slash_commands":
-                return _slash(_Slash.model_validate(payload), channel, bot)
+                return _slash(Slash.model_validate(payload), channel, bot)
             case "interactive":
-                return _press(payload, channel, bot)
+                return interactions.decode(payload, channel, bot)
     except (ValidationError, RecursionError):
         return Ignored(reason=f"a malformed or foreign {kind}")
     return Ignored(reason="an envelope of another kind")
 
 
-def _event(callback: _Callback, channel: str, bot: Bot) -> Update | Ignored:
-    if callback.event.get("type") not in ("message", "app_mention"):
-        return Ignored(reason=f"an event of another kind: {str(callback.event.get('type'))[:40]}")
-    event = _Event.model_validate(callback.event)
+def _event(callback: Callback, channel: str, bot: Bot) -> Update | Ignored:
+    kind = callback.event.get("type")
+    if kind in _REACTED:
+        return _reacted(Reacted.model_validate(callback.event), callback.team_id or bot.team, channel, bot)
+    if kind not in ("message", "app_mention"):
+        return Ignored(reason=f"an event of another kind: {str(kind)[:40]}")
+    event = Event.model_validate(callback.event)
     team = callback.team_id or bot.team
     if event.subtype == "message_changed":
         return _changed(event, team, channel, bot)
@@ -138,20 +56,39 @@ def _event(callback: _Callback, channel: str, bot: Bot) -> Update | Ignored:
     return _spoken(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
 
 
-def _changed(event: _Event, team: str, channel: str, bot: Bot) -> Update | Ignored:
+def _reacted(event: Reacted, team: str, channel: str, bot: Bot) -> Reaction | Ignored:
+    if event.user == bot.id:
+        return Ignored(reason="our own reaction")
+    if event.item.type != "message":
+        return Ignored(reason="a reaction to something else than a message")
+    room, place = room_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
+    return Reaction(
+        key=wording.clean(f"{team}:{event.type}:{place}:{event.user}:{event.reaction}:{event.event_ts}"),
+        address=address_of(channel, event.item.channel, room, None, event.item.ts),
+        author=Author(id=wording.clean(event.user)),
+        emoji=wording.clean(event.reaction.partition("::")[0]),
+        added=event.type == "reaction_added",
+        platform_id=event.item.ts,
+        room=room,
+    )
+
+
+def _changed(event: Event, team: str, channel: str, bot: Bot) -> Update | Ignored:
     """An edit by a person; Slack also tells of unfurled links and of replies in this way."""
+    message, before = event.message or {}, event.previous_message or {}
     outer = {"channel": event.channel, "channel_type": event.channel_type, "type": "message"}
-    inner = _Event.model_validate({"ts": event.ts, **(event.message or {}), **outer})
-    before = (event.previous_message or {}).get("edited")
-    if inner.edited is None or before == (event.message or {}).get("edited"):
+    inner = Event.model_validate({"ts": event.ts, **message, **outer})
+    if inner.edited is None or before.get("edited") == message.get("edited"):
         return Ignored(reason="a change that nobody typed")
+    if "text" in before and before["text"] == message.get("text"):
+        return Ignored(reason="a change of something else than the text")
     key = f"{team}:{event.channel}:{inner.ts}:{inner.edited.ts}"
     return _spoken(inner, key, channel, bot, edited_at=inner.edited.ts)
 
 
 def _spoken(
-    event: _Event, key: str, channel: str, bot: Bot, *, edited_at: str | None = None
-) -> Message | Ignored:
+    event: Event, key: str, channel: str, bot: Bot, *, edited_at: str | None = None
+) -> Message | Command | Ignored:
     if event.user == bot.id or (bot.bot_id and event.bot_id == bot.bot_id):
         return Ignored(reason="our own message")
     author = event.user or event.bot_id
@@ -162,86 +99,90 @@ def _spoken(
     attachments = tuple(_attachment(file) for file in event.files or () if _is_kept(file))
     if not text and not attachments and not mentioned:
         return Ignored(reason="a message with neither text nor file")
-    room = _room(event.channel, event.channel_type)
-    return Message(
+    message = Message(
         key=wording.clean(key),
-        address=_address(channel, event.channel, room, event.thread_ts, event.ts),
+        address=_address(event, channel),
         author=Author(id=wording.clean(author), is_bot=event.bot_id is not None),
-        text=wording.as_command(text) if mentioned else text,
-        sent_at=_moment(edited_at or event.ts),
-        room=room,
+        text=text,
+        sent_at=moment_of(edited_at or event.ts),
+        room=room_of(event.channel, event.channel_type),
         mentions_bot=mentioned,
         edited=edited_at is not None,
         attachments=attachments,
         platform_id=event.ts,
     )
+    return _as_ordered(message)
 
 
-def _slash(slash: _Slash, channel: str, bot: Bot) -> Message:
+def _address(event: Event, channel: str) -> Address:
+    room = room_of(event.channel, event.channel_type)
+    return address_of(channel, event.channel, room, event.thread_ts, event.ts)
+
+
+def _as_ordered(message: Message) -> Message | Command:
+    """Take a command's words for a command where they are meant for us: mentioned, or `/word` in private."""
+    if message.edited or message.attachments:
+        return message
+    if message.mentions_bot:
+        order = wording.spoken_order(message.text)
+    else:
+        order = wording.slashed_order(message.text) if message.room is Room.DIRECT else None
+    if order is None:
+        return message
+    return Command(
+        key=message.key,
+        address=message.address,
+        author=message.author,
+        name=order[0],
+        rest=order[1],
+        sent_at=message.sent_at,
+        room=message.room,
+        platform_id=message.platform_id,
+    )
+
+
+def _slash(slash: Slash, channel: str, bot: Bot) -> Message | Command:
     direct = slash.channel_name == "directmessage"
-    room = Room.DIRECT if direct else _room(slash.channel_id, None)
-    seconds = slash.trigger_id.partition(".")[0]
-    stamp = seconds if seconds.isdecimal() and seconds.isascii() and len(seconds) == 10 else "0"  # noqa: PLR2004
-    return Message(
-        key=wording.clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}"),
-        address=Address(channel=channel, room=wording.clean(slash.channel_id)),
-        author=Author(id=wording.clean(slash.user_id)),
-        text=wording.slash_text(wording.plain(wording.clean(slash.text))),
-        sent_at=_moment(stamp),
+    room = Room.DIRECT if direct else room_of(slash.channel_id, None)
+    key = wording.clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}")
+    address = Address(channel=channel, room=wording.clean(slash.channel_id))
+    author = Author(id=wording.clean(slash.user_id))
+    sent_at = moment_of(_seconds_of(slash.trigger_id))
+    text = wording.plain(wording.clean(slash.text)).strip()
+    order = wording.order(text) if text else ("help", "")
+    if order is None:
+        return Message(
+            key=key,
+            address=address,
+            author=author,
+            text=text,
+            sent_at=sent_at,
+            room=room,
+            mentions_bot=True,
+        )
+    return Command(
+        key=key,
+        address=address,
+        author=author,
+        name=order[0],
+        rest=order[1],
+        sent_at=sent_at,
         room=room,
-        mentions_bot=True,
+        token=wording.clean(slash.response_url),
     )
 
 
-def _press(payload: object, channel: str, bot: Bot) -> Press | Ignored:
-    if not isinstance(payload, dict) or payload.get("type") != "block_actions":
-        return Ignored(reason="an interaction of another kind")
-    press = _Interaction.model_validate(payload)
-    room_id = press.channel.id if press.channel else press.container.channel_id
-    action = press.actions[0] if press.actions else None
-    if room_id is None or action is None or action.value is None:
-        return Ignored(reason="a press of a button that is not ours")
-    room = _room(room_id, None)
-    ts = press.container.message_ts
-    thread = press.container.thread_ts or _thread_of(press.message)
-    team = press.team.id if press.team else bot.team
-    return Press(
-        key=wording.clean(f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"),
-        address=_address(channel, room_id, room, thread, None),
-        author=Author(id=wording.clean(press.user.id)),
-        data=wording.clean(action.value),
-        token=wording.clean(press.trigger_id),
-        room=room,
-        platform_id=ts,
-    )
+def _seconds_of(trigger: str) -> str:
+    """Return when a slash command was given: its trigger's id begins with the second."""
+    seconds = trigger.partition(".")[0]
+    return seconds if seconds.isdecimal() and seconds.isascii() and len(seconds) == 10 else "0"  # noqa: PLR2004
 
 
-def _thread_of(message: dict[str, Any]) -> str | None:
-    thread = message.get("thread_ts")
-    return thread if isinstance(thread, str) else None
-
-
-def _room(room: str, kind: str | None) -> Room:
-    """A channel's kind is told in message events; elsewhere a private one is known by its letter."""
-    direct = kind == "im" if kind else room.startswith("D")
-    return Room.DIRECT if direct else Room.GROUP
-
-
-def _address(channel: str, room_id: str, room: Room, thread: str | None, own: str | None) -> Address:
-    """In a channel each message opens a thread; a private chat is one conversation, with threads in it."""
-    opened = own if room is Room.GROUP else None
-    return Address(channel=channel, room=wording.clean(room_id), thread=thread or opened)
-
-
-def _moment(stamp: str) -> datetime:
-    return datetime.fromtimestamp(float(stamp), UTC)
-
-
-def _is_kept(file: _File) -> bool:
+def _is_kept(file: File) -> bool:
     return file.mode not in {"tombstone", "hidden_by_limit", "external"}
 
 
-def _attachment(file: _File) -> Attachment:
+def _attachment(file: File) -> Attachment:
     given = wording.clean(file.name or "").replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
         name=given if given not in {"", ".", ".."} else f"file-{wording.clean(file.id)}",

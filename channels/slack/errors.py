@@ -1,19 +1,28 @@
-"""The one table from Slack's errors to ours."""
+"""The one table from Slack's errors to ours.
+
+The text of each begins `method: word`, so that a refusal can be told from another by `word_of`.
+"""
 
 from __future__ import annotations
 
-from channels.errors import Ambiguous, ChannelError, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+)
 
 _UNAUTHORIZED = (
-    "invalid_auth not_authed token_revoked token_expired account_inactive missing_scope no_permission "
-    "not_allowed_token_type org_login_required access_denied ekm_access_denied team_access_not_granted "
-    "two_factor_setup_required"
+    "invalid_auth not_authed token_revoked token_expired account_inactive not_allowed_token_type "
+    "org_login_required access_denied ekm_access_denied team_access_not_granted two_factor_setup_required"
 )
 _UNDELIVERABLE = (
-    "channel_not_found is_archived not_in_channel user_not_in_channel user_not_found user_disabled "
-    "restricted_action restricted_action_read_only_channel restricted_action_thread_only_channel "
-    "restricted_action_non_threadable_channel restricted_action_thread_locked messages_tab_disabled "
-    "cannot_dm_bot channel_is_limited_access thread_not_found cannot_reply_to_message"
+    "channel_not_found is_archived user_not_in_channel user_not_found user_disabled "
+    "restricted_action_thread_only_channel restricted_action_non_threadable_channel "
+    "restricted_action_thread_locked cannot_dm_bot thread_not_found cannot_reply_to_message"
 )
 _AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout"
 _BY_WORD: dict[str, type[ChannelError]] = {
@@ -21,17 +30,51 @@ _BY_WORD: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
 }
-_DEAD_WHEN_SENDING = frozenset({"account_inactive"})
-"""What is about the person at the other end when a message is sent, and about our token otherwise."""
+_MEMBER = ("membership", "the bot is not a member of this channel: /invite it there")
+_POSTING = (
+    "posting",
+    "a setting of the workspace or channel keeps apps from posting here: an admin grants it",
+)
+_PERMISSIONS: dict[str, tuple[str, str]] = {
+    "not_in_channel": _MEMBER,
+    "no_permission": _MEMBER,
+    "restricted_action": _POSTING,
+    "restricted_action_read_only_channel": _POSTING,
+    "channel_is_limited_access": _POSTING,
+    "messages_tab_disabled": (
+        "messages tab",
+        "the app takes no private messages: switch on App Home, Messages Tab",
+    ),
+}
+_LIMITED = {"ratelimited", "rate_limited"}
+_WORKSPACE_LIMITED = {"message_limit_exceeded"}
+_IN_A_ROOM = ("chat.", "reactions.", "conversations.", "assistant.")
+"""Methods whose rate, or whose refusal at least, concerns one room; those of the others hold everywhere."""
 
 MARKUP_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_attachments"})
 
 
-def translate(word: str, *, method: str, retry_after: float = 30.0) -> ChannelError:
-    """Return our error for Slack's word of refusal."""
+def translate(word: str, *, method: str, retry_after: float = 30.0, needed: str = "") -> ChannelError:
+    """Return our error for Slack's word of refusal; `needed` is the scope that a missing_scope names."""
+    if word in _LIMITED | _WORKSPACE_LIMITED:
+        return limited(method, retry_after, everywhere=word in _WORKSPACE_LIMITED)
     detail = f"{method}: {word[:80]}"
-    if word in {"ratelimited", "rate_limited", "message_limit_exceeded"}:
-        return RateLimited(retry_after)
-    if word in _DEAD_WHEN_SENDING and method.startswith(("chat.", "files.")):
-        return Undeliverable(detail)
+    if word == "missing_scope":
+        scope = needed[:80] or "a scope"
+        remedy = "add it under OAuth & Permissions, and install the app again"
+        return NotPermitted(scope, f"{detail}: the app lacks {scope}: {remedy}")
+    if word in _PERMISSIONS:
+        permission, remedy = _PERMISSIONS[word]
+        return NotPermitted(permission, f"{detail}: {remedy}")
     return _BY_WORD.get(word, Rejected)(detail)
+
+
+def limited(method: str, retry_after: float, *, everywhere: bool = False) -> RateLimited:
+    """Return the wish to wait, for the room or for all of the app."""
+    in_a_room = method.startswith(_IN_A_ROOM) and not everywhere
+    return RateLimited(retry_after, scope="room" if in_a_room else "account")
+
+
+def word_of(error: ChannelError) -> str:
+    """Return Slack's word of a refusal that `translate` made."""
+    return str(error).partition(": ")[2].partition(":")[0].strip()

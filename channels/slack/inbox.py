@@ -14,22 +14,21 @@ from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
-import aiohttp
-
-from channels.errors import ChannelError, RateLimited, Unauthorized
+from channels.errors import ChannelError
 from channels.message import Ignored
 from channels.port import Accept, Answer, Inbox, Incoming
-from channels.slack import codec, verifier
+from channels.slack import codec, interactions, verifier
 from channels.slack.api import Api
+from channels.slack.errors import word_of
 from channels.slack.settings import SlackSettings
+from channels.slack.sockets import RECEIVING, Line, Pace
 from channels.supervision import supervise
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between tries while Slack cannot be reached, or updates cannot be stored."""
-
-RECEIVING, INTERRUPTED = True, False
 FORM = "application/x-www-form-urlencoded"
-_ENVELOPES = {"events_api", "slash_commands", "interactive"}
+TRIGGER_SECONDS = 2.5
+"""How long opening a modal may take: Slack forgets its trigger after three seconds."""
+
+_SPENT = {"expired_trigger_id", "trigger_expired", "exchanged_trigger_id", "trigger_exchanged"}
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +41,6 @@ class SlackInbox(Inbox):
         self._settings = settings
         self._channel = channel
         self._bot = bot
-        self._stop = asyncio.Event()
 
     async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
         """Receive until cancelled.
@@ -50,9 +48,14 @@ class SlackInbox(Inbox):
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
         the flag ends the loop, while this method returns in time.
         """
-        self._stop = asyncio.Event()
+        stop, pace = asyncio.Event(), Pace(receiving)
+
+        async def take(envelope: dict[str, Any]) -> bool:
+            return await self._take(envelope, accept)
+
+        line = Line(self._api, take, pace, stop)
         listens = self._settings.mode == "socket"
-        await supervise(self._listen(accept, receiving) if listens else self._wait(receiving), self._stop)
+        await supervise(line.listen() if listens else self._wait(pace, stop), stop)
 
     async def receive(self, request: Incoming, accept: Accept) -> Answer:
         """Take one post: 401 without Slack's signature, 400 for garbage, 503 when it cannot be stored."""
@@ -68,86 +71,22 @@ class SlackInbox(Inbox):
             return Answer(status=200, body=json.dumps({"challenge": envelope["payload"]}).encode())
         return Answer(status=200 if await self._take(envelope, accept) else 503)
 
-    async def _wait(self, receiving: Callable[[bool], None]) -> None:
+    async def _wait(self, pace: Pace, stop: asyncio.Event) -> None:
         """Make sure of the token, then wait: posts come through `receive`."""
-        stop, failures = self._stop, 0
         while not stop.is_set():
             try:
                 await self._api.identify()
             except ChannelError as error:
-                failures = await self._back_off(error, failures, receiving)
+                await pace.back_off(error)
             else:
-                receiving(RECEIVING)
-                await asyncio.Event().wait()
+                pace.receiving(RECEIVING)
+                await stop.wait()
 
-    async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
-        """Keep a socket open; one that worked is replaced with hardly a pause."""
-        stop, failures = self._stop, 0
-        while not stop.is_set():
-            try:
-                async with self._api.socket() as socket:
-                    greeted = await self._converse(socket, accept, receiving, stop)
-            except ChannelError as error:
-                failures = await self._back_off(error, failures, receiving)
-                continue
-            if not stop.is_set():
-                failures = await self._pause(0 if greeted else failures)
-
-    async def _converse(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        accept: Accept,
-        receiving: Callable[[bool], None],
-        stop: asyncio.Event,
-    ) -> bool:
-        """Take frames until the connection is to be replaced; say whether it ever worked."""
-        greeted = False
-        async for frame in socket:
-            envelope = _parsed(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
-            kind = envelope.get("type") if isinstance(envelope, dict) else None
-            if kind == "hello":
-                greeted = True
-                receiving(RECEIVING)
-            elif kind == "disconnect":
-                _check_reason(envelope.get("reason") if isinstance(envelope, dict) else None)
-                return greeted
-            elif (
-                isinstance(kind, str)
-                and kind in _ENVELOPES
-                and not await self._keep(socket, envelope, accept, stop)
-            ):
-                break
-            if stop.is_set():
-                return greeted
-        receiving(INTERRUPTED)
-        return greeted
-
-    async def _keep(
-        self,
-        socket: aiohttp.ClientWebSocketResponse,
-        envelope: Any,
-        accept: Accept,
-        stop: asyncio.Event,
-    ) -> bool:
-        """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
-        for pause in PAUSES:
-            if stop.is_set():
-                return False
-            if await self._take(envelope, accept):
-                break
-            await asyncio.sleep(pause)
-        else:
-            return False
-        if stop.is_set():
-            return False
-        try:
-            await socket.send_str(json.dumps({"envelope_id": envelope.get("envelope_id")}))
-        except (aiohttp.ClientError, OSError):
-            return False
-        return True
-
-    async def _take(self, envelope: object, accept: Accept) -> bool:
+    async def _take(self, envelope: dict[str, Any], accept: Accept) -> bool:
         """Decode and accept one envelope; say whether Slack may forget it."""
+        asking = interactions.asking(envelope, self._bot)
+        if asking is not None and await self._ask(asking):
+            return True
         decoded = codec.decode(envelope, channel=self._channel, bot=self._bot)
         if isinstance(decoded, Ignored):
             log.debug("slack: ignored %s", decoded.reason)
@@ -159,26 +98,21 @@ class SlackInbox(Inbox):
             return False
         return True
 
-    async def _back_off(self, error: ChannelError, failures: int, receiving: Callable[[bool], None]) -> int:
-        """Wait before the next try; an error that only an operator can mend is raised."""
-        if error.remedy == "operator":
-            raise error
-        receiving(INTERRUPTED)
-        log.warning("slack: not receiving: %s", error)
-        if isinstance(error, RateLimited):
-            await asyncio.sleep(error.retry_after)
-            return failures + 1
-        return await self._pause(failures)
+    async def _ask(self, asking: interactions.Asking) -> bool:
+        """Open the modal for a button's words; False when the press has to do without them.
 
-    async def _pause(self, failures: int) -> int:
-        await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
-        return failures + 1
-
-
-def _check_reason(reason: object) -> None:
-    """A link that was disabled does not come back by trying."""
-    if reason == "link_disabled":
-        raise Unauthorized("Socket Mode is switched off for this app: switch it on, or use mode = http")
+        A trigger is good once, for three seconds: the person whose press came too late presses again.
+        """
+        try:
+            async with asyncio.timeout(TRIGGER_SECONDS):
+                await self._api.call("views.open", {"trigger_id": asking.trigger, "view": asking.view})
+        except TimeoutError:
+            log.warning("slack: a modal did not open in time, the press is taken without a comment")
+            return False
+        except ChannelError as error:
+            log.warning("slack: a modal does not open: %s", error)
+            return word_of(error) in _SPENT
+        return True
 
 
 def _parsed(text: str | bytes) -> Any:

@@ -53,6 +53,11 @@ class SlackSettings(ChannelSettings):
         default="https://slack.com/api/", description="Where the Web API is."
     )
 
+    reactions: bool = Field(
+        default=True,
+        description="Whether the bot shows by reactions that it saw and answered a message.",
+    )
+
     @model_validator(mode="after")
     def _mode_has_its_secret(self) -> Self:
         if self.mode == "http" and self.signing_secret is None:

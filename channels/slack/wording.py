@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 
-COMMANDS = frozenset({"new", "stop", "status", "jobs", "approve", "deny", "help"})
-_LONE = COMMANDS - {"approve", "deny"}
+COMMANDS = frozenset({"new", "stop", "status", "jobs", "approve", "deny", "queue", "help", "start"})
 _REFERENCE = re.compile(r"<([^<>\n]{1,4000})>")
 _ENTITIES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 _ENTITY = re.compile("&(?:lt|gt|amp);")
@@ -46,22 +45,27 @@ def without_mention(text: str, bot_id: str) -> tuple[str, bool]:
     return (text.lstrip()[start.end() :].lstrip(" ,:\n\t") if start else text), True
 
 
-def as_command(text: str) -> str:
-    """Turn words that are nothing but a command, said after a mention, into the command."""
-    words = text.split()
-    if not words or len(text) > 200:  # noqa: PLR2004 - no command is longer
-        return text
-    name = words[0].lower()
-    lone = name in _LONE and len(words) == 1
-    deciding = name in {"approve", "deny"} and len(words) > 1 and words[1].startswith("apr_")
-    asking = name == "jobs" and len(words) == 3 and words[1] in {"logs", "stop"}  # noqa: PLR2004
-    return f"/{text.strip()}" if lone or deciding or asking else text
+def order(text: str) -> tuple[str, str] | None:
+    """Return (word, rest) of words that begin with one of the bot's vocabulary."""
+    name, rest = (*text.split(None, 1), "", "")[:2]
+    return (name.lower(), rest.strip()) if name.lower() in COMMANDS else None
 
 
-def slash_text(text: str) -> str:
-    """Turn what stands behind `/dovecote` into a command, or leave it as a question; nothing is `/help`."""
+def slashed_order(text: str) -> tuple[str, str] | None:
+    """Return the order in `/word rest`."""
+    return order(text[1:]) if text.startswith("/") else None
+
+
+def spoken_order(text: str) -> tuple[str, str] | None:
+    """Return the order in words that are nothing else, said after a mention, or in `/word rest`."""
     words = text.split()
-    if not words:
-        return "/help"
-    known = words[0].lower() in COMMANDS
-    return f"/{text.strip()}" if known else text.strip()
+    if not words or len(text) > 2000:  # noqa: PLR2004 - no order is longer
+        return None
+    if text.startswith("/"):
+        return slashed_order(text)
+    name, rest = words[0].lower(), words[1:]
+    deciding = name in {"approve", "deny"} and (not rest or rest[0].startswith("apr_"))
+    asking = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
+    queueing = name == "queue" and len(rest) == 1
+    alone = name in COMMANDS and not rest
+    return order(text) if deciding or asking or queueing or alone else None

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from channel_rigs import Ear, opened, receiving
-from channels.errors import RateLimited, Rejected, Unauthorized, Undeliverable
-from channels.message import Address, Button, File, Message, Press, Reply, Room
+from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.message import Address, Button, Command, File, Message, Moved, Press, Reply, Room
 from channels.port import Connection, Incoming
 from channels.slack import plugin
 from channels.slack.errors import translate
@@ -176,25 +176,71 @@ async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: C
         await web.TCPSite(runner, "127.0.0.1", 0).start()
         simulator.request_url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
         await simulator.say("C0ROOM", "hello")
+        assert (simulator.statuses[0], texts(ear)) == ([503, 503], [])
+        await simulator.advance(60)
+        await ear.wait(1)
         await simulator.slash("C0ROOM", "status")
         sent = await posted_to.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="A", data="a"),)))
         await simulator.press("C0ROOM", sent.platform_id, "a")
     finally:
         await runner.cleanup()
     assert simulator.statuses[0] == [503, 503, 200]
-    assert texts(ear) == ["hello", "/status"]
+    assert texts(ear) == ["hello"]
+    assert [update.name for update in ear.updates if isinstance(update, Command)] == ["status"]
     assert [update.data for update in ear.updates if isinstance(update, Press)] == ["a"]
 
 
 async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: Connection) -> None:
-    """`/dovecote status` is /status, other words are a question, and nothing at all asks for help."""
+    """`/dovecote status` is a command, other words are a question, and nothing at all asks for help."""
     ear = Ear()
     async with receiving(slack, ear):
-        for text in ("status", "what now?", ""):
+        for text in ("Jobs  logs job_1", "what now?", ""):
             await simulator.slash("C0ROOM", text)
         await ear.wait(3)
-    assert texts(ear) == ["/status", "what now?", "/help"]
+    orders = [(update.name, update.rest) for update in ear.updates if isinstance(update, Command)]
+    assert (orders, texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
     assert len({update.key for update in ear.updates}) == 3
+
+
+async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
+    """The person alone sees it, even where the bot is no member; when that address has ended, whispered."""
+    ear = Ear()
+    async with receiving(slack, ear):
+        await simulator.slash("C0ROOM", "status", user="U0BOB")
+        (command,) = await ear.wait(1)
+    assert isinstance(command, Command)
+    await slack.channel.answer(command, "all well <!here>")
+    await simulator.advance(1801)
+    await slack.channel.answer(command, "still well")
+    said = [(notice["user"], notice["text"]) for notice in simulator.world.notices]
+    assert said == [("U0BOB", "all well &lt;!here&gt;"), ("U0BOB", "still well")]
+    assert [method for method, _ in simulator.calls][-2:] == ["response_url", "chat.postEphemeral"]
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("<@U0BOT> stop", ("stop", "")),
+        ("<@U0BOT>, Queue steer", ("queue", "steer")),
+        ("<@U0BOT> deny apr_1 too wide", ("deny", "apr_1 too wide")),
+        ("<@U0BOT> /status", ("status", "")),
+        ("<@U0BOT> stop the press", None),
+        ("<@U0BOT> help me with the tests", None),
+        ("stop", None),
+        ("/stop", None),
+    ],
+)
+async def test_the_vocabulary_after_a_mention_is_a_command(
+    simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
+) -> None:
+    """`@bot stop` in a thread orders; the same words in a sentence, or to nobody, are a message."""
+    ear = Ear()
+    async with receiving(slack, ear):
+        await simulator.say("C0ROOM", text, thread="1767225600.000001")
+        (update, *_) = await ear.wait(1)
+    assert (isinstance(update, Command) and (update.name, update.rest)) == (order or False)
+    assert not isinstance(update, Moved)
+    assert update.address.thread == "1767225600.000001"
 
 
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
@@ -327,6 +373,7 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
     (press,) = [update for update in ear.updates if isinstance(update, Press)]
     await slack.channel.answer(press, "noted <!here>")
     assert simulator.world.notices == [{"room": "C0ROOM", "user": "U0BOB", "text": "noted &lt;!here&gt;"}]
+    assert [method for method, _ in simulator.calls][-1] == "response_url"
 
 
 @pytest.mark.parametrize(
@@ -335,11 +382,13 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
         ("ratelimited", RateLimited),
         ("channel_not_found", Undeliverable),
         ("is_archived", Undeliverable),
-        ("not_in_channel", Undeliverable),
-        ("account_inactive", Undeliverable),
+        ("not_in_channel", NotPermitted),
+        ("restricted_action", NotPermitted),
+        ("messages_tab_disabled", NotPermitted),
+        ("account_inactive", Unauthorized),
         ("invalid_auth", Unauthorized),
         ("token_revoked", Unauthorized),
-        ("missing_scope", Unauthorized),
+        ("missing_scope", NotPermitted),
         ("msg_too_long", Rejected),
         ("never_heard_of", Rejected),
     ],
@@ -347,3 +396,26 @@ async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Co
 def test_slacks_errors_have_a_meaning(word: str, kind: type[Exception]) -> None:
     """Each refusal is one of ours, and an unknown one gives up."""
     assert type(translate(word, method="chat.postMessage")) is kind
+
+
+def test_a_missing_permission_names_itself_and_what_to_do() -> None:
+    """The operator reads which scope, and where to grant it."""
+    error = translate("missing_scope", method="files.info", needed="files:read")
+    assert isinstance(error, NotPermitted)
+    assert error.permission == "files:read"
+    assert "install the app again" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("method", "word", "scope"),
+    [
+        ("chat.postMessage", "ratelimited", "room"),
+        ("chat.postMessage", "message_limit_exceeded", "account"),
+        ("files.completeUploadExternal", "ratelimited", "account"),
+    ],
+)
+def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str) -> None:
+    """A limit of one method in one channel holds that room, one of the workspace everything."""
+    error = translate(word, method=method, retry_after=7)
+    assert isinstance(error, RateLimited)
+    assert (error.scope, error.retry_after) == (scope, 7)

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
 class Failure(Exception):
-    """An answer with `ok: false`, or one of another status."""
+    """An answer with `ok: false`, or one of another status; `told` stands beside the word."""
 
-    def __init__(self, error: str, *, status: int = 200, retry_after: int = 0) -> None:
+    def __init__(
+        self,
+        error: str,
+        *,
+        status: int = 200,
+        retry_after: int = 0,
+        told: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(error)
         self.error = error
         self.status = status
+        self.told = dict(told or {})
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 

@@ -1,4 +1,9 @@
-"""How the simulated Slack tells the app: Socket Mode with redelivery, or signed posts with retries."""
+"""How the simulated Slack tells the app: Socket Mode with redelivery, or signed posts with retries.
+
+An event that is posted and not answered with 2xx within three seconds is posted again at once, after a minute
+and after five, with `x-slack-retry-num`; `x-slack-no-retry: 1` in the answer ends that. Slash commands and
+interactions are posted once.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +12,23 @@ import hashlib
 import hmac
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import urlencode
 
 import aiohttp
 from aiohttp import web
 
+from channels.slack.simulator.clock import Clock
 from channels.slack.simulator.world import APP, Raw
 
-ATTEMPTS = 4
+Answered = Callable[[Raw, Raw], None]
+"""What an app's answer to a payload is given to: the payload, and the answer."""
+
+RETRIES = (0.0, 60.0, 300.0)
+PATIENCE = aiohttp.ClientTimeout(total=3.0)
+LONGEST_ANSWER = 100_000
 
 
 @dataclass(slots=True)
@@ -46,6 +57,7 @@ class Sockets:
     acknowledged: list[str] = field(default_factory=list)
     cuts: int = 0
     connected: int = 0
+    answered: Answered = lambda _payload, _answer: None
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def tell(self, envelope: Envelope) -> None:
@@ -89,15 +101,26 @@ class Sockets:
         for _, request in list(self.open):
             hang_up(request)
 
-    async def refresh(self, reason: str) -> None:
-        """Ask the app to connect anew, and close."""
+    async def warn(self, reason: str = "warning") -> None:
+        """Tell the app that the connections there are will end soon; ending them is another call."""
+        debug = {"debug_info": {"host": "simulator", "approximate_connection_time": 18060}}
         for socket, _ in list(self.open):
-            await socket.send_str(json.dumps({"type": "disconnect", "reason": reason}))
+            await socket.send_str(json.dumps({"type": "disconnect", "reason": reason, **debug}))
+
+    async def refresh(self, reason: str = "refresh_requested") -> None:
+        """Ask the app to connect anew, and close."""
+        ending = list(self.open)
+        await self.warn(reason)
+        for socket, _ in ending:
             await socket.close()
 
     def _acknowledge(self, text: str) -> None:
-        number = json.loads(text).get("envelope_id")
+        told = json.loads(text)
+        number = told.get("envelope_id")
         self.acknowledged.append(number)
+        for envelope in self.waiting:
+            if envelope.id == number and isinstance(told.get("payload"), dict):
+                self.answered(envelope.payload, told["payload"])
         self.waiting = [envelope for envelope in self.waiting if envelope.id != number]
 
     def _lose(self, socket: web.WebSocketResponse) -> None:
@@ -137,16 +160,63 @@ def posted(kind: str, payload: Raw) -> tuple[bytes, str]:
     return urlencode(payload).encode(), form
 
 
-async def push(url: str, secret: str, kind: str, payload: Raw) -> list[int]:
-    """Post until it is taken, three retries at the most and for events only; returns the statuses."""
-    body, content_type = posted(kind, payload)
-    statuses: list[int] = []
-    async with aiohttp.ClientSession() as session:
-        for attempt in range(ATTEMPTS if kind == "events_api" else 1):
-            retry: dict[str, Any] = {"x-slack-retry-num": str(attempt), "x-slack-retry-reason": "http_error"}
-            headers = {**signed(secret, body, content_type), **(retry if attempt else {})}
-            async with session.post(url, data=body, headers=headers) as answer:
+class Poster:
+    """Posts to the app's address. `statuses` holds the answers to each thing told; 0 is no answer."""
+
+    def __init__(self, clock: Clock, secret: str, answered: Answered) -> None:
+        self._clock = clock
+        self._secret = secret
+        self._answered = answered
+        self.statuses: list[list[int]] = []
+        self._retrying: set[asyncio.Task[None]] = set()
+
+    async def tell(self, url: str, kind: str, payload: Raw) -> None:
+        """Post something, events once more at once if need be; later tries are made in the background."""
+        statuses: list[int] = []
+        self.statuses.append(statuses)
+        again = await self._post(url, kind, payload, statuses)
+        if again and kind == "events_api":
+            again = await self._post(url, kind, payload, statuses)
+            if again:
+                due = self._clock.now() + RETRIES[1]
+                later = asyncio.create_task(self._retry(url, payload, statuses, due))
+                self._retrying.add(later)
+                later.add_done_callback(self._retrying.discard)
+
+    async def _retry(self, url: str, payload: Raw, statuses: list[int], due: float) -> None:
+        for following in (*RETRIES[2:], 0.0):
+            await self._clock.wait_until(due)
+            due += following
+            if not await self._post(url, "events_api", payload, statuses):
+                return
+
+    async def _post(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
+        """Post once; say whether it has to be tried again."""
+        body, content_type = posted(kind, payload)
+        headers = signed(self._secret, body, content_type, now=self._clock.now())
+        if statuses:
+            reason = "http_error" if statuses[-1] else "http_timeout"
+            headers |= {"x-slack-retry-num": str(len(statuses)), "x-slack-retry-reason": reason}
+        try:
+            async with (
+                aiohttp.ClientSession(timeout=PATIENCE) as session,
+                session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
+            ):
+                said = await answer.content.read(LONGEST_ANSWER)
                 statuses.append(answer.status)
-            if statuses[-1] == 200:  # noqa: PLR2004 - OK
-                break
-    return statuses
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            statuses.append(0)
+            return True
+        if statuses[-1] // 100 != 2:  # noqa: PLR2004 - any 2xx is taken
+            return answer.headers.get("x-slack-no-retry") != "1"
+        with suppress(ValueError):
+            told = json.loads(said or b"{}")
+            self._answered(payload, told if isinstance(told, dict) else {})
+        return False
+
+    async def close(self) -> None:
+        """Give up what is still to be tried again."""
+        for task in list(self._retrying):
+            task.cancel()
+        if self._retrying:
+            await asyncio.wait(self._retrying)

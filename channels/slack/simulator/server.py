@@ -1,9 +1,11 @@
 """The simulated Slack on a loopback port.
 
-POST /api/<method>       the Web API
+POST /api/<method>       the Web API; GET too for methods that read
 GET  /link               Socket Mode, with the ticket that apps.connections.open gave
 POST /upload/v1/<id>     the second step of an upload
 GET  /files-pri/<id>     a file, with the bot's token; a login page without it
+POST /response/<id>      an interaction's own address, five times in half an hour
+/_control/…              what people and fate do; see `control`
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ from typing import Any
 
 from aiohttp import web
 
+from channels.slack.simulator import scopes
 from channels.slack.simulator.failure import Cut, Failure, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
-from channels.slack.simulator.world import Raw, World
+from channels.slack.simulator.pacing import Pacing
+from channels.slack.simulator.world import BOT_ID, BOT_USER, Raw, World
 
 BODY_LIMIT = 64_000_000
 
@@ -25,14 +29,23 @@ class Server:
     """Answers HTTP requests for one app."""
 
     def __init__(
-        self, tokens: tuple[str, str], world: World, methods: Methods, faults: Faults, sockets: Sockets
+        self,
+        tokens: tuple[str, str],
+        world: World,
+        methods: Methods,
+        faults: Faults,
+        *,
+        sockets: Sockets,
+        pacing: Pacing,
     ) -> None:
         self._bot_token, self._app_token = tokens
         self._world = world
         self._methods = methods
         self._faults = faults
         self._sockets = sockets
+        self._pacing = pacing
         self._tickets: set[str] = set()
+        self.scopes = scopes.ALL
         self.url = ""
         self.calls: list[tuple[str, Raw]] = []
 
@@ -40,9 +53,11 @@ class Server:
         """Return the web application."""
         application = web.Application(client_max_size=BODY_LIMIT)
         application.router.add_post("/api/{method}", self._answer_call)
+        application.router.add_get("/api/{method}", self._answer_call)
         application.router.add_get("/link", self._answer_link)
         application.router.add_post("/upload/v1/{file}", self._answer_upload)
         application.router.add_get("/files-pri/{file}", self._answer_file)
+        application.router.add_post("/response/{number}", self._answer_response)
         return application
 
     async def _answer_call(self, request: web.Request) -> web.StreamResponse:
@@ -51,10 +66,9 @@ class Server:
         self.calls.append((method, given))
         try:
             cut = self._faults.before(method)
-            self._check_token(request, method)
-            result = self._open() if method == "apps.connections.open" else self._methods.call(method, given)
+            result = self._carry_out(request, method, given)
         except Failure as failure:
-            body = {"ok": False, "error": failure.error}
+            body = {"ok": False, "error": failure.error, **failure.told}
             return web.json_response(body, status=failure.status, headers=failure.headers)
         except Cut:
             hang_up(request)
@@ -63,10 +77,21 @@ class Server:
             await self._world.announce()
         if cut:
             hang_up(request)
-        return web.json_response({"ok": True, **result})
+        granted = {"x-oauth-scopes": ",".join(sorted(self.scopes))}
+        return web.json_response({"ok": True, **result}, headers=granted)
 
-    def _check_token(self, request: web.Request, method: str) -> None:
-        token = request.headers.get("Authorization", "").removeprefix("Bearer ")
+    def _carry_out(self, request: web.Request, method: str, given: Raw) -> Raw:
+        self._check_token(request, method, given)
+        if method == "apps.connections.open":
+            return self._open()
+        scopes.check(method, given, self._world.rooms, self.scopes)
+        self._pacing.take(method, given)
+        return self._methods.call(method, given)
+
+    def _check_token(self, request: web.Request, method: str, given: Raw) -> None:
+        token = request.headers.get("Authorization", "").removeprefix("Bearer ") or str(
+            given.get("token") or ""
+        )
         if not token:
             raise Failure("not_authed")
         wanted, other = self._bot_token, self._app_token
@@ -107,6 +132,24 @@ class Server:
         if content is None:
             return web.Response(status=404)
         return web.Response(body=content, content_type="application/octet-stream")
+
+    async def _answer_response(self, request: web.Request) -> web.StreamResponse:
+        """Take what an app says to an interaction; no token is wanted here."""
+        response = self._world.responses.get(request.match_info["number"])
+        given = await _given(request)
+        self.calls.append(("response_url", given))
+        if response is None or self._world.clock.now() > response.until:
+            return web.json_response({"ok": False, "error": "expired_url"}, status=404)
+        if response.uses < 1:
+            return web.json_response({"ok": False, "error": "used_url"}, status=404)
+        response.uses -= 1
+        text = str(given.get("text") or "")
+        if given.get("response_type") == "in_channel":
+            self._world.post(response.room, BOT_USER, {"text": text, "bot_id": BOT_ID})
+        else:
+            self._world.notices.append({"room": response.room, "user": response.user, "text": text})
+        await self._world.announce()
+        return web.Response(text="ok")
 
 
 async def _given(request: web.Request) -> Raw:

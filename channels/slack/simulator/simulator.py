@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
+from channels.slack.simulator import scopes
+from channels.slack.simulator.clock import Clock
+from channels.slack.simulator.control import Control
 from channels.slack.simulator.failure import Failure, Fault, Faults
 from channels.slack.simulator.methods import Methods
-from channels.slack.simulator.outgoing import Envelope, Sockets, push
+from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
+from channels.slack.simulator.pacing import Pacing
+from channels.slack.simulator.people import People
 from channels.slack.simulator.server import Server
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, World, room_id
 
@@ -21,19 +26,26 @@ SIGNING_SECRET = "simulated-signing-secret"  # noqa: S105 - valid at the simulat
 PATIENCE = 10.0
 
 
-class Simulator:
-    """One app's Slack. The public methods are what people, rooms and fate do to it."""
+class Simulator(People):
+    """One app's Slack. The public methods are what people, rooms and fate do to it.
+
+    Events go to `request_url` when there is one, by Socket Mode otherwise.
+    """
 
     def __init__(self) -> None:
         self.tokens = (BOT_TOKEN, APP_TOKEN)
         self.signing_secret = SIGNING_SECRET
-        self.world = World()
-        self.sockets = Sockets()
+        self.clock = Clock()
+        self.world = World(self.clock)
+        self.sockets = Sockets(answered=self._hear)
+        self.poster = Poster(self.clock, self.signing_secret, self._hear)
         self.faults = Faults()
+        self.pacing = Pacing(self.clock.now)
         self.request_url = ""
-        self.statuses: list[list[int]] = []
         self.methods = Methods(self.world, lambda: self.url, self._echo)
-        self.server = Server(self.tokens, self.world, self.methods, self.faults, self.sockets)
+        self.server = Server(
+            self.tokens, self.world, self.methods, self.faults, sockets=self.sockets, pacing=self.pacing
+        )
         self._echoes: set[asyncio.Task[None]] = set()
 
     @property
@@ -46,60 +58,18 @@ class Simulator:
         """The calls so far: method and arguments."""
         return self.server.calls
 
+    @property
+    def statuses(self) -> list[list[int]]:
+        """What the app's address answered to each post, and to its retries."""
+        return self.poster.statuses
+
     def settings(self, **others: Any) -> dict[str, Any]:
         """Return channel settings that lead here."""
         tokens = {"bot_token": self.tokens[0], "app_token": self.tokens[1]}
         return {**tokens, "base_url": f"{self.url}/api/", "allow": ["*"], **others}
 
-    async def say(self, room: str | int, text: str, *, user: str = "U0ADA", thread: str | None = None) -> str:
-        """A person types into a room; a mention in a channel is told twice. Returns the time stamp."""
-        return await self._speak(room, user, {"text": text, "client_msg_id": "0-0"}, thread)
-
-    async def send_file(self, room: str | int, content: bytes, *, name: str, media_type: str) -> str:
-        """A person sends a file."""
-        number = f"F{next(self.world.numbers):08d}"
-        self.world.files[number] = {"id": number, "name": name, "mimetype": media_type, "size": len(content)}
-        self.server.keep(number, content)
-        words = {"text": "", "subtype": "file_share", "files": [self.world.files[number]]}
-        return await self._speak(room, "U0ADA", words, None)
-
-    async def edit(self, room: str | int, ts: str, text: str) -> None:
-        """A person edits what they said."""
-        name = room_id(room)
-        post = self.world.find(name, ts)
-        if post is None:
-            raise KeyError(ts)
-        before = dict(post.raw)
-        post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.stamp()}}
-        changed = {"subtype": "message_changed", "message": post.raw, "previous_message": before}
-        await self._tell_event({"type": "message", **changed, **self._place(name), "ts": self.world.stamp()})
-
-    async def press(self, room: str | int, ts: str, value: str, *, user: str = "U0ADA") -> None:
-        """A person presses a button of the bot."""
-        name = room_id(room)
-        post = self.world.find(name, ts)
-        if post is None or value not in [button.get("value") for button in post.buttons]:
-            raise KeyError(f"message {ts} has no button {value!r}")
-        thread = {"thread_ts": post.thread} if post.thread else {}
-        container = {"type": "message", "message_ts": ts, "channel_id": name, "is_ephemeral": False, **thread}
-        button = next(one for one in post.buttons if one.get("value") == value)
-        action = {**button, "block_id": "b1", "action_ts": self.world.stamp()}
-        who = {"id": user, "username": "ada", "name": "ada", "team_id": TEAM}
-        payload = {"type": "block_actions", "team": {"id": TEAM, "domain": "sim"}, "user": who}
-        place = {"channel": {"id": name, "name": "room"}, "container": container, "message": post.raw}
-        address = {"response_url": f"{self.url}/response", "trigger_id": self._trigger(), "api_app_id": APP}
-        await self._tell("interactive", {**payload, **place, **address, "actions": [action]})
-
-    async def slash(self, room: str | int, text: str, *, user: str = "U0ADA") -> None:
-        """A person types `/dovecote` and some text."""
-        name = self.world.room(room).id
-        kind = "directmessage" if name.startswith("D") else "room"
-        where = {"team_id": TEAM, "channel_id": name, "channel_name": kind, "user_id": user}
-        what = {"command": "/dovecote", "text": text, "trigger_id": self._trigger(), "api_app_id": APP}
-        await self._tell("slash_commands", {**where, "user_name": "ada", **what})
-
-    async def kick(self, room: str | int, *, refusal: str = "not_in_channel") -> None:
-        """The bot is thrown out of a room."""
+    async def kick(self, room: str | int, *, refusal: str = "channel_not_found") -> None:
+        """The bot is thrown out of a room: a private one is gone for it, a public one `not_in_channel`."""
         self.world.room(room).refusal = refusal
 
     async def fail(
@@ -119,6 +89,14 @@ class Simulator:
         """Hang up on the next calls, after or before carrying them out."""
         self.faults.add(Fault(times, method, after=after))
 
+    async def grant(self, granted: Iterable[str] = scopes.ALL) -> None:
+        """Give the token these scopes and no others."""
+        self.server.scopes = frozenset(granted)
+
+    async def advance(self, seconds: float) -> None:
+        """Put the clock forward: buckets fill, streams and triggers end, retries are made."""
+        self.clock.advance(seconds)
+
     def messages(self, room: str | int | None = None) -> list[Post]:
         """Return what the bot said, in order."""
         said = [post for post in self.world.posts if post.user == BOT_USER]
@@ -136,17 +114,30 @@ class Simulator:
         async with asyncio.timeout(seconds):
             await self.world.until(condition)
 
-    def _place(self, room: str) -> Raw:
-        return {"channel": room, "channel_type": self.world.room(room).kind, "event_ts": self.world.stamp()}
+    async def tell_event(self, event: Raw) -> None:
+        """Tell the app of an event, if it is one that its scopes let it hear."""
+        if not scopes.is_told(event, self.server.scopes):
+            return
+        number = f"Ev{next(self.world.numbers):08d}"
+        outer = {"token": "unused", "team_id": TEAM, "api_app_id": APP, "type": "event_callback"}
+        when = {"event_id": number, "event_time": int(self.clock.now())}
+        await self.tell("events_api", {**outer, "event": event, **when})
 
-    async def _speak(self, room: str | int, user: str, content: Raw, thread: str | None) -> str:
-        name = self.world.room(room).id
-        post = self.world.post(name, user, {**content, **({"thread_ts": thread} if thread else {})})
-        await self._tell_event({**post.raw, **self._place(name)})
-        if f"<@{BOT_USER}>" in str(content.get("text")) and not name.startswith("D"):
-            mention = {key: value for key, value in self._place(name).items() if key != "channel_type"}
-            await self._tell_event({**post.raw, **mention, "type": "app_mention"})
-        return post.ts
+    async def tell(self, kind: str, payload: Raw) -> None:
+        """Tell the app, by a post or by Socket Mode."""
+        if self.request_url:
+            await self.poster.tell(self.request_url, kind, payload)
+        else:
+            await self.sockets.tell(Envelope(kind, payload, f"env-{next(self.world.numbers)}"))
+
+    def _hear(self, payload: Raw, answer: Raw) -> None:
+        """Take what an app says in its acknowledgement: a word to the person, or errors of a modal."""
+        if "command" in payload and answer.get("text"):
+            notice = {"room": payload["channel_id"], "user": payload["user_id"], "text": answer["text"]}
+            self.world.notices.append(notice)
+        if payload.get("type") == "view_submission" and answer.get("response_action") == "errors":
+            for modal in self.world.modals:
+                modal.is_open = modal.is_open or modal.id == payload["view"]["id"]
 
     def _echo(self, post: Post) -> None:
         """Tell the app of its own message, as Slack does."""
@@ -154,32 +145,13 @@ class Simulator:
         self._echoes.add(told)
         told.add_done_callback(self._echoes.discard)
 
-    async def tell_again(self, post: Post) -> None:
-        """Tell the app of a message."""
-        await self._tell_event({**post.raw, **self._place(post.room)})
-
-    async def _tell_event(self, event: Raw) -> None:
-        number = f"Ev{next(self.world.numbers):08d}"
-        outer = {"token": "unused", "team_id": TEAM, "api_app_id": APP, "type": "event_callback"}
-        await self._tell(
-            "events_api", {**outer, "event": event, "event_id": number, "event_time": 1767225600}
-        )
-
-    async def _tell(self, kind: str, payload: Raw) -> None:
-        if self.request_url:
-            self.statuses.append(await push(self.request_url, self.signing_secret, kind, payload))
-        else:
-            await self.sockets.tell(Envelope(kind, payload, f"env-{next(self.world.numbers)}"))
-
-    def _trigger(self) -> str:
-        return f"1767225600.{next(self.world.numbers)}.abc"
-
     async def close(self) -> None:
         """End what is still being told."""
+        await self.poster.close()
         for echo in list(self._echoes):
             echo.cancel()
-            with suppress(asyncio.CancelledError):
-                await echo
+        if self._echoes:
+            await asyncio.wait(self._echoes)
 
 
 @asynccontextmanager
@@ -187,6 +159,7 @@ async def simulate(*, port: int = 0) -> AsyncIterator[Simulator]:
     """Run a simulated Slack on a loopback port, a free one by default."""
     simulator = Simulator()
     application = simulator.server.application()
+    Control(simulator).add_to(application)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

@@ -1,4 +1,4 @@
-"""What the simulated Slack holds: rooms, messages, files, and what is to be told to the app."""
+"""What the simulated Slack holds: rooms, messages, files, modals, and who waits for what."""
 
 from __future__ import annotations
 
@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from channels.slack.simulator import reading
+from channels.slack.simulator.clock import Clock
 
 Raw = dict[str, Any]
 TEAM = "T0SIMULATED"
 BOT_USER = "U0BOT"
 BOT_ID = "B0BOT"
 APP = "A0DOVECOTE"
-EPOCH = 1767225600
+STATUS_SECONDS = 120
+TRIGGER_SECONDS = 3
+KINDS = {"D": "im", "G": "group", "C": "channel"}
 
 
 @dataclass(slots=True)
@@ -29,13 +32,15 @@ class Room:
 
 @dataclass(slots=True)
 class Post:
-    """A message."""
+    """A message. `streaming` is when a stream of it began; `reactions` names who put which sign."""
 
     room: str
     ts: str
     user: str
     raw: Raw
     history: list[str] = field(default_factory=list)
+    streaming: float | None = None
+    reactions: dict[str, list[str]] = field(default_factory=dict)
 
     @property
     def thread(self) -> str | None:
@@ -66,38 +71,87 @@ class Post:
         return list(self.raw.get("blocks") or [])
 
 
+@dataclass(slots=True)
+class Modal:
+    """A modal somebody sees; it is gone once it was sent off or closed."""
+
+    id: str
+    user: str
+    raw: Raw
+    is_open: bool = True
+
+
+@dataclass(slots=True)
+class Response:
+    """An interaction's own address: good five times, for half an hour."""
+
+    room: str
+    user: str
+    until: float
+    ts: str | None = None
+    uses: int = 5
+
+
 class World:
     """The state of one workspace with one app."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.clock = clock or Clock()
         self.rooms: dict[str, Room] = {}
         self.posts: list[Post] = []
         self.notices: list[Raw] = []
         self.files: dict[str, Raw] = {}
         self.contents: dict[str, bytes] = {}
+        self.modals: list[Modal] = []
+        self.triggers: dict[str, tuple[str, float]] = {}
+        self.responses: dict[str, Response] = {}
+        self.assistants: set[tuple[str, str]] = set()
+        self._statuses: dict[tuple[str, str], tuple[str, float]] = {}
         self.numbers = itertools.count(1)
         self._changed = asyncio.Condition()
 
     def room(self, room: str | int) -> Room:
-        """Return a room, made on first use: D… and numbers are private chats, C… are channels."""
+        """Return a room, made on first use: D… and numbers are private chats, G… and C… channels."""
         name = room_id(room)
-        return self.rooms.setdefault(name, Room(name, "im" if name.startswith("D") else "channel"))
+        return self.rooms.setdefault(name, Room(name, KINDS.get(name[0], "channel")))
 
     def stamp(self) -> str:
         """Return the next message's time stamp."""
-        number = next(self.numbers)
-        return f"{EPOCH + number}.{number:06d}"
+        return f"{int(self.clock.now())}.{next(self.numbers):06d}"
+
+    def trigger(self, user: str) -> str:
+        """Return what opens one modal for a person, for three seconds."""
+        trigger = f"{self.stamp()}.abc"
+        self.triggers[trigger] = (user, self.clock.now() + TRIGGER_SECONDS)
+        return trigger
+
+    def response(self, room: str, user: str, ts: str | None = None) -> str:
+        """Return the number of an interaction's own address."""
+        number = f"R{next(self.numbers):08d}"
+        self.responses[number] = Response(room, user, self.clock.now() + 1800, ts)
+        return number
 
     def post(self, room: str, user: str, content: Raw) -> Post:
-        """Put a message into a room."""
+        """Put a message into a room; one of the bot's ends its status there."""
         ts = self.stamp()
         post = Post(room, ts, user, {"type": "message", "user": user, "ts": ts, **content})
         self.posts.append(post)
+        if user == BOT_USER:
+            self._statuses.pop((room, post.thread or ""), None)
         return post
 
     def find(self, room: str, ts: str) -> Post | None:
         """Return a message."""
         return next((post for post in self.posts if (post.room, post.ts) == (room, ts)), None)
+
+    def set_status(self, room: str, thread: str, status: str) -> None:
+        """Show a status in a thread; none when it is empty."""
+        self._statuses[room, thread] = (status, self.clock.now() + STATUS_SECONDS)
+
+    def status(self, room: str, thread: str) -> str:
+        """Return what a thread's status shows."""
+        status, until = self._statuses.get((room, thread), ("", 0.0))
+        return status if until > self.clock.now() else ""
 
     async def announce(self) -> None:
         """Wake those who wait for a condition."""

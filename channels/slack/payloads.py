@@ -1,0 +1,167 @@
+"""What Slack posts and frames, as models: only what concerns us, bounded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+Stamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """Who we are at Slack: the bot's user, its bot id, and the workspace."""
+
+    id: str
+    bot_id: str = ""
+    team: str = ""
+
+
+class Model(BaseModel):
+    """What Slack sends, as far as it concerns us."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
+
+
+class Edited(Model):
+    """When a message was edited."""
+
+    ts: Stamp
+
+
+class File(Model):
+    """A file of a message."""
+
+    id: Id
+    name: str | None = None
+    mimetype: str | None = None
+    size: int | None = None
+    mode: str | None = None
+    url_private: str | None = None
+    url_private_download: str | None = None
+
+
+class Event(Model):
+    """A message event, or a mention."""
+
+    type: str
+    subtype: str | None = None
+    channel: Id
+    channel_type: str | None = None
+    user: str | None = None
+    bot_id: str | None = None
+    ts: Stamp
+    thread_ts: Stamp | None = None
+    text: str | None = None
+    files: tuple[File, ...] | None = None
+    edited: Edited | None = None
+    message: dict[str, Any] | None = None
+    previous_message: dict[str, Any] | None = None
+
+
+class Callback(Model):
+    """The envelope of the Events API."""
+
+    team_id: str = ""
+    event: dict[str, Any]
+
+
+class Slash(Model):
+    """A slash command."""
+
+    team_id: str = ""
+    channel_id: Id
+    channel_name: str = ""
+    user_id: Id
+    text: str = ""
+    trigger_id: Id
+    response_url: str = ""
+
+
+class Named(Model):
+    """Something with an id."""
+
+    id: Id
+
+
+class Action(Model):
+    """What was pressed."""
+
+    action_id: str = ""
+    value: str | None = None
+    action_ts: str = ""
+
+
+class Place(Model):
+    """The message that was pressed."""
+
+    message_ts: Stamp
+    channel_id: str | None = None
+    thread_ts: Stamp | None = None
+
+
+class Interaction(Model):
+    """A press."""
+
+    type: str
+    team: Named | None = None
+    user: Named
+    channel: Named | None = None
+    container: Place
+    response_url: str = ""
+    message: dict[str, Any] = Field(default_factory=dict)
+    actions: tuple[Action, ...] = ()
+    trigger_id: str = ""
+
+
+class ReactedItem(Model):
+    """What was reacted to."""
+
+    type: str
+    channel: Id
+    ts: Stamp
+
+
+class Reacted(Model):
+    """A reaction under a message, or one taken away."""
+
+    type: str
+    user: Id
+    reaction: Id
+    item: ReactedItem
+    event_ts: Stamp
+
+
+class View(Model):
+    """A modal that was sent off."""
+
+    id: Id
+    callback_id: str = ""
+    private_metadata: Annotated[str, StringConstraints(max_length=3000)] = ""
+    state: dict[str, Any] = Field(default_factory=dict)
+
+
+class Submission(Model):
+    """A person sent a modal off."""
+
+    type: str
+    team: Named | None = None
+    user: Named
+    view: View
+
+
+class Binding(Model):
+    """What a modal belongs to: the press that opened it, as its private_metadata keeps it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
+
+    team: str
+    user: Id
+    room: Id
+    thread: Stamp | None = None
+    message: Stamp
+    data: Annotated[str, StringConstraints(min_length=1, max_length=64)]
+    answer: Annotated[str, StringConstraints(max_length=500)] = ""

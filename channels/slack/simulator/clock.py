@@ -1,0 +1,33 @@
+"""The simulated Slack's time: the real one, and what a test puts forward."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+
+class Clock:
+    """Tells the time, and lets those wait who wait for a moment."""
+
+    def __init__(self) -> None:
+        self._ahead = 0.0
+        self._moved = asyncio.Event()
+
+    def now(self) -> float:
+        """Return the seconds since 1970."""
+        return time.time() + self._ahead
+
+    def advance(self, seconds: float) -> None:
+        """Put the clock forward, and wake who waited for that."""
+        self._ahead += seconds
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+    async def wait_until(self, moment: float) -> None:
+        """Wait until it is so late, by this clock."""
+        while (left := moment - self.now()) > 0:
+            moved = asyncio.ensure_future(self._moved.wait())
+            try:
+                await asyncio.wait({moved}, timeout=left)
+            finally:
+                moved.cancel()

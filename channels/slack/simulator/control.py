@@ -1,0 +1,126 @@
+"""The simulated Slack's control surface, for programs that are not Python: loopback only, JSON in and out.
+
+GET  /_control/state            what was said and shown: messages, notices, modals, statuses, rates refused
+GET  /_control/calls?after=N    the Web API calls from the Nth on
+POST /_control/<act>            an act with its arguments as a JSON object; answers {"result": …}
+
+Acts of people: say, edit, unfurl, react, press, submit, slash, open_assistant, change_context, and send_file
+(its content in base64). Acts of fate: kick, fail, cut, grant, advance; room {room, kind?}; request_url {url};
+rates {method: {burst, a_second, in_room?} or null}; warn, refresh {reason?} and cut_sockets {times} of Socket
+Mode. Arguments are those of the methods of `Simulator`; a wrong one is answered 400 with what was wrong.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.world import Post, Raw
+
+if TYPE_CHECKING:
+    from channels.slack.simulator.simulator import Simulator
+
+Act = Callable[..., Awaitable[Any]]
+
+
+class Control:
+    """The control surface of one simulator."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        one = simulator
+        acts: list[Act] = [one.say, one.edit, one.unfurl, one.react, one.press, one.submit, one.slash]
+        acts += [one.open_assistant, one.change_context, one.kick, one.fail, one.cut, one.grant, one.advance]
+        acts += [self.send_file, self.room, self.request_url, self.rates]
+        self._acts: dict[str, Act] = {act.__name__: act for act in acts}
+        self._acts |= {"warn": one.sockets.warn, "refresh": one.sockets.refresh}
+        self._acts["cut_sockets"] = one.sockets.cut
+
+    def add_to(self, application: web.Application) -> None:
+        """Add the routes."""
+        application.router.add_get("/_control/state", self._show_state)
+        application.router.add_get("/_control/calls", self._show_calls)
+        application.router.add_post("/_control/{act}", self._act)
+
+    async def send_file(self, room: str, content: str, **others: str) -> str:
+        """A person sends a file, its content in base64."""
+        return await self._simulator.send_file(room, base64.b64decode(content), **others)
+
+    async def room(self, room: str, kind: str | None = None) -> str:
+        """Make a room: `channel`, `group`, `im` or `mpim`."""
+        made = self._simulator.world.room(room)
+        made.kind = kind or made.kind
+        return made.id
+
+    async def request_url(self, url: str) -> None:
+        """Post events to an address; an empty one: by Socket Mode again."""
+        self._simulator.request_url = url
+
+    async def rates(self, **rates: Raw | None) -> None:
+        """Set how often methods may be called; null: as often as one likes."""
+        for method, rate in rates.items():
+            if rate is None:
+                self._simulator.pacing.rates.pop(method, None)
+            else:
+                self._simulator.pacing.rates[method] = Rate(**rate)
+
+    async def _act(self, request: web.Request) -> web.Response:
+        act = self._acts.get(request.match_info["act"])
+        if act is None:
+            return web.json_response({"error": "unknown act", "acts": sorted(self._acts)}, status=404)
+        try:
+            given = json.loads(await request.text() or "{}")
+            result = await act(**given)
+        except (ValueError, TypeError, KeyError, IndexError) as error:
+            return web.json_response({"error": repr(error)}, status=400)
+        await self._simulator.world.announce()
+        return web.json_response({"result": result})
+
+    async def _show_state(self, _: web.Request) -> web.Response:
+        world, simulator = self._simulator.world, self._simulator
+        return web.json_response(
+            {
+                "messages": [_shown(post) for post in world.posts],
+                "notices": world.notices,
+                "modals": [modal.raw for modal in simulator.open_modals()],
+                "statuses": [
+                    {"room": post.room, "thread": post.ts, "status": status}
+                    for post in world.posts
+                    if (status := world.status(post.room, post.ts))
+                ],
+                "posts": simulator.statuses,
+                "sockets": len(simulator.sockets.open),
+                "unacknowledged": len(simulator.sockets.waiting),
+                "refused": simulator.pacing.refused,
+            }
+        )
+
+    async def _show_calls(self, request: web.Request) -> web.Response:
+        after = int(request.query.get("after", "0")) if request.query.get("after", "0").isdecimal() else 0
+        calls = [{"method": method, "arguments": given} for method, given in self._simulator.calls[after:]]
+        return web.json_response({"calls": calls, "next": len(self._simulator.calls)}, dumps=_dumped)
+
+
+def _shown(post: Post) -> Raw:
+    return {
+        "room": post.room,
+        "ts": post.ts,
+        "thread": post.thread,
+        "user": post.user,
+        "text": post.text,
+        "earlier": post.history,
+        "is_streaming": post.streaming is not None,
+        "reactions": post.reactions,
+        "buttons": [{"label": one["text"]["text"], "value": one.get("value")} for one in post.buttons],
+        "files": post.raw.get("files", []),
+        "metadata": post.raw.get("metadata"),
+    }
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, default=str)

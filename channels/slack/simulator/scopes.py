@@ -1,0 +1,62 @@
+"""What a token has to be granted for what, after the methods' and events' own pages."""
+
+from __future__ import annotations
+
+from channels.slack.simulator.failure import Failure
+from channels.slack.simulator.world import Raw, Room
+
+ALL = frozenset(
+    {
+        "app_mentions:read",
+        "assistant:write",
+        "channels:history",
+        "chat:write",
+        "commands",
+        "files:read",
+        "files:write",
+        "groups:history",
+        "im:history",
+        "mpim:history",
+        "reactions:read",
+        "reactions:write",
+    }
+)
+_METHODS = {
+    "files.getUploadURLExternal": {"files:write"},
+    "files.completeUploadExternal": {"files:write"},
+    "files.info": {"files:read"},
+    "reactions.add": {"reactions:write"},
+    "reactions.remove": {"reactions:write"},
+    "reactions.get": {"reactions:read"},
+    "assistant.threads.setStatus": {"chat:write", "assistant:write"},
+}
+_EVENTS = {
+    "app_mention": "app_mentions:read",
+    "reaction_added": "reactions:read",
+    "reaction_removed": "reactions:read",
+    "assistant_thread_started": "assistant:write",
+    "assistant_thread_context_changed": "assistant:write",
+}
+_HISTORY = {
+    "im": "im:history",
+    "group": "groups:history",
+    "mpim": "mpim:history",
+    "channel": "channels:history",
+}
+
+
+def check(method: str, given: Raw, rooms: dict[str, Room], granted: frozenset[str]) -> None:
+    """Refuse a call whose scope is not granted; any one of several does."""
+    wanted = _METHODS.get(method, {"chat:write"} if method.startswith("chat.") else set())
+    if method in {"conversations.history", "conversations.replies"}:
+        room = rooms.get(str(given.get("channel")))
+        wanted = {_HISTORY[room.kind if room else "channel"]}
+    if wanted and not wanted & granted:
+        told = {"needed": ",".join(sorted(wanted)), "provided": ",".join(sorted(granted))}
+        raise Failure("missing_scope", told=told)
+
+
+def is_told(event: Raw, granted: frozenset[str]) -> bool:
+    """Say whether an event is told to an app with these scopes."""
+    wanted = _EVENTS.get(str(event.get("type"))) or _HISTORY.get(str(event.get("channel_type")))
+    return wanted is None or wanted in granted

@@ -1,0 +1,180 @@
+"""Socket Mode: one line of envelopes over connections that Slack replaces now and then.
+
+An envelope is acknowledged after it was kept, one after the other. Slack says beforehand when it will end a
+connection: then the next one is opened first, what the old one still holds is taken, and the old one closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import aiohttp
+
+from channels.errors import ChannelError, RateLimited, Unauthorized
+from channels.slack.api import Api
+
+PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+"""Seconds between tries while Slack cannot be reached, or updates cannot be stored."""
+
+RECEIVING, INTERRUPTED = True, False
+QUIET = 0.3
+"""Seconds without a frame after which a connection that is being replaced holds nothing more."""
+
+_ENVELOPES = {"events_api", "slash_commands", "interactive"}
+Take = Callable[[dict[str, Any]], Awaitable[bool]]
+
+log = logging.getLogger(__name__)
+
+
+class Pace:
+    """The pauses between failures; an error that only an operator can mend is raised."""
+
+    def __init__(self, receiving: Callable[[bool], None]) -> None:
+        self.receiving = receiving
+        self._failures = 0
+
+    def succeed(self) -> None:
+        """Begin again with the shortest pause."""
+        self._failures = 0
+
+    async def back_off(self, error: ChannelError) -> None:
+        """Wait before the next try."""
+        if error.remedy == "operator":
+            raise error
+        self.receiving(INTERRUPTED)
+        log.warning("slack: not receiving: %s", error)
+        if isinstance(error, RateLimited):
+            await asyncio.sleep(error.retry_after)
+            self._failures += 1
+        else:
+            await self.pause()
+
+    async def pause(self) -> None:
+        """Wait as long as the failures so far suggest."""
+        await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
+        self._failures += 1
+
+
+class Line:
+    """The envelopes of one app; `take` keeps one and says whether Slack may forget it."""
+
+    def __init__(self, api: Api, take: Take, pace: Pace, stop: asyncio.Event) -> None:
+        self._api = api
+        self._take = take
+        self._pace = pace
+        self._stop = stop
+
+    async def listen(self) -> None:
+        """Keep a connection open until told to stop; one that worked is replaced with hardly a pause."""
+        while not self._stop.is_set():
+            try:
+                async with AsyncExitStack() as connections:
+                    await self._hold(connections)
+            except ChannelError as error:
+                await self._pace.back_off(error)
+                continue
+            if not self._stop.is_set():
+                await self._pace.pause()
+
+    async def _hold(self, connections: AsyncExitStack) -> None:
+        """Take envelopes by a connection, and by those that replace it in time."""
+        socket = await self._open(connections)
+        while await self._converse(socket):
+            following = await self._follow(connections)
+            if following is None:
+                await self._converse(socket)
+                return
+            await self._drain(socket)
+            await socket.close()
+            socket = following
+
+    async def _open(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse:
+        socket = await self._api.open_socket()
+        connections.push_async_callback(socket.close)
+        return socket
+
+    async def _follow(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse | None:
+        """Open the next connection while there is one; None when that fails, and there is no hurry."""
+        if self._stop.is_set():
+            return None
+        try:
+            return await self._open(connections)
+        except ChannelError as error:
+            if error.remedy == "operator":
+                raise
+            log.info("slack: the next connection does not open yet: %s", error)
+            return None
+
+    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+        """Take frames until the connection ends; True when it is to be replaced before it does."""
+        async for frame in socket:
+            outcome = await self._read(socket, frame)
+            if outcome is not None:
+                return outcome
+            if self._stop.is_set():
+                return False
+        self._pace.receiving(INTERRUPTED)
+        return False
+
+    async def _read(self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage) -> bool | None:
+        """Take one frame; None to go on, True to go on by another connection, False to end this one."""
+        envelope = _parsed(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
+        kind = envelope.get("type") if isinstance(envelope, dict) else None
+        if not isinstance(envelope, dict) or not isinstance(kind, str):
+            return None
+        if kind == "hello":
+            self._pace.succeed()
+            self._pace.receiving(RECEIVING)
+        elif kind == "disconnect":
+            _check_reason(envelope.get("reason"))
+            return True
+        elif kind in _ENVELOPES and not await self._keep(socket, envelope):
+            self._pace.receiving(INTERRUPTED)
+            return False
+        return None
+
+    async def _drain(self, socket: aiohttp.ClientWebSocketResponse) -> None:
+        """Take what a connection that was replaced still holds, so that order is kept."""
+        while not self._stop.is_set():
+            try:
+                frame = await socket.receive(timeout=QUIET)
+            except TimeoutError:
+                return
+            if frame.type is not aiohttp.WSMsgType.TEXT or await self._read(socket, frame) is False:
+                return
+
+    async def _keep(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> bool:
+        """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
+        for pause in PAUSES:
+            if self._stop.is_set():
+                return False
+            if await self._take(envelope):
+                break
+            await asyncio.sleep(pause)
+        else:
+            return False
+        if self._stop.is_set():
+            return False
+        try:
+            await socket.send_str(json.dumps({"envelope_id": envelope.get("envelope_id")}))
+        except (aiohttp.ClientError, OSError):
+            return False
+        return True
+
+
+def _check_reason(reason: object) -> None:
+    """A link that was disabled does not come back by trying."""
+    if reason == "link_disabled":
+        raise Unauthorized("Socket Mode is switched off for this app: switch it on, or use mode = http")
+
+
+def _parsed(text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
