@@ -17,6 +17,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Self
 
 from channels.port import Limits
 
@@ -25,7 +26,9 @@ STRICT_SECONDS = 600.0
 
 _BURST, _SINGLE, _SLOWER = 0.4, 1.5, 0.95
 _LENIENT = 5.0
-_RESERVE = 0.25
+RESERVE = 0.25
+"""The share of what may come at once that drafts leave to final texts."""
+
 _NEGLIGIBLE = 1e-9
 _ROOMS_KEPT = 1024
 _SEVERAL, _TOGETHER = 3, 5.0
@@ -51,15 +54,30 @@ class Bucket:
         self._level = self._capacity
         self._seen = now
 
+    @property
+    def state(self) -> tuple[float, float]:
+        """What there was at the last look, and when that was: all that `restored` needs."""
+        return self._level, self._seen
+
+    def restored(self, level: float, seen: float) -> Self:
+        """Go on from a state that was kept somewhere."""
+        self._level, self._seen = min(level, self._capacity), seen
+        return self
+
+    def most(self, use: Use, now: float) -> int:
+        """Return how many tokens there are for `use` now."""
+        free = self._refilled(now) - min(self._reserve * use, self._capacity - 1.0)
+        return max(int(free + _NEGLIGIBLE), 0)
+
     def wait(self, use: Use, now: float) -> float:
         """Return how many seconds until there is a token for `use`; 0 when there is one."""
         missing = min(1.0 + self._reserve * use, self._capacity) - self._refilled(now)
         return missing / self._rate if missing > _NEGLIGIBLE else 0.0
 
-    def take(self, now: float) -> None:
-        """Take a token, on credit if need be, which never grows beyond the capacity."""
-        self._level = max(self._refilled(now) - 1.0, -self._capacity)
-        self._seen = now
+    def take(self, now: float, tokens: int = 1) -> None:
+        """Take tokens, on credit if need be, which never grows beyond the capacity."""
+        self._level = max(self._refilled(now) - tokens, -self._capacity)
+        self._seen = max(now, self._seen)
 
     def is_full(self, now: float) -> bool:
         """Tell whether the bucket is as good as new."""
@@ -97,7 +115,7 @@ class _Room:
             lenient=Bucket(rate=rate, capacity=rate * _LENIENT, reserve=0.0, now=now),
             finals=strict(rate, 1.0, now=now),
             drafts=strict(rate, 2.0, now=now),
-            minute=strict(minute, 60.0, now=now, reserve=_RESERVE) if minute else None,
+            minute=strict(minute, 60.0, now=now, reserve=RESERVE) if minute else None,
         )
 
     def taken_from(self, use: Use) -> tuple[Bucket, ...]:
@@ -143,8 +161,8 @@ class Budget:
 
     The limit per minute is kept in rooms that are `crowded`, by that name.
 
-    One budget per bot and process; a room is used by the one replica that holds its lease, and a 429 that
-    gets through all the same is kept as a hold in the store for everybody.
+    This is what one process knows; `delivery.shared` adds what replicas have to share. A 429 is also kept as
+    a hold in the store, for everybody.
     """
 
     def __init__(
@@ -159,7 +177,7 @@ class Budget:
         self._crowded = crowded
         self._clock = clock
         self._sleep = sleep
-        self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=_RESERVE)
+        self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=RESERVE)
         self._rooms: dict[str, _Room] = {}
         self._weather = _Weather()
 
@@ -177,11 +195,15 @@ class Budget:
         held = self._weather.held
         self._weather.held = {name: until for name, until in held.items() if until > now}
 
+    def is_strict(self, use: Use, room: str | None = None) -> bool:
+        """Tell whether `use` keeps to the stated limits now: of the whole bot, or of a room."""
+        until = self._weather.strict_until if room is None else self._room(room, self._clock()).strict_until
+        return use is not Use.FINAL or self._clock() < until
+
     def wait(self, use: Use, room: str) -> float:
         """Return how many seconds until `use` in `room` is within the budget; 0: now."""
         now = self._clock()
-        free = use is Use.FINAL and now >= self._weather.strict_until
-        account = 0.0 if free else self._account.wait(use, now)
+        account = self._account.wait(use, now) if self.is_strict(use) else 0.0
         return max(0.0, account, self._weather.wait(room, now), self._room(room, now).wait(use, now))
 
     def try_take(self, use: Use, room: str) -> bool:
@@ -193,11 +215,14 @@ class Budget:
             bucket.take(now)
         return True
 
+    async def ask(self, use: Use, room: str) -> float:
+        """Take the tokens if they are there now and return 0; else the seconds to wait."""
+        return 0.0 if self.try_take(use, room) else self.wait(use, room)
+
     async def take(self, use: Use, room: str, *, at_most: float) -> float:
         """Take the tokens, waiting up to `at_most` seconds; return 0, or the seconds still to wait."""
         deadline = self._clock() + at_most
-        while not self.try_take(use, room):
-            wait = self.wait(use, room)
+        while (wait := await self.ask(use, room)) > 0:
             if self._clock() + wait > deadline:
                 return wait
             await self._sleep(wait)
@@ -208,4 +233,13 @@ class Budget:
         now = self._clock()
         self._weather.refuse(room, now + max(seconds, 0.0), now)
         if room is not None:
-            self._room(room, now).strict_until = now + STRICT_SECONDS
+            self.be_strict(STRICT_SECONDS, room=room)
+
+    def be_strict(self, seconds: float, *, room: str | None = None) -> None:
+        """Keep to the stated limits for so many seconds: in a room, or with the whole bot."""
+        until = self._clock() + seconds
+        if room is None:
+            self._weather.strict_until = max(self._weather.strict_until, until)
+        else:
+            state = self._room(room, self._clock())
+            state.strict_until = max(state.strict_until, until)
