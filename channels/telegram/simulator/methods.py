@@ -59,7 +59,7 @@ class Methods(Media):
     async def do_getme(self, _: Arguments) -> Raw:
         """Tell the bot who it is."""
         rights = {"can_join_groups": True, "can_read_all_group_messages": not self._world.privacy}
-        return {**self._world.bot, **rights, "supports_inline_queries": False}
+        return {**rights, **self._world.bot, "supports_inline_queries": False}
 
     async def do_getupdates(self, arguments: Arguments) -> list[Raw]:
         """Hand out updates, waiting for them if asked to."""

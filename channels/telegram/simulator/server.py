@@ -52,6 +52,7 @@ class Server:
         self._faults = faults
         self._control = control
         self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.answered: list[str] = []
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -72,6 +73,7 @@ class Server:
         except Cut:
             return _hung_up(request)
         finally:
+            self.answered.append(request.match_info["method"])
             await self._world.announce()
         return web.json_response({"ok": True, "result": result})
 

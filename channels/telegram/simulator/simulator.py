@@ -65,6 +65,11 @@ class Simulator:
         """The calls so far: method and arguments."""
         return self.server.calls
 
+    @property
+    def answered(self) -> list[str]:
+        """The methods whose calls were answered, or cut off."""
+        return self.server.answered
+
     def settings(self, **others: Any) -> dict[str, Any]:
         """Return channel settings that lead here."""
         return {"token": self.token, "base_url": self.url, "allow": ["*"], **others}

@@ -1,0 +1,109 @@
+"""`channels test` for Telegram: what is well, what is missing, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from channel_rigs import Ear, opened, receiving
+from channels.port import Finding
+from channels.telegram import plugin
+from channels.telegram.simulator import Simulator, simulate
+
+WEBHOOK: dict[str, Any] = {
+    "mode": "webhook",
+    "webhook_secret": "secret_1",
+    "webhook_url": "http://127.0.0.1:9/inbound",
+}
+
+
+@asynccontextmanager
+async def probed(
+    *, privacy: bool = False, joins: bool = True, **settings: Any
+) -> AsyncIterator[tuple[Simulator, dict[str, Finding]]]:
+    """Yield a simulated Telegram and what the probe finds there, by subject."""
+    async with simulate(privacy=privacy) as simulator:
+        simulator.world.bot["can_join_groups"] = joins
+        yield simulator, await findings(simulator, **settings)
+
+
+async def findings(simulator: Simulator, **settings: Any) -> dict[str, Finding]:
+    """Return what the probe finds, by subject."""
+    found = await plugin.probe(plugin.settings.model_validate(simulator.settings(**settings)))
+    return {finding.subject: finding for finding in found}
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_well"),
+    [
+        ({}, True),
+        ({"groups": "always"}, False),
+        ({"rooms": {"-42": {"groups": "always"}}}, False),
+        ({"rooms": {"-42": {"groups": "mention"}}}, True),
+    ],
+)
+async def test_privacy_mode_is_held_against_what_is_to_be_heard(
+    settings: dict[str, Any], is_well: bool
+) -> None:
+    """A bot that shall hear everything, and may not, is told apart from one that need not."""
+    async with probed(privacy=True, **settings) as (_, found):
+        assert found["group messages"].ok is is_well
+        assert "/setprivacy" in found["group messages"].remedy
+
+
+async def test_a_bot_that_may_not_join_groups_is_told_where_rooms_are_set() -> None:
+    """Rooms in the settings want a bot that can be added to them."""
+    async with probed(joins=False, rooms={"-42": {}}) as (_, found):
+        assert not found["groups"].ok
+        assert "/setjoingroups" in found["groups"].remedy
+    async with probed(joins=False) as (_, found):
+        assert found["groups"].ok
+
+
+async def test_a_webhook_is_compared_with_the_settings() -> None:
+    """Not registered yet is no fault; posts to another address are one."""
+    async with probed(**WEBHOOK) as (simulator, found):
+        assert found["webhook"].ok
+        assert "DOVECOTE_PUBLIC_URL" in found["webhook"].remedy
+        await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
+        elsewhere = (await findings(simulator, **WEBHOOK))["webhook"]
+    assert (elsewhere.ok, "another address" in elsewhere.detail) == (False, True)
+
+
+async def test_what_telegram_could_not_post_is_told() -> None:
+    """Telegram's own last error is in the finding, with the number of updates that wait."""
+    async with probed(**WEBHOOK) as (simulator, _):
+        await simulator.updates.post_to(WEBHOOK["webhook_url"], "secret_1")
+        await simulator.say(7, "hello")
+        await simulator.wait_until(lambda: "last_error_message" in simulator.updates.info())
+        found = (await findings(simulator, **WEBHOOK))["webhook"]
+    assert (found.ok, "1 updates waiting" in found.detail, "Connection failed" in found.detail) == (
+        False,
+        True,
+        True,
+    )
+    assert found.remedy
+
+
+async def test_a_webhook_left_behind_is_told_to_who_polls() -> None:
+    """Polling takes it away, and whoever set it should know."""
+    async with probed() as (simulator, found):
+        assert found["polling"].ok
+        await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
+        assert (await findings(simulator))["polling"].remedy
+
+
+async def test_the_menu_of_commands_is_looked_at() -> None:
+    """Before the first start there is none, after it there is."""
+    async with probed() as (simulator, found):
+        assert "when the gateway starts" in found["commands"].detail
+        ear = Ear()
+        async with opened(plugin, simulator.settings()) as bot, receiving(bot, ear):
+            await simulator.say(7, "hello")
+            await ear.wait(1)
+        assert (await findings(simulator))["commands"].detail == "the menu is set"
+        await simulator.fail(502, method="getMyCommands")
+        assert not (await findings(simulator))["commands"].ok
