@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Any
 
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind
@@ -14,6 +15,7 @@ from delivery.port import Lease
 from gateway import approvals
 from gateway.agents.port import Agent, Asked, Delta, Finished, Said, Saved, Step, Tools, Work
 from gateway.deltas import Deltas
+from gateway.files.outgoing import Outgoing, Taken
 from gateway.store import approvals as approval_store
 from gateway.store import conversations, messages, queue, turns
 from gateway.store.approvals import Approval
@@ -35,8 +37,11 @@ class Performance:
         ledger: Ledger,
         deltas: Deltas,
         said_before: int,
+        files: Outgoing | None = None,
     ) -> None:
         self.turn = turn
+        self._files = files
+        self._gather: Callable[[], Awaitable[None]] | None = None
         self._fence = fence
         self._lease = lease
         self._ledger = ledger
@@ -53,13 +58,15 @@ class Performance:
         self._lease.check()
 
     @asynccontextmanager
-    async def write(self, step: str) -> AsyncIterator[Entry]:
-        """Open a ledger entry under the fence, with what was said before it."""
+    async def write(self, step: str, *, last: bool = False) -> AsyncIterator[Entry]:
+        """Open a ledger entry under the fence, with what was said before it; the `last` has the files."""
         self._lease.check()
         async with self._ledger.entry(step) as entry:
             if not await conversations.holds(entry.connection, self.turn.conversation, self._fence):
                 raise LeaseLost(f"conversation {self.turn.conversation} has another holder")
-            await self._write_said(entry)
+            taken = await self._files.take(entry, self.turn.conversation) if self._files and last else Taken()
+            await self._write_said(entry, taken.files)
+            await taken.tell(entry, self.turn.conversation)
             yield entry
 
     def bind(self, sandbox: str) -> None:
@@ -103,8 +110,15 @@ class Performance:
             self._unwritten.append(half)
         self._half_said = []
 
-    async def play(self, agent: Agent, work: Work, tools: Tools) -> None:
-        """Let the agent perform, to its end."""
+    async def play(
+        self,
+        agent: Agent,
+        work: Work,
+        tools: Tools,
+        gather: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        """Let the agent perform, to its end; `gather` then takes the files it leaves."""
+        self._gather = gather
         async with aclosing(agent.perform(work, tools)) as steps:
             async for step in steps:
                 await self._take(step)
@@ -127,20 +141,26 @@ class Performance:
             case Finished():
                 await self._finish(step)
 
-    async def _write_said(self, entry: Entry) -> None:
+    async def _write_said(self, entry: Entry, files: Sequence[dict[str, Any]]) -> None:
+        """Write what was said; the files go with the last of it, or on their own."""
         unwritten, self._unwritten = self._unwritten, []
-        for text in unwritten:
-            await self._write_message(entry, message_of(self.turn.id, self._place), text)
+        if files and not unwritten:
+            unwritten = [""]
+        for left, text in zip(range(len(unwritten), 0, -1), unwritten, strict=True):
+            message = message_of(self.turn.id, self._place)
+            await self._write_message(entry, message, text, files if left == 1 else ())
             self._place += 1
 
-    async def _write_message(self, entry: Entry, message: str, text: str) -> None:
+    async def _write_message(
+        self, entry: Entry, message: str, text: str, files: Sequence[dict[str, Any]]
+    ) -> None:
         spoken = Spoken(
             id=message,
             role="assistant",
             author=self.turn.agent,
             text=text,
             turn=self.turn.id,
-            attachments=[],
+            attachments=files,
             created_at=datetime.now(UTC),
         )
         await conversations.add_message(entry.connection, self.turn.conversation, spoken)
@@ -153,7 +173,7 @@ class Performance:
                     "role": "assistant",
                     "text": text,
                     "attempt": self.turn.attempt,
-                    "files": [],
+                    "files": list(files),
                 },
                 turn=self.turn.id,
                 event_id=event_of(message),
@@ -166,7 +186,9 @@ class Performance:
             await approvals.ask(entry, self.turn, asked.calls, self._sandbox)
 
     async def _finish(self, finished: Finished) -> None:
-        async with self.write("turn.settle") as entry:
+        if self._gather is not None:
+            await self._gather()
+        async with self.write("turn.settle", last=True) as entry:
             settled = await self.settle(
                 entry,
                 TurnState.COMPLETED,
@@ -186,8 +208,18 @@ class Performance:
         usage: dict[str, object] | None = None,
     ) -> bool:
         """Bring the turn to its end in this entry, once, and tell everybody."""
+        files: Sequence[dict[str, Any]] = ()
+        if self._files is not None and self.turn.notify:
+            files = await self._files.of_turn(entry.connection, self.turn)
         settled = await end_turn(
-            entry, self.turn, fence=self._fence, state=state, output=output, error=error, usage=usage
+            entry,
+            self.turn,
+            fence=self._fence,
+            state=state,
+            output=output,
+            error=error,
+            usage=usage,
+            files=files,
         )
         self.ended = state if settled else None
         return settled
@@ -209,6 +241,7 @@ async def end_turn(
     output: str | None = None,
     error: str | None = None,
     usage: dict[str, object] | None = None,
+    files: Sequence[dict[str, Any]] = (),
 ) -> bool:
     """Settle a turn under the fence: final state, its events, what it still asked for; once.
 
@@ -229,15 +262,20 @@ async def end_turn(
         result["error"] = error
     entry.tell(Event.now(ENDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
-        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, _finished(turn, result), turn=turn.id))
+        finished = _finished(turn, result, files)
+        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
 
 
-def _finished(turn: Turn, result: dict[str, object]) -> dict[str, object]:
+def _finished(
+    turn: Turn, result: dict[str, object], files: Sequence[dict[str, Any]] = ()
+) -> dict[str, object]:
     finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
     if turn.job is not None:
         finished["resultId"] = turn.job
-    return finished | {key: value for key, value in result.items() if key != "attempt"} | {"files": []}
+    return (
+        finished | {key: value for key, value in result.items() if key != "attempt"} | {"files": list(files)}
+    )
 
 
 def tell_merged(entry: Entry, turn: Turn, into: str) -> None:

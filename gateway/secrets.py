@@ -85,7 +85,7 @@ def context(table: str, row: str, field: str) -> Context:
 class _Key:
     """One key of the ring with its public name."""
 
-    __slots__ = ("cipher", "id")
+    __slots__ = ("_raw", "cipher", "id")
 
     def __init__(self, text: str) -> None:
         if not text.strip():
@@ -99,6 +99,12 @@ class _Key:
         material = HKDF(SHA256(), 40, salt=None, info=b"dovecote field encryption").derive(raw)
         self.cipher = AESGCM(material[:32])
         self.id = material[32:].hex()
+        self._raw = raw
+
+    def derive(self, purpose: str) -> bytes:
+        """Return a key of 32 bytes for a purpose other than sealing, of no use for any other."""
+        info = b"dovecote " + purpose.encode()
+        return HKDF(SHA256(), 32, salt=None, info=info).derive(self._raw)
 
 
 class Vault:
@@ -135,6 +141,10 @@ class Vault:
             return key.cipher.decrypt(raw[:_NONCE], raw[_NONCE:], _bound(key_id, where)).decode()
         except (InvalidTag, ValueError) as error:
             raise Unreadable(f"the secret at {where.rpartition(':')[0]} was moved or changed") from error
+
+    def keys_for(self, purpose: str) -> tuple[bytes, ...]:
+        """Return a key of each in the ring for a purpose such as signing: the first signs, all verify."""
+        return tuple(key.derive(purpose) for key in self._ring.values())
 
     @property
     def is_rotating(self) -> bool:

@@ -83,14 +83,17 @@ class Incoming:
 
     async def receive(self, turn: Turn, bench: Bench) -> Brought:
         """Return what a turn has to work with beside its text; what cannot be fetched is told to people."""
-        async with self._ledger.database.begin() as connection:
+        async with self._ledger.database.read() as connection:
             attached = await messages.attachments_of(connection, turn.id)
             notes = await store.notes_for(connection, turn.conversation, turn.id)
+        if notes:
+            async with self._ledger.database.begin() as connection:
+                await store.mark_noted(connection, notes, turn.id)
         rows = [await self._row(turn, bench, place, attachment) for place, attachment in enumerate(attached)]
         if not rows and not notes:
             return Brought()
         images = await self._images(rows)
-        return Brought(lines=(*map(line_of, rows), *(f"[{note}]" for note in notes)), images=images)
+        return Brought(lines=(*map(line_of, rows), *(f"[{note}]" for note in notes.values())), images=images)
 
     async def _row(self, turn: Turn, bench: Bench, place: int, attachment: Mapping[str, Any]) -> FileRow:
         """Return an attachment as it was received, now or by an earlier attempt at the turn."""

@@ -54,6 +54,19 @@ class Source:
     since: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What an event is to tell: files in their public shape, and what is to be said of those declined."""
+
+    files: Sequence[dict[str, Any]] = ()
+    notice: str | None = None
+
+    async def tell(self, entry: Entry, conversation: str) -> None:
+        """Tell people what they do not get."""
+        if self.notice is not None:
+            await give_notice(entry, conversation, self.notice)
+
+
 class Outgoing:
     """Takes files, keeps their bytes, and gives them to the events that tell of them."""
 
@@ -229,13 +242,14 @@ class Outgoing:
         except (DeliveryError, OSError) as error:
             raise Declined(f"it could not be kept: {error}") from None
 
-    async def take(self, entry: Entry, conversation: str, *, job: str | None = None) -> list[dict[str, Any]]:
-        """Return what waits to be told, in its public shape, told by this entry; tell what was declined."""
+    async def take(self, entry: Entry, conversation: str, *, job: str | None = None) -> Taken:
+        """Return what waits to be told of a conversation's turns, or of a job, as told by this entry."""
         rows = await store.take_staged(entry.connection, conversation, job)
         declined = [row for row in rows if row.state is FileState.REFUSED]
-        if declined:
-            await give_notice(entry, conversation, _notice(declined))
-        return [self._links.shape(row) for row in rows if row.state is FileState.STAGED]
+        return Taken(
+            files=[self._links.shape(row) for row in rows if row.state is FileState.STAGED],
+            notice=_notice(declined) if declined else None,
+        )
 
     async def of_turn(self, connection: Connection, turn: Turn) -> list[dict[str, Any]]:
         """Return the files a turn has brought, with those of the job that it tells of."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -72,6 +72,18 @@ _STAGED_OF_TURNS = (
         files.c.job.is_(None),
     )
     .order_by(files.c.created_at, files.c.id)
+)
+
+
+_NOTES = (
+    select(files.c.id, files.c.note)
+    .where(
+        files.c.conversation == bindparam("of"),
+        files.c.note.is_not(None),
+        files.c.noted_turn.is_(None) | (files.c.noted_turn == bindparam("turn_of")),
+    )
+    .order_by(files.c.created_at, files.c.id)
+    .limit(50)
 )
 
 
@@ -232,20 +244,15 @@ async def add_note(connection: Connection, file: str, note: str) -> bool:
     return noted.rowcount == 1
 
 
-async def notes_for(connection: Connection, conversation: str, turn: str) -> list[str]:
-    """Return what this turn's model is to be told; the same again when the turn is run again."""
-    mine = files.c.noted_turn.is_(None) | (files.c.noted_turn == turn)
-    rows = await connection.execute(
-        select(files.c.id, files.c.note)
-        .where(files.c.conversation == conversation, files.c.note.is_not(None), mine)
-        .order_by(files.c.created_at)
-        .limit(50)
-    )
-    found = list(rows)
-    if found:
-        ids = [row[0] for row in found]
-        await connection.execute(update(files).where(files.c.id.in_(ids)).values(noted_turn=turn))
-    return [row[1] for row in found]
+async def notes_for(connection: Connection, conversation: str, turn: str) -> dict[str, str]:
+    """Return what this turn's model is to be told, by file; the same again when the turn is run again."""
+    rows = await connection.execute(_NOTES, {"of": conversation, "turn_of": turn})
+    return {row[0]: row[1] for row in rows}
+
+
+async def mark_noted(connection: Connection, ids: Iterable[str], turn: str) -> None:
+    """Remember which turn's model was told of files."""
+    await connection.execute(update(files).where(files.c.id.in_(list(ids))).values(noted_turn=turn))
 
 
 @cache

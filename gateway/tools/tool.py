@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.files.outgoing import Outgoing
 from gateway.jobs import Jobs
 from gateway.store.turns import Turn
 from gateway.workbench import Bench, Workbench
@@ -25,6 +26,7 @@ class Desk:
     bench: Bench
     workbench: Workbench
     jobs: Jobs
+    files: Outgoing
 
 
 Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]
@@ -33,12 +35,13 @@ Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool. `repeatable`: carrying it out again after a crash harms nobody."""
+    """A tool. `repeatable`: carrying it out again after a crash harms nobody. `fits`: it is of use here."""
 
     spec: Callable[[Desk], ToolSpec]
     asks: Callable[[SandboxConfig], bool]
     act: Act
     repeatable: bool
+    fits: Callable[[Desk], bool] = lambda _desk: True
 
 
 def text(args: Mapping[str, Any], name: str, *, needed: bool = True) -> str:

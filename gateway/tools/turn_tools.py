@@ -19,12 +19,13 @@ from gateway.store import approvals, turns
 from gateway.store.turns import StepRow
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
+from gateway.tools.deliver_file import deliver_file
 from gateway.tools.tool import BadArguments, Desk, Tool
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-INSTALLED: Mapping[str, Tool] = {"bash": bash, "async_status": async_status}
+INSTALLED: Mapping[str, Tool] = {"bash": bash, "async_status": async_status, "deliver_file": deliver_file}
 
 TOLD_LIMIT = 128 * 1024
 """Characters of output an event carries; the whole stands in the turn's log."""
@@ -43,7 +44,11 @@ class TurnTools(Tools):
         self._approves_own: bool | None = None
         self._write = write
         self._check = check
-        self._tools = {name: tool for name, tool in INSTALLED.items() if allowed is None or name in allowed}
+        self._tools = {
+            name: tool
+            for name, tool in INSTALLED.items()
+            if (allowed is None or name in allowed) and tool.fits(desk)
+        }
 
     def offered(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""
