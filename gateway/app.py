@@ -34,6 +34,7 @@ from gateway.defaults import ensure_defaults
 from gateway.erasure import Erasure
 from gateway.errands import Errands
 from gateway.faults import UnknownFault
+from gateway.filing import open_filing
 from gateway.ground import Ground, Running, lay
 from gateway.instruments import CountedStream, Depths
 from gateway.intake import Intake
@@ -172,7 +173,16 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     resident = await _ensure_defaults(ground, book)
     pools = await _pools(ground, stack)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
-    core = _core(ground, ledger, book, resident=resident, drafts=drafts, pools=pools, performers=performers)
+    core = _core(
+        ground,
+        ledger,
+        book,
+        resident=resident,
+        drafts=drafts,
+        switchboard=switchboard,
+        pools=pools,
+        performers=performers,
+    )
     errands = Errands(core)
     commands = Commands(switchboard.answer, errands)
     reception.append(Reception(ledger, core.intake, core.approvals, commands))
@@ -183,12 +193,12 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         ledger,
         relay=relay,
         switchboard=switchboard,
-        chats=ChatSink(switchboard.find, claim=drafts.claim),
+        chats=ChatSink(switchboard.find, claim=drafts.claim, attach=core.filing.sink.attach),
         stack=stack,
     )
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
-        early.append(core.erasure.run)
+        early += [core.erasure.run, core.filing.shelf.run]
     return _Parts(
         core=core,
         book=book,
@@ -205,6 +215,7 @@ def _core(
     *,
     resident: str,
     drafts: Drafts,
+    switchboard: Switchboard,
     pools: dict[str, Pool],
     performers: Performers,
 ) -> Core:
@@ -216,7 +227,15 @@ def _core(
         workspaces=settings.data_dir / "workspaces",
         resident=None if settings.allow_shared_host else resident,
     )
-    jobs = Jobs(ledger, workbench, ground.vault, ground.faults.checkpoint, most_running=settings.job_limit)
+    filing = open_filing(ground, ledger, workbench, switchboard.find)
+    jobs = Jobs(
+        ledger,
+        workbench,
+        ground.vault,
+        ground.faults.checkpoint,
+        files=filing.outgoing,
+        most_running=settings.job_limit,
+    )
     conductor = Conductor(
         ledger=ledger,
         leases=ground.leases,
@@ -224,6 +243,8 @@ def _core(
         stream=ground.stream,
         workbench=workbench,
         jobs=jobs,
+        incoming=filing.incoming,
+        outgoing=filing.outgoing,
         agents=performers.find,
         runner=ground.runner,
         at_most=settings.turn_workers,
@@ -239,6 +260,7 @@ def _core(
         approvals=Approvals(ledger),
         conductor=conductor,
         workbench=workbench,
+        filing=filing,
         erasure=Erasure(ground.database, ground.stream, jobs),
     )
 
@@ -283,7 +305,7 @@ async def _ensure_defaults(ground: Ground, book: Book) -> str:
 
 def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
     roles, parts = ground.settings.roles, list[Running]()
-    if roles & {Role.INGRESS, Role.DELIVERY}:
+    if roles & {Role.INGRESS, Role.TURNS, Role.DELIVERY}:  # turns fetch what people attached
         parts.append(switchboard.run)
     if Role.TURNS in roles:
         parts.append(core.conductor.run)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import structlog
 
@@ -19,6 +20,8 @@ from gateway.approvals import mark_of
 from gateway.cancels import LOOK, Cancels
 from gateway.claims import Claim, Claims, SetAside
 from gateway.deltas import Deltas, Heard
+from gateway.files.incoming import Incoming
+from gateway.files.outgoing import Outgoing
 from gateway.jobs import Jobs
 from gateway.performance import Performance
 from gateway.records.agent import agent_config, persona_of
@@ -63,6 +66,8 @@ class Conductor:
         stream: Stream,
         workbench: Workbench,
         jobs: Jobs,
+        incoming: Incoming,
+        outgoing: Outgoing,
         agents: Callable[[Persona], Agent],
         runner: str,
         at_most: int = 64,
@@ -77,6 +82,8 @@ class Conductor:
         self._stream = stream
         self._workbench = workbench
         self._jobs = jobs
+        self._incoming = incoming
+        self._outgoing = outgoing
         self._agents = agents
         self._claims = Claims(ledger, runner)
         self._cancels = Cancels(ledger.database, look=cancel_look)
@@ -137,6 +144,7 @@ class Conductor:
             ledger=self._ledger,
             deltas=deltas,
             said_before=claim.said_before,
+            files=self._outgoing,
         )
         try:
             async with deltas:
@@ -191,11 +199,12 @@ class Conductor:
         if await performance.renew(claim.asked):
             return
         tools = TurnTools(
-            Desk(turn=turn, bench=bench, workbench=self._workbench, jobs=self._jobs),
+            Desk(turn=turn, bench=bench, workbench=self._workbench, jobs=self._jobs, files=self._outgoing),
             write=performance.write,
             check=performance.check,
             allowed=agent_config(claim.agent).tools,
         )
+        brought = await self._incoming.receive(turn, bench)
         work = Work(
             turn=turn.id,
             conversation=turn.conversation,
@@ -207,8 +216,11 @@ class Conductor:
             saved=turn.paused,
             decisions=claim.decisions,
             hear=performance.hear,
+            attached=brought.lines,
+            images=brought.images,
         )
-        await performance.play(self._agents(persona), work, tools)
+        gather = partial(self._outgoing.gather, turn, bench)
+        await performance.play(self._agents(persona), work, tools, gather)
 
     async def _fail(self, performance: Performance, error: AgentError) -> None:
         """End the turn, or put it back for later when only the model's service is down."""
@@ -226,7 +238,7 @@ class Conductor:
 
     @staticmethod
     async def _end(performance: Performance, state: TurnState, error: str) -> None:
-        async with performance.write("turn.settle") as entry:
+        async with performance.write("turn.settle", last=True) as entry:
             await performance.settle(entry, state, error=error)
 
     @staticmethod

@@ -9,6 +9,7 @@ from delivery.port import Stream
 from gateway.approvals import Approvals
 from gateway.conductor import Conductor
 from gateway.erasure import Erasure
+from gateway.filing import Filing
 from gateway.intake import Intake
 from gateway.jobs import Jobs
 from gateway.workbench import Workbench
@@ -25,4 +26,5 @@ class Core:
     approvals: Approvals
     conductor: Conductor
     workbench: Workbench
+    filing: Filing
     erasure: Erasure

@@ -18,6 +18,7 @@ from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
 from delivery.route import RouteKind
+from gateway.files.outgoing import Outgoing
 from gateway.job import ANNOUNCED, LOST_AFTER, MOST_RUNNING, JobEnd, JobState, ended, told
 from gateway.secrets import Vault, context
 from gateway.store import jobs as store
@@ -52,8 +53,10 @@ class Jobs:
         vault: Vault,
         checkpoint: Callable[[str], None],
         *,
+        files: Outgoing,
         most_running: int = MOST_RUNNING,
     ) -> None:
+        self._files = files
         self._ledger = ledger
         self._workbench = workbench
         self._vault = vault
@@ -146,6 +149,7 @@ class Jobs:
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
         """End a job, queue its follow-up turn and tell everybody, once; False when it had ended already."""
+        await self._files.gather_job(job)
         async with self._ledger.entry("job.settle") as entry:
             if not await store.settle(entry.connection, job.id, end):
                 return False
@@ -170,13 +174,14 @@ class Jobs:
         for route in routes:
             if route.kind is RouteKind.WEBHOOK and route.turn == job.turn:
                 await delivery_store.add_route(entry.connection, route.for_turn(turn.id))
+        taken = await self._files.take(entry, job.conversation, job=job.id)
         result: dict[str, object] = {
             "resultId": job.id,
             "command": job.command,
             "exit_code": end.exit_code,
             "output": end.output[-TOLD_LIMIT:],
             "truncated": end.truncated or len(end.output) > TOLD_LIMIT,
-            "files": [],
+            "files": list(taken.files),
         }
         if end.reason:
             result["reason"] = end.reason
@@ -189,6 +194,7 @@ class Jobs:
                 turn=turn.id,
             ),
         )
+        await taken.tell(entry, job.conversation)
         entry.wake(Queue.TURN, job.conversation)
 
     async def look(self, job: Job) -> tuple[Job, bytes, bool]:
