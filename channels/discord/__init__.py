@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: DiscordSettings, notes: Notes) -> AsyncIterator[Connection]:
-    del notes
     from channels.discord.adapter import DiscordChannel
     from channels.discord.api import connect
     from channels.discord.deferred import Deferred
@@ -23,10 +22,11 @@ async def _open(channel: str, settings: DiscordSettings, notes: Notes) -> AsyncI
 
     async with connect(settings) as api:
         bot = await api.identify()
-        deferred = Deferred()
+        deferred = Deferred(api, notes)
+        await deferred.recall()
         yield Connection(
-            inbox=DiscordInbox(api, settings, channel=channel, bot=bot, deferred=deferred),
-            channel=DiscordChannel(api, deferred),
+            inbox=DiscordInbox(api, settings, notes, channel=channel, bot=bot, deferred=deferred),
+            channel=DiscordChannel(api, deferred, bot=bot),
         )
 
 
@@ -54,6 +54,9 @@ plugin = ChannelPlugin(
             Feature.UPLOAD,
             Feature.DOWNLOAD,
             Feature.BUTTONS,
+            Feature.PROMPTS,
+            Feature.REACT,
+            Feature.FIND,
             Feature.IDEMPOTENT_SEND,
         }
     ),

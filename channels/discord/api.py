@@ -1,10 +1,10 @@
-"""Discord's REST API: one call each, and the one table from its errors to ours."""
+"""Discord's REST API: one call each, within the limits it tells of; nothing waits or is repeated."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -13,17 +13,11 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
+from channels.discord.buckets import Buckets, route_of
 from channels.discord.codec import Bot
+from channels.discord.errors import translate
 from channels.discord.settings import DiscordSettings
-from channels.errors import (
-    Ambiguous,
-    ChannelError,
-    RateLimited,
-    Rejected,
-    Unauthorized,
-    Undeliverable,
-    Unreachable,
-)
+from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 
 VERSION = "v10"
 PATIENCE = 30.0
@@ -31,86 +25,9 @@ PATIENCE = 30.0
 
 CONNECT_PATIENCE = 10.0
 USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
-DEFAULT_WAIT = 5.0
 CHUNK = 64 * 1024
-
-
-class NotThere(Unreachable):
-    """There is no such thing at this address, and Discord's words do not say what is missing."""
-
-
-_BY_CODE: Mapping[int, type[ChannelError]] = {
-    10003: Undeliverable,  # unknown channel
-    10004: Undeliverable,  # unknown guild
-    10008: Rejected,  # unknown message
-    10015: Rejected,  # unknown webhook: an interaction's token that has ended
-    10062: Rejected,  # unknown interaction
-    40333: Unreachable,  # refused by the front servers
-    50001: Undeliverable,  # missing access
-    50007: Undeliverable,  # cannot send messages to this user
-    50013: Undeliverable,  # missing permissions
-    50027: Rejected,  # invalid webhook token
-    50035: Rejected,  # invalid form body
-    50083: Undeliverable,  # thread is archived
-    160005: Undeliverable,  # thread is locked
-}
-_BY_STATUS: Mapping[int, type[ChannelError]] = {
-    400: Rejected,
-    401: Unauthorized,
-    403: Undeliverable,
-    404: NotThere,
-    405: NotThere,
-    413: Rejected,
-}
-
-
-def translate(status: int, headers: Mapping[str, str], body: bytes, *, name: str) -> ChannelError:
-    """Return our error for an answer that says no; the only place that knows Discord's."""
-    answer = parse_object(body)
-    code = answer.get("code")
-    code = code if isinstance(code, int) else 0
-    detail = f"{name}: {describe(status, code, answer)}"
-    if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return _limited(headers, answer)
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        return Ambiguous(detail)
-    if code in _BY_CODE:
-        return _BY_CODE[code](detail)
-    if status == HTTPStatus.FORBIDDEN and not answer:
-        return Unreachable(f"{detail} (not from Discord itself)")
-    return _BY_STATUS.get(status, Unreachable)(detail)
-
-
-def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
-    """Return Discord's words for a refusal, short."""
-    words = str(answer.get("message") or f"HTTP {status}")[:200]
-    errors = answer.get("errors")
-    found = f" {json.dumps(errors)[:300]}" if errors else ""
-    return f"{words} ({code}){found}" if code else f"{words}{found}"
-
-
-def _limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
-    """Without a JSON body it is the front servers that are tired of us, whatever the channel."""
-    wait = _positive(answer.get("retry_after")) or _positive(headers.get("Retry-After")) or DEFAULT_WAIT
-    everywhere = answer.get("global") is True or headers.get("X-RateLimit-Scope") == "global"
-    return RateLimited(wait, scope="account" if everywhere or not answer else "room")
-
-
-def _positive(value: object) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        return 0.0
-    return number if 0 < number < float("inf") else 0.0
-
-
-def parse_object(body: bytes) -> Mapping[str, Any]:
-    """Return the JSON object of a body, or an empty one."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        return {}
-    return answer if isinstance(answer, dict) else {}
+LARGEST_ANSWER = 16 * 1024 * 1024
+CDN_HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 
 
 def path(*segments: str) -> str:
@@ -124,6 +41,7 @@ class Api:
     def __init__(self, settings: DiscordSettings, http: aiohttp.ClientSession) -> None:
         self._settings = settings
         self._base = f"{settings.api_url}/{VERSION}"
+        self._buckets = Buckets()
         self.http = http
 
     def __repr__(self) -> str:
@@ -135,13 +53,19 @@ class Api:
         where: str,
         *,
         name: str,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | Sequence[Any] | None = None,
         form: aiohttp.FormData | None = None,
         query: str = "",
         as_bot: bool = True,
         patience: float = PATIENCE,
+        needs: str = "",
     ) -> Any:
-        """Make one call and return its parsed answer; raises ChannelError. `name` stands in error texts."""
+        """Make one call and return its parsed answer; raises ChannelError. `name` stands in error texts.
+
+        `needs` is the permission that the call takes; `body` may be an object or a list.
+        """
+        route = route_of(method, where)
+        self._buckets.check(route)
         url = URL(f"{self._base}/{where}{'?' if query else ''}{query}", encoded=True)
         token = self._settings.token.get_secret_value()
         headers = {"Authorization": f"Bot {token}"} if as_bot else {}
@@ -151,23 +75,24 @@ class Api:
             async with self.http.request(
                 method,
                 url,
-                json=None if body is None else dict(body),
+                json=body,
                 data=form,
                 headers=headers,
                 timeout=timeout,
                 allow_redirects=False,
             ) as response:
-                status, content = response.status, await response.read()
+                status, content = response.status, await _read(response)
                 given = response.headers.copy()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _broken(error, name) from None
+        self._buckets.learn(route, given)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            raise translate(status, given, content, name=name)
+            raise translate(status, given, content, name=name, needs=needs)
         return _parsed(content, name)
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield the bytes of a file of the CDN; raises ChannelError, Rejected for any other address."""
-        if not url.startswith(f"{self._settings.cdn_url}/"):
+        if not self._is_ours(url):
             raise Rejected("download: the file is not where Discord keeps files")
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE, sock_read=PATIENCE)
         try:
@@ -180,6 +105,18 @@ class Api:
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise _broken(error, "download") from None
+
+    def _is_ours(self, url: str) -> bool:
+        """Whether an address is Discord's own, or at the very place that was configured."""
+        if url.startswith(f"{self._settings.cdn_url}/"):
+            return True
+        try:
+            given = URL(url, encoded=True)
+            origin, is_plain = given.origin(), not given.user and not given.password
+        except ValueError:
+            return False
+        discords = {URL(f"https://{host}") for host in CDN_HOSTS}
+        return is_plain and origin in {URL(self._settings.api_url).origin(), *discords}
 
     async def identify(self) -> Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
@@ -201,6 +138,16 @@ def _broken(error: Exception, name: str) -> ChannelError:
     before = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
     kind = Unreachable if isinstance(error, before) else Ambiguous
     return kind(f"{name}: {type(error).__name__}")
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    """Read an answer; no answer of Discord is as long as the longest that is read."""
+    content = await response.content.read(LARGEST_ANSWER + 1)
+    while len(content) <= LARGEST_ANSWER and (more := await response.content.read(CHUNK)):
+        content += more
+    if len(content) > LARGEST_ANSWER:
+        raise aiohttp.ClientPayloadError("the answer does not end")
+    return content
 
 
 def _parsed(content: bytes, name: str) -> Any:

@@ -1,29 +1,32 @@
-"""Discord's words into ours and ours into Discord's; pure.
+"""Discord's words into ours; pure.
 
 An event is what the gateway dispatches, `{"t": name, "d": …}`; an interaction that was posted is wrapped the
 same way. `d["channel"]` says what kind of place it was said in: interactions bring it, and the inbox adds it
-to messages, which do not. A thread is a channel of its own at Discord; here it is a thread of its parent.
+to messages and reactions, which do not. A thread is a channel of its own at Discord; here it is a thread of
+its parent. The other way, ours into Discord's, is in `speech`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import ValidationError
 
+from channels.discord import orders, wire
+from channels.discord.speech import encodable, parts_of
 from channels.message import (
     Address,
     Attachment,
     Author,
-    Button,
+    Command,
     Ignored,
     Message,
     Press,
-    Reply,
+    Reaction,
     Room,
     Update,
 )
@@ -36,23 +39,8 @@ PRIVATE = frozenset({1, 3})
 SPOKEN = frozenset({0, 19})
 """Kinds of message that people write: a plain one and a reply."""
 
-COMMAND, BUTTON = 2, 3
+COMMAND, BUTTON, MODAL = 2, 3, 5
 """Kinds of interaction."""
-
-WORDS, QUESTION = "dovecote", "ask"
-"""Our slash commands: `/dovecote stop` is `/stop`, `/ask` says its text as it is."""
-
-ROW = 5
-MOST_ROWS = 5
-LABEL_LIMIT = 80
-NO_PREVIEW = 4
-"""The flag that keeps Discord from fetching links."""
-
-SAY = 4
-"""The first reaction to an interaction that says something."""
-
-ONLY_YOU = 64
-"""The flag of a message that only the person who pressed sees."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,100 +52,31 @@ class Bot:
     application_id: str = ""
 
 
-Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """For whom an event is read, and what the event is beside its content."""
 
+    channel: str
+    bot: Bot
+    name: str
+    number: str
 
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
-
-
-class _User(_Model):
-    id: Id
-    username: str = ""
-    global_name: str | None = None
-    bot: bool = False
-
-
-class _Member(_Model):
-    nick: str | None = None
-    user: _User | None = None
-
-
-class _Place(_Model):
-    id: Id
-    type: int = 0
-    parent_id: Id | None = None
-
-
-class _File(_Model):
-    id: Id
-    filename: str = ""
-    content_type: str | None = None
-    size: int = 0
-
-
-class _Replied(_Model):
-    author: _User | None = None
-
-
-class _Message(_Model):
-    id: Id
-    channel_id: Id
-    guild_id: Id | None = None
-    type: int = 0
-    author: _User
-    member: _Member | None = None
-    webhook_id: Id | None = None
-    content: str = ""
-    edited_timestamp: str | None = None
-    mentions: tuple[_User, ...] = ()
-    attachments: tuple[_File, ...] = ()
-    referenced_message: _Replied | None = None
-    channel: _Place | None = None
-
-
-class _Option(_Model):
-    name: str = ""
-    value: str | int | float | bool | None = None
-
-
-class _Asked(_Model):
-    name: str = ""
-    custom_id: str = ""
-    options: tuple[_Option, ...] = ()
-
-
-class _Pressed(_Model):
-    id: Id
-
-
-class _Interaction(_Model):
-    id: Id
-    application_id: Id
-    type: int
-    token: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~=-]{1,1000}$")]
-    guild_id: Id | None = None
-    channel_id: Id | None = None
-    channel: _Place | None = None
-    member: _Member | None = None
-    user: _User | None = None
-    data: _Asked | None = None
-    message: _Pressed | None = None
+    def key(self, *parts: object) -> str:
+        return ":".join([self.bot.id, *(_clean(str(part)) for part in parts)])
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
     """Translate one event of the gateway, or one interaction."""
-    name = update.get("t") if isinstance(update, dict) else None
-    raw = update.get("d") if isinstance(update, dict) else None
+    event = update if isinstance(update, dict) else {}
+    name = str(event.get("t"))[:80]
+    read = _READERS.get(name)
+    if read is None:
+        return Ignored(reason=f"an event of another kind: {name}")
+    number = f"{event.get('session') or ''}:{event.get('s') or ''}"[:200]
     try:
-        if name in {"MESSAGE_CREATE", "MESSAGE_UPDATE"}:
-            edited = name == "MESSAGE_UPDATE"
-            return _spoken(_Message.model_validate(raw), channel=channel, bot=bot, edited=edited)
-        if name == "INTERACTION_CREATE":
-            return _interaction(_Interaction.model_validate(raw), channel=channel, bot=bot)
+        return read(event.get("d"), _Reading(channel, bot, name, number))
     except (ValidationError, RecursionError):
         return Ignored(reason=f"a malformed {name}")
-    return Ignored(reason=f"an event of another kind: {str(name)[:80]}")
 
 
 def moment(snowflake: str) -> datetime:
@@ -170,92 +89,215 @@ def snowflake(when: datetime) -> int:
     return max(0, int(when.timestamp() * 1000) - EPOCH) << 22
 
 
-def _spoken(message: _Message, *, channel: str, bot: Bot, edited: bool) -> Message | Ignored:
-    if message.author.id == bot.id:
-        return Ignored(reason="our own message")
-    if message.type not in SPOKEN:
-        return Ignored(reason="a notice of Discord")
-    if edited and not message.edited_timestamp:
+def prompting(interaction: Mapping[str, Any]) -> str | None:
+    """Return the id of the pressed button if it asks for words first."""
+    asked = interaction.get("data")
+    custom = asked.get("custom_id") if isinstance(asked, dict) else None
+    pressed = interaction.get("type") == BUTTON and isinstance(custom, str)
+    return str(custom) if pressed and parts_of(str(custom))[1] else None
+
+
+def _created(raw: object, reading: _Reading) -> Message | Command | Ignored:
+    message = wire.Said.model_validate(raw)
+    unwanted = _unwanted(message, reading.bot)
+    if unwanted:
+        return Ignored(reason=unwanted)
+    text, mentioned, addressed = _text(message, reading.bot)
+    order = _order(text, addressed=addressed) if addressed or not message.guild_id else None
+    if order and not message.attachments:
+        return Command(
+            key=reading.key(message.id),
+            address=_address(message.channel, message.channel_id, message.guild_id, reading.channel),
+            author=_author(message.author, message.member, is_bot=message.webhook_id is not None),
+            name=order[0],
+            rest=order[1],
+            sent_at=moment(message.id),
+            room=_room(message.guild_id),
+            platform_id=message.id,
+        )
+    return _message(message, reading, text, mentioned=mentioned)
+
+
+def _edited(raw: object, reading: _Reading) -> Message | Ignored:
+    if isinstance(raw, dict) and not ("content" in raw and raw.get("edited_timestamp")):
         return Ignored(reason="a message that only got its preview")
-    text, mentioned = _text(message, bot)
+    message = wire.Said.model_validate(raw)
+    unwanted = _unwanted(message, reading.bot)
+    if unwanted:
+        return Ignored(reason=unwanted)
+    text, mentioned, _ = _text(message, reading.bot)
+    return _message(message, reading, text, mentioned=mentioned, edited=True)
+
+
+def _unwanted(message: wire.Said, bot: Bot) -> str:
+    if message.author.id == bot.id:
+        return "our own message"
+    return "" if message.type in SPOKEN else "a notice of Discord"
+
+
+def _order(text: str, *, addressed: bool) -> tuple[str, str] | None:
+    """Return the order in a text: with a slash, or as bare words after a mention."""
+    return orders.slashed(text) or (orders.bare(text) if addressed else None)
+
+
+def _message(
+    message: wire.Said, reading: _Reading, text: str, *, mentioned: bool, edited: bool = False
+) -> Message | Ignored:
     attachments = tuple(_attachment(message, file) for file in message.attachments)
     if not text and not attachments and not mentioned:
         return Ignored(reason="a message with neither text nor file (or without the message content intent)")
-    suffix = f":{_clean(message.edited_timestamp or '')}" if edited else ""
     replied = message.referenced_message.author if message.referenced_message else None
     return Message(
-        key=f"{bot.id}:{message.id}{suffix}",
-        address=_address(message.channel, message.channel_id, channel),
+        key=reading.key(message.id, *([message.edited_timestamp] if edited else [])),
+        address=_address(message.channel, message.channel_id, message.guild_id, reading.channel),
         author=_author(message.author, message.member, is_bot=message.webhook_id is not None),
         text=text,
         sent_at=moment(message.id),
-        room=Room.GROUP if message.guild_id else Room.DIRECT,
-        mentions_bot=mentioned or (replied is not None and replied.id == bot.id),
+        room=_room(message.guild_id),
+        mentions_bot=mentioned or (replied is not None and replied.id == reading.bot.id),
         edited=edited,
         attachments=attachments,
         platform_id=message.id,
     )
 
 
-def _interaction(asked: _Interaction, *, channel: str, bot: Bot) -> Message | Press | Ignored:
+def _reacted(raw: object, reading: _Reading) -> Reaction | Ignored:
+    reaction = wire.Reacted.model_validate(raw)
+    if reaction.user_id == reading.bot.id:
+        return Ignored(reason="our own reaction")
+    emoji, added = _clean(reaction.emoji.name or ""), reading.name == "MESSAGE_REACTION_ADD"
+    user = (
+        reaction.member.user if reaction.member and reaction.member.user else wire.User(id=reaction.user_id)
+    )
+    sign = f"{emoji}:{reaction.emoji.id}" if reaction.emoji.id else emoji
+    word = "added" if added else "removed"
+    return Reaction(
+        key=reading.key(reaction.message_id, reaction.user_id, sign, word, reading.number),
+        address=_address(reaction.channel, reaction.channel_id, reaction.guild_id, reading.channel),
+        author=_author(user, reaction.member),
+        emoji=sign,
+        added=added,
+        platform_id=reaction.message_id,
+        room=_room(reaction.guild_id),
+    )
+
+
+def _interaction(raw: object, reading: _Reading) -> Message | Command | Press | Ignored:
+    asked = wire.Interaction.model_validate(raw)
     place = asked.channel_id or (asked.channel.id if asked.channel else None)
     person = asked.user or (asked.member.user if asked.member else None)
     if place is None or person is None or asked.data is None:
         return Ignored(reason="an interaction from nowhere")
-    address = _address(asked.channel, place, channel)
-    author = _author(person, asked.member)
-    room = Room.GROUP if asked.guild_id else Room.DIRECT
-    key = f"{bot.id}:{asked.id}"
-    if asked.type == BUTTON and asked.message and asked.data.custom_id:
-        return Press(
-            key=key,
-            address=address,
-            author=author,
-            data=_clean(asked.data.custom_id),
-            token=f"{asked.application_id}/{asked.id}/{asked.token}",
+    address = _address(asked.channel, place, asked.guild_id, reading.channel)
+    who = _Asker(asked, asked.data, address, _author(person, asked.member), reading.key(asked.id))
+    if asked.type == COMMAND:
+        return _commanded(who)
+    if asked.type in {BUTTON, MODAL} and asked.message and asked.data.custom_id:
+        return _pressed(who, asked.message.id)
+    return Ignored(reason="an interaction that is not ours")
+
+
+@dataclass(frozen=True, slots=True)
+class _Asker:
+    """An interaction with what was found out about it."""
+
+    asked: wire.Interaction
+    content: wire.Asked
+    address: Address
+    author: Author
+    key: str
+
+    @property
+    def token(self) -> str:
+        """What an answer needs."""
+        return f"{self.asked.application_id}/{self.asked.id}/{self.asked.token}"
+
+
+def _commanded(who: _Asker) -> Message | Command | Ignored:
+    name, sent_at, room = who.content.name, moment(who.asked.id), _room(who.asked.guild_id)
+    given = next((option.value for option in who.content.options if isinstance(option.value, str)), "")
+    words = _clean(given).strip()
+    if name in orders.ORDERS:
+        return Command(
+            key=who.key,
+            address=who.address,
+            author=who.author,
+            name=name,
+            rest=words,
+            sent_at=sent_at,
             room=room,
-            platform_id=asked.message.id,
+            token=who.token,
         )
-    text = _command(asked.data) if asked.type == COMMAND else None
-    if text is None:
+    if name != orders.QUESTION or not words:
         return Ignored(reason="an interaction that is not ours")
     return Message(
-        key=key,
-        address=address,
-        author=author,
-        text=text,
-        sent_at=moment(asked.id),
+        key=who.key,
+        address=who.address,
+        author=who.author,
+        text=words,
+        sent_at=sent_at,
         room=room,
         mentions_bot=True,
     )
 
 
-def _command(asked: _Asked) -> str | None:
-    """Return what a slash command says, or None for one that is not ours."""
-    given = next((option.value for option in asked.options if isinstance(option.value, str)), "")
-    words = _clean(given).strip()
-    if asked.name == QUESTION:
-        return words or None
-    if asked.name != WORDS:
-        return None
-    return words if words.startswith(("/", "!")) else f"/{words or 'help'}"
+def _pressed(who: _Asker, message: str) -> Press | Ignored:
+    chosen, prompt = parts_of(_clean(who.content.custom_id))
+    submitted = who.asked.type == MODAL
+    if prompt and not submitted:
+        return Ignored(reason="a button that asks for words first")
+    return Press(
+        key=who.key,
+        address=who.address,
+        author=who.author,
+        data=chosen,
+        token=who.token,
+        comment=_written(who.content) if submitted else "",
+        room=_room(who.asked.guild_id),
+        platform_id=message,
+    )
 
 
-def _address(place: _Place | None, channel_id: str, channel: str) -> Address:
+def _written(content: wire.Asked) -> str:
+    """Return what was written into the modal's fields."""
+    fields = [
+        field
+        for row in content.components
+        for field in (*row.components, *([row.component] if row.component else []))
+    ]
+    return "\n".join(_clean(field.value).strip() for field in fields if field.value.strip())
+
+
+_READERS: Mapping[str, Callable[[object, _Reading], Update | Ignored]] = {
+    "MESSAGE_CREATE": _created,
+    "MESSAGE_UPDATE": _edited,
+    "MESSAGE_REACTION_ADD": _reacted,
+    "MESSAGE_REACTION_REMOVE": _reacted,
+    "INTERACTION_CREATE": _interaction,
+}
+
+
+def _room(guild: str | None) -> Room:
+    return Room.GROUP if guild else Room.DIRECT
+
+
+def _address(place: wire.Place | None, channel_id: str, guild: str | None, channel: str) -> Address:
+    """The server's id tells later whether the bot was thrown out or only lacks a permission."""
+    extras = {"guild": guild} if guild else {}
     if place is not None and place.type in THREADS and place.parent_id:
-        return Address(channel=channel, room=place.parent_id, thread=channel_id)
-    return Address(channel=channel, room=channel_id)
+        return Address(channel=channel, room=place.parent_id, thread=channel_id, extras=extras)
+    return Address(channel=channel, room=channel_id, extras=extras)
 
 
-def _author(user: _User, member: _Member | None, *, is_bot: bool = False) -> Author:
+def _author(user: wire.User, member: wire.Member | None, *, is_bot: bool = False) -> Author:
     nick = member.nick if member else None
     return Author(
         id=user.id, name=_clean(nick or user.global_name or user.username), is_bot=user.bot or is_bot
     )
 
 
-def _text(message: _Message, bot: Bot) -> tuple[str, bool]:
-    """Drop a mention of the bot from the start, name other people; say whether the bot is mentioned."""
+def _text(message: wire.Said, bot: Bot) -> tuple[str, bool, bool]:
+    """Drop a mention of the bot from the start, name other people; say whether it is mentioned, and first."""
     text = _clean(message.content).strip()
     ours = re.compile(rf"<@!?{bot.id}>")
     mentioned = bool(ours.search(text)) or any(user.id == bot.id for user in message.mentions)
@@ -263,7 +305,8 @@ def _text(message: _Message, bot: Bot) -> tuple[str, bool]:
     text = text[start.end() :].lstrip(" ,:\n\t") if start else text
     names = {user.id: _clean(user.global_name or user.username) for user in message.mentions}
     names[bot.id] = bot.username
-    return re.sub(r"<@!?([0-9]{1,20})>", lambda found: _named(found, names), text), mentioned
+    named = re.sub(r"<@!?([0-9]{1,20})>", lambda found: _named(found, names), text)
+    return named, mentioned, start is not None
 
 
 def _named(found: re.Match[str], names: Mapping[str, str]) -> str:
@@ -271,7 +314,7 @@ def _named(found: re.Match[str], names: Mapping[str, str]) -> str:
     return f"@{name}" if name else found[0]
 
 
-def _attachment(message: _Message, file: _File) -> Attachment:
+def _attachment(message: wire.Said, file: wire.Enclosed) -> Attachment:
     """The reference names the message: addresses of files end, and are asked for again."""
     given = _clean(file.filename).replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
@@ -285,54 +328,3 @@ def _attachment(message: _Message, file: _File) -> Attachment:
 def _clean(text: str) -> str:
     """No store takes half a character, and PostgreSQL no NUL."""
     return encodable(text).replace("\0", "\ufffd")
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can carry."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def place(address: Address) -> str:
-    """Return the id of the channel to speak in."""
-    return address.thread or address.room
-
-
-def said(text: str, buttons: tuple[Button, ...]) -> dict[str, Any]:
-    """Return the fields of what is said. Nobody is ever notified by a mention in it."""
-    return {"content": encodable(text), "allowed_mentions": {"parse": []}, "components": rows(buttons)}
-
-
-def rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
-    """Return buttons in rows of five; an empty list takes earlier ones away."""
-    made = [
-        {"type": 2, "style": 2, "label": button.label[:LABEL_LIMIT], "custom_id": button.data}
-        for button in buttons[: ROW * MOST_ROWS]
-    ]
-    return [{"type": 1, "components": made[first : first + ROW]} for first in range(0, len(made), ROW)]
-
-
-def once(key: str) -> dict[str, Any]:
-    """Return the fields by which Discord recognises a repeated send; a nonce has at most 25 characters."""
-    return {"nonce": key, "enforce_nonce": True}
-
-
-def answering(reply: Reply) -> dict[str, Any]:
-    """Return what ties an answer to a message; it is sent even if that message is gone."""
-    if reply.reply_to is None or not reply.reply_to.isdecimal():
-        return {}
-    return {"message_reference": {"message_id": reply.reply_to, "fail_if_not_exists": False}}
-
-
-def commands() -> tuple[dict[str, Any], ...]:
-    """Return our slash commands, as they are registered."""
-    words = {"type": 3, "name": "words", "description": "A command: stop, new, status, jobs, help …"}
-    question = {
-        "type": 3,
-        "name": "question",
-        "description": "What you want to know or have done",
-        "required": True,
-    }
-    return (
-        {"type": 1, "name": WORDS, "description": "Give the bot a command", "options": [words]},
-        {"type": 1, "name": QUESTION, "description": "Ask the bot", "options": [question]},
-    )

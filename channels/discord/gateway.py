@@ -41,6 +41,7 @@ FRESH_PAUSE = (1.0, 5.0)
 """Discord asks for a random wait within these before a refused session is replaced."""
 
 GUILDS, GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1, 1 << 9, 1 << 12, 1 << 15
+GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
 
 _FATAL = {
     4004: "the token is refused",
@@ -169,7 +170,7 @@ class _Line:
         return interval
 
     def _identify(self) -> Event:
-        intents = GUILDS | GUILD_MESSAGES | DIRECT_MESSAGES
+        intents = GUILDS | GUILD_MESSAGES | GUILD_REACTIONS | DIRECT_MESSAGES | DIRECT_REACTIONS
         intents |= MESSAGE_CONTENT if self._settings.message_content else 0
         properties = {"os": "linux", "browser": "dovecote", "device": "dovecote"}
         token = self._settings.token.get_secret_value()
@@ -242,7 +243,7 @@ class _Line:
         while not self._over.is_set():
             event = await self._events.get()
             self._note(event)
-            if not await self._insist(event):
+            if not await self._insist({**event, "session": self._session.id}):
                 return
             number = event.get("s")
             if isinstance(number, int) and not isinstance(number, bool):

@@ -1,7 +1,7 @@
-"""What was said while nothing was received: channels are read from the last message that is known.
+"""What was said while nothing was received: rooms are read from the last message that is known.
 
 Discord replays a broken connection's events only for a short while. After that, and after a restart, each
-channel whose last message is newer than what is known is read once. What is read may also come by the
+room whose last message is newer than what is known is read once. What is read may also come by the
 gateway; it is told once, and a repetition after a restart has the same key.
 """
 
@@ -14,8 +14,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from channels.discord import codec
-from channels.discord.api import Api, NotThere, path
-from channels.errors import Rejected, Undeliverable
+from channels.discord.api import Api, path
+from channels.discord.errors import NotThere
+from channels.discord.seen import Mark, Seen
+from channels.errors import NotPermitted, Rejected, Undeliverable
 
 Raw = Mapping[str, Any]
 
@@ -25,6 +27,8 @@ READABLE = frozenset({0, 2, 5, 13, *codec.THREADS})
 PAGE = 100
 MOST_PAGES = 10
 MOST = 10_000
+CLOSED = (Undeliverable, Rejected, NotThere, NotPermitted)
+"""What reading a room may meet that says nothing about the others."""
 
 log = logging.getLogger(__name__)
 
@@ -43,43 +47,48 @@ class Places:
             self._known[channel["id"]] = kept
             _bound(self._known)
 
+    def is_thread(self, channel: str) -> bool:
+        """Whether a channel is known as a thread."""
+        return self._known.get(channel, {}).get("type") in codec.THREADS
+
     async def find(self, channel: str) -> Raw | None:
         """Return what a channel is, None when Discord does not tell."""
         if channel not in self._known:
             try:
                 self.learn(await self._api.call("GET", path("channels", channel), name="which channel"))
-            except (Undeliverable, Rejected, NotThere):
+            except CLOSED:
                 self.learn({"id": channel})
         found = self._known.get(channel)
         return found if found and isinstance(found.get("type"), int) else None
 
 
 class History:
-    """How far each channel is known."""
+    """How far each room is known, and what has to be read."""
 
-    def __init__(self, api: Api, minutes: int) -> None:
+    def __init__(self, api: Api, minutes: int, seen: Seen) -> None:
         self._api = api
         self._minutes = minutes
+        self._session = ""
         self._floor = 0
-        self._seen: OrderedDict[str, int] = OrderedDict()
         self._told: OrderedDict[str, None] = OrderedDict()
         self._read: set[str] = set()
-        self.private: OrderedDict[str, None] = OrderedDict()
+        self.seen = seen
 
-    def begin(self) -> None:
-        """A new session: what was said before it has to be read."""
+    def begin(self, session: str) -> None:
+        """A new session: what was said before it has to be read. The same one again changes nothing."""
+        if session and session == self._session:
+            return
+        self._session = session
         since = datetime.now(UTC) - timedelta(minutes=self._minutes)
         self._floor = codec.snowflake(since)
         self._read.clear()
 
-    def saw(self, channel: str, message: str, *, read: bool = False) -> None:
-        """Remember the last message of a channel that was taken, and one that may come by the gateway too."""
-        self._seen[channel] = max(int(message), self._seen.get(channel, 0))
-        self._seen.move_to_end(channel)
-        _bound(self._seen)
+    def saw(self, room: str, message: str, mark: Mark, *, read: bool = False) -> bool:
+        """Remember a message that was accepted, and one that may come by the gateway too."""
         if read:
             self._told[message] = None
             _bound(self._told)
+        return self.seen.put(room, mark)
 
     def was_told(self, message: str) -> bool:
         """Whether a message was read already."""
@@ -90,14 +99,14 @@ class History:
         last = str(channel.get("last_message_id") or "")
         readable = channel.get("type") in READABLE and last.isdecimal()
         place = str(channel.get("id"))
-        return readable and place not in self._read and int(last) > max(self._since(place), joined)
+        return readable and self.is_unread(place) and int(last) > max(self._since(place), joined)
 
     def is_unread(self, channel: str) -> bool:
-        """Whether a private channel was not looked at since the session began."""
+        """Whether a room was not looked at since the session began."""
         return self._minutes > 0 and channel not in self._read
 
     async def messages(self, channel: str, joined: int = 0) -> AsyncIterator[Raw]:
-        """Yield what was said since, in order; afterwards the channel counts as read."""
+        """Yield what was said since, in order; afterwards the room counts as read."""
         after = max(self._since(channel), joined)
         for _ in range(MOST_PAGES if self._minutes else 0):
             page = await self._page(channel, after)
@@ -109,15 +118,17 @@ class History:
         self._read.add(channel)
 
     def _since(self, channel: str) -> int:
-        return self._seen.get(channel, self._floor)
+        last = self.seen.last(channel)
+        return self._floor if last is None else last
 
     async def _page(self, channel: str, after: int) -> list[Raw]:
         where = path("channels", channel, "messages")
+        query = f"after={after}&limit={PAGE}"
         try:
             found = await self._api.call(
-                "GET", where, name="read history", query=f"after={after}&limit={PAGE}"
+                "GET", where, name="read history", query=query, needs="Read Message History"
             )
-        except (Undeliverable, Rejected, NotThere) as error:
+        except CLOSED as error:
             log.info("discord: a channel cannot be read: %s", error)
             return []
         kept = [one for one in found if _is_message(one)] if isinstance(found, list) else []

@@ -12,15 +12,16 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from channels.discord import codec, interactions
+from channels.discord import codec, interactions, orders
 from channels.discord.api import Api, path
 from channels.discord.deferred import Deferred
-from channels.discord.gateway import PAUSES, Event, Gateway
+from channels.discord.errors import NotThere
+from channels.discord.gateway import PAUSES, Event, Gateway, Take
 from channels.discord.listener import Listener
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited
-from channels.message import Ignored, Message, Update
-from channels.port import Accept, Answer, Inbox, Incoming
+from channels.message import Ignored, Update
+from channels.port import Accept, Answer, Inbox, Incoming, Notes
 from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False
@@ -32,7 +33,14 @@ class DiscordInbox(Inbox):
     """The receiving half of a Discord bot."""
 
     def __init__(
-        self, api: Api, settings: DiscordSettings, *, channel: str, bot: codec.Bot, deferred: Deferred
+        self,
+        api: Api,
+        settings: DiscordSettings,
+        notes: Notes,
+        *,
+        channel: str,
+        bot: codec.Bot,
+        deferred: Deferred,
     ) -> None:
         self._api = api
         self._settings = settings
@@ -41,7 +49,7 @@ class DiscordInbox(Inbox):
         self._deferred = deferred
         self._gateway = Gateway(api.http, settings)
         self._listener = Listener(
-            api, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
+            api, notes, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
         )
         self._stop = asyncio.Event()
         self._is_registered = not settings.commands
@@ -71,19 +79,28 @@ class DiscordInbox(Inbox):
             return Answer(status=400)
         if isinstance(decoded, Ignored):
             return _answer(body)
+        return await self._take_posted(interaction, decoded, body, accept)
+
+    async def _take_posted(
+        self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
+    ) -> Answer:
+        """Accept, and only then acknowledge; what was answered meanwhile needs no acknowledgement."""
+        number = str(interaction["id"])
+        self._deferred.accepting(number)
         try:
-            await accept(decoded)
+            await accept(update)
         except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Discord is told no
-            log.warning("discord: interaction %s is not stored: %r", decoded.key, error)
+            log.warning("discord: interaction %s is not stored: %r", update.key, error)
             return Answer(status=503)
-        if isinstance(decoded, Message):
-            self._deferred.add(
-                decoded.address, application=interaction["application_id"], token=interaction["token"]
-            )
+        finally:
+            is_answered = self._deferred.accepted(number)
+        if is_answered:
+            return Answer(status=202)
+        await self._deferred.acknowledged(update, interaction)
         return _answer(body)
 
     async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
-        stop, failures = self._stop, 0
+        stop = self._stop
 
         async def accept_until_stopped(update: Update) -> None:
             if stop.is_set():  # a cancellation was swallowed in the middle of an event with many updates
@@ -94,6 +111,14 @@ class DiscordInbox(Inbox):
             await self._register_once(event)
             return await self._listener.take(event, accept_until_stopped)
 
+        try:
+            await self._converse(take, receiving)
+        finally:
+            await self._listener.close()
+
+    async def _converse(self, take: Take, receiving: Callable[[bool], None]) -> None:
+        """Keep a connection, one after the other."""
+        stop, failures = self._stop, 0
         while not stop.is_set():
             wait = 0.0
             try:
@@ -118,10 +143,15 @@ class DiscordInbox(Inbox):
             log.warning("discord: the slash commands are not registered: %s", error)
 
     async def _register(self) -> None:
-        """Make our slash commands known; those of other programs stay."""
+        """Make our slash commands known, if they are not; those of other programs stay."""
         where = path("applications", self._bot.application_id, "commands")
-        for command in codec.commands():
-            await self._api.call("POST", where, name="register commands", body=command)
+        try:
+            there = await self._api.call("GET", where, name="read commands", query="with_localizations=true")
+        except NotThere:
+            there = None
+        wanted = orders.merged(there)
+        if wanted is not None:
+            await self._api.call("PUT", where, name="register commands", body=wanted)
         self._is_registered = True
 
     async def _wait(self, receiving: Callable[[bool], None]) -> None:

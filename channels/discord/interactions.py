@@ -9,22 +9,27 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from channels.discord import codec
-from channels.message import Ignored, Message, Press, Update
+from channels.discord import codec, speech
+from channels.message import Command, Ignored, Message, Press, Update
 from channels.port import Incoming
 
 SIGNATURE_HEADER = "x-signature-ed25519"
 TIMESTAMP_HEADER = "x-signature-timestamp"
 
 PING, COMMAND, COMPONENT, AUTOCOMPLETE, MODAL = 1, 2, 3, 4, 5
+"""Kinds of interaction."""
+
 PONG: dict[str, Any] = {"type": 1}
+SAY = 4
+"""The first reaction that says something."""
+
 DEFER_MESSAGE: dict[str, Any] = {"type": 5}
 DEFER_UPDATE: dict[str, Any] = {"type": 6}
 NO_CHOICES: dict[str, Any] = {"type": 8, "data": {"choices": []}}
-NOT_OURS: dict[str, Any] = {
-    "type": 4,
-    "data": {"content": "This command is not known here.", "flags": codec.ONLY_YOU},
-}
+ASK = 9
+"""The first reaction that opens a modal."""
+
+NOT_OURS: dict[str, Any] = {"type": SAY, "data": speech.notice("This command is not known here.")}
 _REACTIONS = {COMMAND: NOT_OURS, COMPONENT: DEFER_UPDATE, AUTOCOMPLETE: NO_CHOICES, MODAL: DEFER_UPDATE}
 
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{128}")
@@ -47,10 +52,13 @@ def is_signed(request: Incoming, public_key: str) -> bool:
 
 def reaction(interaction: Mapping[str, Any], decoded: Update | Ignored) -> dict[str, Any] | None:
     """Return what Discord is told at once, None for what is no interaction."""
-    if isinstance(decoded, Message):
+    if isinstance(decoded, Message | Command):
         return DEFER_MESSAGE
     if isinstance(decoded, Press):
         return DEFER_UPDATE
+    custom = codec.prompting(interaction)
+    if custom is not None:
+        return {"type": ASK, "data": speech.modal(custom)}
     return _REACTIONS.get(_kind(interaction))
 
 

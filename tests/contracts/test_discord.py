@@ -15,19 +15,20 @@ from pydantic import ValidationError
 
 from channel_rigs import Ear, opened, receiving
 from channels.discord import markup, plugin
-from channels.discord.api import translate
+from channels.discord.errors import translate
 from channels.discord.interactions import is_signed
 from channels.discord.simulator import Simulator, simulate
 from channels.errors import (
     Ambiguous,
     ChannelError,
+    NotPermitted,
     RateLimited,
     Rejected,
     Unauthorized,
     Undeliverable,
     Unreachable,
 )
-from channels.message import Address, Button, Message, Press, Reply
+from channels.message import Address, Button, Command, Message, Press, Reply
 from channels.port import Connection, Incoming
 
 CHAT = 4004
@@ -197,13 +198,13 @@ async def test_the_first_answer_to_a_command_takes_its_place(
     ear = Ear()
     async with receiving(discord, ear):
         await connected(simulator)
-        asked = await simulator.command(CHAT, "dovecote", "status")
+        asked = await simulator.command(CHAT, "ask", "how are you?")
         (told,) = await ear.wait(1)
         await simulator.wait_until(lambda: asked.reaction == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
         await ear.wait(2)
     assert isinstance(told, Message)
-    assert (told.text, told.mentions_bot) == ("/status", True)
+    assert (told.text, told.mentions_bot) == ("how are you?", True)
     first = await discord.channel.send(told.address, a_reply("well", key="a"))
     again = await discord.channel.send(told.address, a_reply("well", key="a"))
     second = await discord.channel.send(told.address, a_reply("still well", key="b"))
@@ -230,12 +231,6 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
-async def test_commands_are_registered_once_connected(simulator: Simulator, discord: Connection) -> None:
-    """Nobody has to type definitions into a portal."""
-    async with receiving(discord, Ear()):
-        await simulator.wait_until(lambda: set(simulator.world.commands) == {"dovecote", "ask"})
-
-
 async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simulator) -> None:
     """A ping is answered, a command and a press are deferred, an unknown command is told so."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
@@ -249,14 +244,14 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
         assert answer.status == 200
         return json.loads(answer.body)["type"]
 
-    command = {"type": 2, "data": {"name": "dovecote", "options": []}}
+    command = {"type": 2, "data": {"name": "status", "options": []}}
     press = {"type": 3, "data": {"custom_id": "yes"}, "message": {"id": "5"}}
     foreign = {"type": 2, "data": {"name": "weather"}}
     async with opened(plugin, settings) as connection:
         kinds = [await post({"type": 1})]
         kinds += [await post(simulator.interaction(CHAT, asked)[1]) for asked in (command, press, foreign)]
     assert kinds == [1, 5, 6, 4]
-    assert [type(update) for update in ear.updates] == [Message, Press]
+    assert [type(update) for update in ear.updates] == [Command, Press]
 
 
 @pytest.mark.parametrize("key", ["", " ", None, "00", "zz" * 32])
@@ -305,7 +300,9 @@ REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
     (400, b'{"code": 50083, "message": "Thread is archived"}', Undeliverable),
     (401, b'{"code": 0, "message": "401: Unauthorized"}', Unauthorized),
     (401, b'{"code": 50027, "message": "Invalid Webhook Token"}', Rejected),
-    (403, b'{"code": 50001, "message": "Missing Access"}', Undeliverable),
+    (403, b'{"code": 50001, "message": "Missing Access"}', NotPermitted),
+    (403, b'{"code": 50013, "message": "Missing Permissions"}', NotPermitted),
+    (403, b'{"code": 160002, "message": "Cannot reply"}', NotPermitted),
     (403, b'{"code": 50007, "message": "Cannot send messages to this user"}', Undeliverable),
     (403, b"<html>blocked</html>", Unreachable),
     (404, b'{"code": 10003, "message": "Unknown Channel"}', Undeliverable),
@@ -322,14 +319,7 @@ REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
 def test_a_refusal_means_what_its_code_says(status: int, body: bytes, kind: type[ChannelError]) -> None:
     """Status and code together tell a dead channel from a bad text, a bad token and a bad moment."""
-    assert isinstance(translate(status, {}, body, name="send"), kind)
-
-
-async def test_a_missing_permission_is_undeliverable(simulator: Simulator, discord: Connection) -> None:
-    """Without Send Messages the channel takes nothing, and the operator reads which permission."""
-    await simulator.mute(CHAT)
-    with pytest.raises(Undeliverable, match="Missing Permissions"):
-        await discord.channel.send(ROOM, a_reply("x"))
+    assert isinstance(translate(status, {}, body, name="send", needs="Send Messages"), kind)
 
 
 async def test_editing_takes_buttons_away(simulator: Simulator, discord: Connection) -> None:

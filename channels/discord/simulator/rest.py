@@ -1,4 +1,4 @@
-"""The simulated REST API, call by call."""
+"""The simulated REST API, call by call; what concerns interactions is in `hooks`."""
 
 from __future__ import annotations
 
@@ -10,28 +10,21 @@ from typing import Any
 
 from aiohttp import BodyPartReader, web
 
+from channels.discord.simulator import shapes
 from channels.discord.simulator.sessions import Sessions
-from channels.discord.simulator.world import (
-    EPHEMERAL,
-    LOADING,
-    Channel,
-    Failure,
-    Interaction,
-    Raw,
-    World,
-    invalid,
-)
+from channels.discord.simulator.world import LOADING, PRIVATE, Channel, Failure, Raw, World, invalid
 
 TEXT_LIMIT = 2000
 NONCE_LIMIT = 25
 FILE_LIMIT = 10 * 1024 * 1024
+CONTENT_FLAG = 1 << 19
 
 
 @dataclass(slots=True)
 class Body:
     """What a request brought."""
 
-    fields: Raw = field(default_factory=dict)
+    fields: Any = field(default_factory=dict)
     files: dict[str, tuple[str, str, bytes]] = field(default_factory=dict)
 
 
@@ -39,7 +32,10 @@ async def body_of(request: web.Request) -> Body:
     """Read JSON, or a form with `payload_json` and files."""
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
-        return Body(json.loads(text) if text else {})
+        try:
+            return Body(json.loads(text) if text else {})
+        except ValueError:
+            raise Failure(400, 50109, "The request body contains invalid JSON.") from None
     body = Body()
     async for part in await request.multipart():
         if not isinstance(part, BodyPartReader):
@@ -55,11 +51,14 @@ async def body_of(request: web.Request) -> Body:
 class Rest:
     """Carries out what the bot asks for."""
 
-    def __init__(self, world: World, sessions: Sessions) -> None:
+    def __init__(self, world: World, sessions: Sessions, *, public_key: str) -> None:
         self._world = world
         self._sessions = sessions
+        self._public_key = public_key
         self.url = ""
         self.endpoint: str | None = None
+        self.flags = CONTENT_FLAG
+        self.starts_left = 1000
 
     def me(self) -> Raw:
         """Return the bot."""
@@ -67,43 +66,97 @@ class Rest:
 
     def application(self) -> Raw:
         """Return the bot's application."""
-        return {
-            "id": self._world.application,
-            "flags": 1 << 19,
-            "interactions_endpoint_url": self.endpoint,
-        }
+        return shapes.application(
+            self._world.application,
+            self._world.bot,
+            key=self._public_key,
+            endpoint=self.endpoint,
+            flags=self.flags,
+        )
+
+    def gateway(self) -> Raw:
+        """Return where the gateway is, and how often a session may still be begun."""
+        limit = {"total": 1000, "remaining": self.starts_left, "reset_after": 14400000, "max_concurrency": 1}
+        return {"url": self._sessions.url, "shards": 1, "session_start_limit": limit}
+
+    def guilds(self) -> list[Raw]:
+        """Return the bot's servers, with what it may do in each."""
+        return [
+            {"id": number, "name": one["name"], "permissions": str(one.get("permissions", shapes.ALL))}
+            for number, one in self._world.guilds.items()
+        ]
+
+    def guild(self, number: str) -> Raw:
+        """Return a server that the bot is in."""
+        if number not in self._world.guilds:
+            raise Failure(404, 10004, "Unknown Guild")
+        return self._world.guild(number)
+
+    def commands(self) -> list[Raw]:
+        """Return the registered commands."""
+        return list(self._world.commands.values())
 
     def command(self, body: Body) -> Raw:
         """Register a command; one of the same name is replaced."""
-        made = {"id": self._world.snowflake(), **body.fields}
-        self._world.commands[body.fields["name"]] = made
+        made = shapes.command(self._world.snowflake(), self._world.application, body.fields)
+        self._world.commands[made["name"]] = made
         return made
 
+    def overwrite(self, body: Body) -> list[Raw]:
+        """Register these commands and no others."""
+        if not isinstance(body.fields, list):
+            raise invalid("_errors", "LIST_TYPE", "A list is wanted.")
+        self._world.commands.clear()
+        return [self.command(Body(one)) for one in body.fields]
+
+    def private(self, body: Body) -> Raw:
+        """Open the private conversation with a person."""
+        person = str(body.fields["recipient_id"])
+        place = self._world.channel(person)
+        place.person = self._world.person(int(person))
+        return place.raw | {"type": PRIVATE}
+
     def history(self, channel: str, query: Mapping[str, str]) -> list[Raw]:
-        """Return messages after one, the newest first; those next after it when there are too many."""
-        after, limit = int(query.get("after", "0")), int(query.get("limit", "50"))
-        found = [one for one in self._world.found(channel).messages if int(one["id"]) > after]
-        return list(reversed(found[:limit] if "after" in query else found[-limit:]))
+        """Return messages, the newest first: after one, before one, or the last; none if it may not read."""
+        place, limit = self._world.found(channel), min(int(query.get("limit", "50")), 100)
+        if not self._world.may_read(place):
+            return []
+        found = place.messages
+        if "after" in query:
+            found = [one for one in found if int(one["id"]) > int(query["after"])][:limit]
+        elif "before" in query:
+            found = [one for one in found if int(one["id"]) < int(query["before"])]
+        return [self._shown(one) for one in reversed(found[-limit:])]
 
     def one(self, channel: str, number: str) -> Raw:
         """Return one message."""
-        return self._world.message(self._world.found(channel), number)
+        place = self._world.found(channel, "Read Message History")
+        return self._shown(self._world.message(place, number))
+
+    def _shown(self, message: Raw) -> Raw:
+        """A nonce is told to whoever sent it and to the gateway, and kept for nobody."""
+        return {key: value for key, value in message.items() if key != "nonce" or self._world.shows_nonces}
 
     async def create(self, channel: str, body: Body) -> Raw:
         """Send a message; the same nonce again gives the same message, when that is asked for."""
-        place = self._world.found(channel, writes=True)
-        nonce = body.fields.get("nonce")
-        self._check(body)
+        kind = self._world.channels.get(channel)
+        needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
+        place = self._world.found(channel, needed, *(["Attach Files"] if body.files else []))
+        nonce, reply = body.fields.get("nonce"), body.fields.get("message_reference")
+        self.check(body)
+        if reply and not self._world.may_read(place):
+            raise Failure(403, 160002, "Cannot reply without permission to read message history")
         enforced = nonce if body.fields.get("enforce_nonce") is True else None
         known = self._world.known(place, enforced)
         if known is not None:
             return known
-        message = self._post(place, body)
+        message = self.post(place, body, **({"nonce": nonce} if nonce is not None else {}))
         self._world.remember(place, nonce, message)
-        await self._tell("MESSAGE_CREATE", place, {**message, "nonce": nonce})
+        await self.tell("MESSAGE_CREATE", place, message)
         return message
 
-    def _check(self, body: Body) -> None:
+    def check(self, body: Body) -> None:
+        """Refuse what is too long or empty; characters are code points."""
         content, nonce = str(body.fields.get("content") or ""), body.fields.get("nonce")
         if len(content) > TEXT_LIMIT:
             raise invalid("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length.")
@@ -113,8 +166,10 @@ class Rest:
             raise invalid("nonce", "BASE_TYPE_MAX_LENGTH", "Must be 25 or fewer in length.")
         if any(len(file[2]) > FILE_LIMIT for file in body.files.values()):
             raise Failure(413, 40005, "Request entity too large")
+        _check_buttons(body.fields.get("components") or [])
 
-    def _post(self, place: Channel, body: Body, **others: Any) -> Raw:
+    def post(self, place: Channel, body: Body, **others: Any) -> Raw:
+        """Put what the bot says into a channel."""
         attachments = [self.attach(place, *file) for file in body.files.values()]
         return self._world.post(
             place,
@@ -123,7 +178,7 @@ class Rest:
             components=body.fields.get("components") or [],
             attachments=attachments,
             allowed_mentions=body.fields.get("allowed_mentions"),
-            **others,
+            **{"flags": int(body.fields.get("flags") or 0) & 4, **others},
         )
 
     def attach(self, place: Channel, name: str, kind: str, content: bytes) -> Raw:
@@ -131,84 +186,83 @@ class Rest:
         number = self._world.snowflake()
         where = f"attachments/{place.id}/{number}/{name}"
         self._world.files[where] = content
-        return {
-            "id": number,
-            "filename": name,
-            "content_type": kind,
-            "size": len(content),
-            "url": f"{self.url}/cdn/{where}?ex=1&is=1&hm=1",
-        }
+        url = f"{self.url}/cdn/{where}?ex=1&is=1&hm=1"
+        about = {"id": number, "filename": name, "content_type": kind, "size": len(content)}
+        return {**about, "url": url, "proxy_url": url}
 
     async def edit(self, channel: str, number: str, body: Body) -> Raw:
         """Change one of the bot's messages."""
         place = self._world.found(channel)
+        message = self._own(place, number)
+        return await self.change(place, message, body)
+
+    def _own(self, place: Channel, number: str) -> Raw:
         message = self._world.message(place, number)
         if message["author"]["id"] != self._world.bot["id"]:
             raise Failure(403, 50005, "Cannot edit a message authored by another user")
-        return await self._change(place, message, body)
+        return message
 
-    async def _change(self, place: Channel, message: Raw, body: Body) -> Raw:
-        self._check(Body({"content": message["content"], **body.fields}, body.files))
+    async def change(self, place: Channel, message: Raw, body: Body) -> Raw:
+        """Make a message of the bot say something else."""
+        self.check(Body({"content": message["content"], **body.fields}, body.files))
         if not message["flags"] & LOADING:
             self._world.histories[message["id"]].append(message["content"])
         message["flags"] &= ~LOADING
-        message.update({key: body.fields[key] for key in ("content", "components") if key in body.fields})
+        kept = ("content", "components", "allowed_mentions")
+        message.update({key: body.fields[key] for key in kept if key in body.fields})
         message["edited_timestamp"] = datetime.now(UTC).isoformat()
-        await self._tell("MESSAGE_UPDATE", place, message)
+        await self.tell("MESSAGE_UPDATE", place, message)
         return message
+
+    async def delete(self, channel: str, number: str) -> None:
+        """Take one of the bot's messages away."""
+        place = self._world.found(channel)
+        message = self._own(place, number)
+        place.messages.remove(message)
+        self._world.said.remove(message)
+        gone = {"id": number, "channel_id": channel, **({"guild_id": place.guild} if place.guild else {})}
+        await self._sessions.tell("MESSAGE_DELETE", gone, private=place.guild is None)
+
+    async def sign(self, channel: str, number: str, emoji: str, *, added: bool) -> None:
+        """Put the bot's reaction under a message, or take it away."""
+        needed = ["Read Message History", "Add Reactions"] if added else ["Read Message History"]
+        place = self._world.found(channel, *needed)
+        self._world.message(place, number)
+        signs = self._world.reactions.setdefault(number, set())
+        if not added and emoji not in signs:
+            raise Failure(404, 10014, "Unknown Emoji")
+        was = emoji in signs
+        (signs.add if added else signs.discard)(emoji)
+        if was != added:
+            await self.tell_sign(place, number, emoji, self._world.bot, added=added)
+
+    async def tell_sign(self, place: Channel, number: str, emoji: str, who: Raw, *, added: bool) -> None:
+        """Tell of a reaction."""
+        told: Raw = {"user_id": who["id"], "channel_id": place.id, "message_id": number}
+        told |= {"emoji": {"id": None, "name": emoji}, "burst": False, "type": 0}
+        if place.guild:
+            told["guild_id"] = place.guild
+            told |= {"member": shapes.member(who)} if added else {}
+        name = "MESSAGE_REACTION_ADD" if added else "MESSAGE_REACTION_REMOVE"
+        await self._sessions.tell(name, told, private=place.guild is None)
 
     def typing(self, channel: str) -> None:
         """Show that the bot types."""
-        self._world.typed.append(self._world.found(channel, writes=True).id)
+        self._world.typed.append(self._world.found(channel, "Send Messages").id)
 
-    async def callback(self, number: str, token: str, body: Body) -> None:
-        """Take the first reaction to an interaction."""
-        asked = self._world.interactions.get(token)
-        if asked is None or asked.id != number:
-            raise Failure(404, 10062, "Unknown interaction")
-        if asked.reaction is not None:
-            raise Failure(400, 40060, "Interaction has already been acknowledged.")
-        self.react(asked, body.fields)
-        if asked.original is not None:
-            await self._tell("MESSAGE_CREATE", asked.channel, asked.original)
-
-    def react(self, asked: Interaction, reaction: Raw) -> None:
-        """Carry out the first reaction, however it came."""
-        asked.reaction = int(reaction["type"])
-        if asked.reaction == 5:  # noqa: PLR2004 - the documentation's number
-            asked.original = self._world.post(asked.channel, self._world.bot, "", flags=LOADING)
-        if asked.reaction == 4:  # noqa: PLR2004 - the documentation's number
-            asked.notices.append(str(reaction["data"]["content"]))
-
-    async def follow_up(self, application: str, token: str, body: Body) -> Raw:
-        """Say something more to whoever interacted; right after a deferral it takes that place."""
-        asked = self._asked(application, token)
-        if asked.original is not None and asked.original["flags"] & LOADING:
-            return await self._change(asked.channel, asked.original, body)
-        self._check(body)
-        flags = int(body.fields.get("flags") or 0)
-        if flags & EPHEMERAL:
-            asked.notices.append(str(body.fields["content"]))
-        message = self._post(asked.channel, body, flags=flags & EPHEMERAL)
-        if not flags & EPHEMERAL:
-            await self._tell("MESSAGE_CREATE", asked.channel, message)
-        else:
-            asked.channel.messages.remove(message)
-        return message
-
-    async def fill(self, application: str, token: str, body: Body) -> Raw:
-        """Change the first reaction's message."""
-        asked = self._asked(application, token)
-        if asked.original is None:
-            raise Failure(404, 10008, "Unknown Message")
-        return await self._change(asked.channel, asked.original, body)
-
-    def _asked(self, application: str, token: str) -> Interaction:
-        asked = self._world.interactions.get(token)
-        if asked is None or application != self._world.application or asked.reaction is None:
-            raise Failure(404, 10015, "Unknown Webhook")
-        return asked
-
-    async def _tell(self, name: str, place: Channel, message: Raw) -> None:
-        shown = {**message, "guild_id": place.guild} if place.guild else message
+    async def tell(self, name: str, place: Channel, message: Raw) -> None:
+        """Tell the gateway of a message."""
+        shown = message
+        if place.guild:
+            shown = {**message, "guild_id": place.guild, "member": shapes.member()}
         await self._sessions.tell(name, shown, private=place.guild is None)
+
+
+def _check_buttons(rows: list[Raw]) -> None:
+    """Refuse rows and buttons that are too many, too long or alike."""
+    named = [one.get("custom_id") for row in rows for one in row.get("components", [])]
+    too_many = len(rows) > 5 or any(len(row.get("components", [])) > 5 for row in rows)  # noqa: PLR2004
+    if too_many or len(named) != len(set(named)) or any(len(name or "") > 100 for name in named):  # noqa: PLR2004
+        raise invalid(
+            "components", "COMPONENT_CUSTOM_ID_DUPLICATED", "Rows or buttons are not as they may be."
+        )

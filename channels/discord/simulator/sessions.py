@@ -1,9 +1,13 @@
-"""The simulated gateway: hello, identify, resume with replay, heartbeats."""
+"""The simulated gateway: hello, identify, resume with replay, heartbeats, reconnects, refused sessions.
+
+Clients may ask for `compress=zlib-stream`: then each frame ends a flush of one stream for the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,8 +16,40 @@ from aiohttp import WSMsgType, web
 from channels.discord.simulator.world import Raw, World
 
 GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1 << 9, 1 << 12, 1 << 15
+GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
+PRIVILEGED = MESSAGE_CONTENT | 1 << 1 | 1 << 8
+SPOKEN = {"MESSAGE_CREATE", "MESSAGE_UPDATE"}
 FOREVER = {1000, 1001}
 """Closes by the client that end its session."""
+
+
+class Line:
+    """One connection, compressed if the client asked for that."""
+
+    def __init__(self, socket: web.WebSocketResponse, *, compressed: bool) -> None:
+        self.socket = socket
+        self._stream = zlib.compressobj() if compressed else None
+
+    async def send(self, text: str) -> None:
+        """Send a frame, unless the client is gone: then it is replayed when it resumes."""
+        if self.socket.closed:
+            return
+        try:
+            if self._stream is None:
+                await self.socket.send_str(text)
+            else:
+                flushed = self._stream.compress(text.encode()) + self._stream.flush(zlib.Z_SYNC_FLUSH)
+                await self.socket.send_bytes(flushed)
+        except ConnectionError:
+            return
+
+    async def close(self, code: int | None) -> None:
+        """Close it with a code, or break it without a word."""
+        request = self.socket._req  # noqa: SLF001 - aiohttp shows the transport nowhere else
+        if code is not None:
+            await self.socket.close(code=code)
+        elif request is not None and request.transport is not None:
+            request.transport.abort()
 
 
 @dataclass(slots=True)
@@ -22,8 +58,8 @@ class Session:
 
     id: str
     intents: int
-    sent: list[Raw] = field(default_factory=list)
-    socket: web.WebSocketResponse | None = None
+    sent: list[str] = field(default_factory=list)
+    line: Line | None = None
 
     @property
     def sequence(self) -> int:
@@ -50,6 +86,7 @@ class Sessions:
         self.is_deaf = False
         self.refusals = 0
         self.fatal: int | None = None
+        self.granted = PRIVILEGED
         self.sessions: dict[str, Session] = {}
         self.identified = 0
         self.resumed = 0
@@ -62,82 +99,77 @@ class Sessions:
             return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
+        line = Line(socket, compressed=request.query.get("compress") == "zlib-stream")
         session: Session | None = None
-        await self._send(socket, {"op": 10, "d": {"heartbeat_interval": int(self.interval * 1000)}})
+        await self._send(line, {"op": 10, "d": {"heartbeat_interval": int(self.interval * 1000)}})
         try:
             async for message in socket:
-                if message.type is WSMsgType.TEXT:
-                    session = await self._follow(socket, session, _frame(message.data))
+                if message.type in {WSMsgType.TEXT, WSMsgType.BINARY}:
+                    session = await self._follow(line, session, _frame(message.data))
         except Closed as closed:
             await socket.close(code=closed.code)
         except ConnectionError:  # the client left in the middle of a word
             pass
         finally:
-            self._leave(session, socket)
+            self._leave(session, line)
         return socket
 
-    def _leave(self, session: Session | None, socket: web.WebSocketResponse) -> None:
-        if session is not None and session.socket is socket:
-            session.socket = None
-            if socket.close_code in FOREVER:
+    def _leave(self, session: Session | None, line: Line) -> None:
+        if session is not None and session.line is line:
+            session.line = None
+            if line.socket.close_code in FOREVER:
                 self.sessions.pop(session.id, None)
 
-    async def _follow(
-        self, socket: web.WebSocketResponse, session: Session | None, frame: Raw
-    ) -> Session | None:
+    async def _follow(self, line: Line, session: Session | None, frame: Raw) -> Session | None:
         match frame.get("op"):
             case 1:
                 if not self.is_deaf:
-                    await self._send(socket, {"op": 11})
+                    await self._send(line, {"op": 11})
             case 2 if session is None:
-                return await self._identify(socket, frame["d"])
+                return await self._identify(line, frame["d"])
             case 6 if session is None:
-                return await self._resume(socket, frame["d"])
+                return await self._resume(line, frame["d"])
             case 2 | 6:
                 raise Closed(4005)
+            case 3 | 4 | 8:  # presence, voice state, a list of members: nobody here looks
+                pass
             case _:
                 raise Closed(4001)
         return session
 
-    async def _identify(self, socket: web.WebSocketResponse, content: Raw) -> Session:
+    async def _identify(self, line: Line, content: Raw) -> Session:
         self._check(content)
         self.identified += 1
-        session = Session(f"session-{self.identified}", int(content["intents"]), socket=socket)
+        session = Session(f"session-{self.identified}", int(content["intents"]), line=line)
         self.sessions[session.id] = session
         guilds = [{"id": number, "unavailable": True} for number in self._world.guilds]
         ready = {
             "v": 10,
             "user": self._world.bot,
             "guilds": guilds,
+            "private_channels": [],
+            "session_type": "normal",
             "session_id": session.id,
             "resume_gateway_url": self.url,
             "application": {"id": self._world.application, "flags": 1 << 19},
+            "shard": [0, 1],
         }
         await self._dispatch(session, "READY", ready)
         for number in list(self._world.guilds):
-            await self._dispatch(session, "GUILD_CREATE", self.guild(number))
+            await self._dispatch(session, "GUILD_CREATE", self._world.guild(number))
         await self._world.announce()
         return session
 
-    def guild(self, number: str) -> Raw:
-        """Return a server with its channels, as the event that tells of it has them."""
-        inside = [channel for channel in self._world.channels.values() if channel.guild == number]
-        return {
-            **self._world.guilds[number],
-            "channels": [channel.raw for channel in inside if not channel.parent],
-            "threads": [channel.raw for channel in inside if channel.parent],
-        }
-
-    async def _resume(self, socket: web.WebSocketResponse, content: Raw) -> Session | None:
+    async def _resume(self, line: Line, content: Raw) -> Session | None:
         self._check(content)
         session, known = self.sessions.get(content["session_id"]), content["seq"]
         if session is None or known > session.sequence:
-            await self._send(socket, {"op": 9, "d": False})
+            await self._send(line, {"op": 9, "d": False})
             return None
         self.resumed += 1
         for event in session.sent[known:]:
-            await self._send(socket, event)
-        session.socket = socket
+            await line.send(event)
+        session.line = line
         await self._dispatch(session, "RESUMED", {})
         await self._world.announce()
         return session
@@ -147,52 +179,50 @@ class Sessions:
             raise Closed(4004)
         if self.fatal is not None:
             raise Closed(self.fatal)
+        if int(content.get("intents") or 0) & PRIVILEGED & ~self.granted:
+            raise Closed(4014)
 
     async def tell(self, name: str, content: Any, *, private: bool = False) -> None:
         """Send an event to every session that asked for its kind; one without a connection gets it later."""
-        needed = DIRECT_MESSAGES if private else GUILD_MESSAGES
+        needed = _needed(name, private=private)
         for session in list(self.sessions.values()):
-            if name.startswith("MESSAGE_") and not session.intents & needed:
+            if needed and not session.intents & needed:
                 continue
             await self._dispatch(session, name, self._shown(session, name, content, private=private))
         await self._world.announce()
 
     def _shown(self, session: Session, name: str, content: Any, *, private: bool) -> Any:
         """Without the privileged intent, what does not concern the bot has no content."""
-        if not name.startswith("MESSAGE_") or private or session.intents & MESSAGE_CONTENT:
+        if name not in SPOKEN or private or session.intents & MESSAGE_CONTENT:
             return content
         ours = content.get("mentions") or content.get("author", {}).get("id") == self._world.bot["id"]
         return content if ours else {**content, "content": "", "attachments": [], "components": []}
 
     async def _dispatch(self, session: Session, name: str, content: Any) -> None:
-        event = {"op": 0, "t": name, "s": session.sequence + 1, "d": content}
+        event = json.dumps({"op": 0, "t": name, "s": session.sequence + 1, "d": content})
         session.sent.append(event)
-        if session.socket is not None:
-            await self._send(session.socket, event)
+        if session.line is not None:
+            await session.line.send(event)
 
-    async def _send(self, socket: web.WebSocketResponse, frame: Raw) -> None:
-        if not socket.closed:
-            try:
-                await socket.send_str(json.dumps(frame))
-            except ConnectionError:  # it is replayed when the client resumes
-                return
+    async def _send(self, line: Line, frame: Raw) -> None:
+        await line.send(json.dumps(frame))
 
     async def raw(self, text: str) -> None:
         """Send any text to every connection."""
-        for session in self.sessions.values():
-            if session.socket is not None:
-                await session.socket.send_str(text)
+        for session in list(self.sessions.values()):
+            if session.line is not None:
+                await session.line.send(text)
+
+    async def command(self, op: int, content: Any = None) -> None:
+        """Send an order to every connection: 7 to connect again, 9 that the session is refused."""
+        await self.raw(json.dumps({"op": op, "d": content}))
 
     async def drop(self, *, code: int | None = None) -> None:
         """Break every connection, without a word or with a code."""
-        for session in self.sessions.values():
-            socket, session.socket = session.socket, None
-            if socket is None:
-                continue
-            if code is not None:
-                await socket.close(code=code)
-            elif (transport := socket._req.transport if socket._req else None) is not None:  # noqa: SLF001
-                transport.abort()
+        for session in list(self.sessions.values()):
+            line, session.line = session.line, None
+            if line is not None:
+                await line.close(code)
         await asyncio.sleep(0)
 
     def forget(self) -> None:
@@ -200,7 +230,16 @@ class Sessions:
         self.sessions.clear()
 
 
-def _frame(text: str) -> Raw:
+def _needed(name: str, *, private: bool) -> int:
+    """Return the intents of which one lets an event through; none for what everybody is told."""
+    if name.startswith("MESSAGE_REACTION_"):
+        return DIRECT_REACTIONS if private else GUILD_REACTIONS
+    if name.startswith("MESSAGE_"):
+        return DIRECT_MESSAGES if private else GUILD_MESSAGES
+    return 0
+
+
+def _frame(text: str | bytes) -> Raw:
     try:
         frame = json.loads(text)
     except ValueError:

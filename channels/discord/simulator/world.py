@@ -9,13 +9,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from channels.discord.simulator import shapes
+
 Raw = dict[str, Any]
 
 EPOCH = 1_420_070_400_000
-TEXT, PRIVATE, PUBLIC_THREAD = 0, 1, 11
+TEXT, PRIVATE, PUBLIC_THREAD, FORUM = 0, 1, 11, 15
 EPHEMERAL, LOADING = 1 << 6, 1 << 7
 MADE_IN = 900_000_000_000_000_001
 """The id of the one server that channels are put into unless another is named."""
+
+NONCE_SECONDS = 120.0
+"""How long a nonce is remembered; the documentation says "the past few minutes"."""
 
 
 class Failure(Exception):
@@ -40,28 +45,48 @@ def invalid(field_name: str, code: str, message: str) -> Failure:
     return Failure(400, 50035, "Invalid Form Body", extra={"errors": errors})
 
 
+def forbidden() -> Failure:
+    """Return the answer to a call for which a permission is missing."""
+    return Failure(403, 50013, "Missing Permissions")
+
+
 @dataclass(slots=True)
 class Channel:
-    """A place to speak in."""
+    """A place to speak in; `denied` names the permissions that its overwrites take from the bot."""
 
     id: str
     kind: int = TEXT
     guild: str | None = None
     parent: str | None = None
-    is_visible: bool = True
-    is_writable: bool = True
+    name: str = ""
+    denied: set[str] = field(default_factory=set)
+    is_listed: bool = True
+    person: Raw | None = None
     messages: list[Raw] = field(default_factory=list)
 
     @property
     def raw(self) -> Raw:
         """Return the channel object."""
         last = self.messages[-1]["id"] if self.messages else None
-        shape: Raw = {"id": self.id, "type": self.kind, "last_message_id": last, "name": f"c-{self.id}"}
-        if self.guild:
-            shape["guild_id"] = self.guild
+        shape: Raw = {"id": self.id, "type": self.kind, "last_message_id": last, "flags": 0}
+        if self.guild is None:
+            return {**shape, "recipients": [self.person] if self.person else []}
+        shape |= {"guild_id": self.guild, "name": self.name or f"c-{self.id}"}
         if self.parent:
-            shape["parent_id"] = self.parent
-        return shape
+            return shape | self._thread()
+        deny = sum(shapes.PERMISSIONS[name] for name in self.denied)
+        overwrite = {"id": self.guild, "type": 0, "allow": "0", "deny": str(deny)}
+        return shape | {"position": 0, "permission_overwrites": [overwrite], "parent_id": None, "nsfw": False}
+
+    def _thread(self) -> Raw:
+        about = {
+            "archived": not self.is_listed,
+            "auto_archive_duration": 1440,
+            "archive_timestamp": shapes.LONG_AGO,
+            "locked": False,
+        }
+        counts = {"message_count": len(self.messages), "member_count": 2, "owner_id": "7"}
+        return {"parent_id": self.parent, "thread_metadata": about, **counts}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +104,16 @@ class Post:
 
 @dataclass(slots=True)
 class Interaction:
-    """A command or a press, and what became of it."""
+    """A command, a press or a submitted form, and what became of it."""
 
     id: str
     token: str
     channel: Channel
+    message: Raw | None = None
+    person: Raw | None = None
     reaction: int | None = None
     original: Raw | None = None
+    modal: Raw | None = None
     notices: list[str] = field(default_factory=list)
 
 
@@ -103,18 +131,25 @@ class World:
         self.said: list[Raw] = []
         self.histories: dict[str, list[str]] = {}
         self.typed: list[str] = []
-        self._nonces: dict[tuple[str, str], Raw] = {}
+        self.reactions: dict[str, set[str]] = {}
+        self.shows_nonces = False
+        self.ahead = 0.0
+        self._nonces: dict[tuple[str, str], tuple[float, Raw]] = {}
         self._count = 0
         self._changed = asyncio.Condition()
+
+    def now(self) -> float:
+        """Return the time, which can be moved ahead."""
+        return time.time() + self.ahead
 
     def snowflake(self) -> str:
         """Return a new id."""
         self._count += 1
-        return str(((int(time.time() * 1000) - EPOCH) << 22) + (self._count & 0x3FFFFF))
+        return str(((int(self.now() * 1000) - EPOCH) << 22) + (self._count & 0x3FFFFF))
 
     def person(self, number: int) -> Raw:
         """Return a user object."""
-        return {"id": str(number), "username": f"person{number}", "global_name": f"Person {number}"}
+        return shapes.user(number, f"person{number}", shown=f"Person {number}")
 
     def channel(self, number: int | str) -> Channel:
         """Return a channel; an unknown one is a private conversation."""
@@ -123,18 +158,38 @@ class World:
             self.channels[name] = Channel(name, PRIVATE)
         return self.channels[name]
 
-    def found(self, number: str, *, writes: bool = False) -> Channel:
+    def guild(self, number: str) -> Raw:
+        """Return a server with its channels and active threads."""
+        inside = [one for one in self.channels.values() if one.guild == number and one.is_listed]
+        seen = [one for one in inside if "View Channels" not in self._denied(one)]
+        channels = [one.raw for one in seen if not one.parent]
+        threads = [one.raw for one in seen if one.parent]
+        return shapes.guild(number, self.guilds[number]["name"], self.bot, channels, threads)
+
+    def _denied(self, channel: Channel) -> set[str]:
+        """Return what is denied in a channel; a thread has the overwrites of its parent."""
+        parent = self.channels.get(channel.parent or "")
+        return channel.denied | (parent.denied if parent else set())
+
+    def found(self, number: str, *needs: str) -> Channel:
         """Return a channel as the bot may use it; raises Failure."""
         if not number.isdecimal():
             raise invalid("channel_id", "NUMBER_TYPE_COERCE", f'Value "{number}" is not snowflake.')
         channel = self.channels.get(number)
         if channel is None:
             raise Failure(404, 10003, "Unknown Channel")
-        if not channel.is_visible:
+        if channel.guild is None:
+            return channel
+        denied = self._denied(channel)
+        if "View Channels" in denied or channel.guild not in self.guilds:
             raise Failure(403, 50001, "Missing Access")
-        if writes and not channel.is_writable:
-            raise Failure(403, 50013, "Missing Permissions")
+        if denied & set(needs):
+            raise forbidden()
         return channel
+
+    def may_read(self, channel: Channel) -> bool:
+        """Whether the bot may read what was said before."""
+        return "Read Message History" not in self._denied(channel)
 
     def message(self, channel: Channel, number: str) -> Raw:
         """Return a message; raises Failure."""
@@ -152,10 +207,15 @@ class World:
             "type": 0,
             "author": author,
             "content": content,
-            "timestamp": datetime.now(UTC).isoformat(),
+            "timestamp": datetime.fromtimestamp(self.now(), UTC).isoformat(),
             "edited_timestamp": None,
+            "tts": False,
+            "mention_everyone": False,
             "mentions": mentions,
+            "mention_roles": [],
             "attachments": [],
+            "embeds": [],
+            "pinned": False,
             "components": [],
             "flags": 0,
             **others,
@@ -168,12 +228,13 @@ class World:
 
     def known(self, channel: Channel, nonce: object) -> Raw | None:
         """Return the message that was sent with a nonce within the last minutes."""
-        return self._nonces.get((channel.id, str(nonce))) if nonce is not None else None
+        at, message = self._nonces.get((channel.id, str(nonce)), (0.0, None))
+        return message if nonce is not None and self.now() - at < NONCE_SECONDS else None
 
     def remember(self, channel: Channel, nonce: object, message: Raw) -> None:
         """Keep a nonce."""
         if nonce is not None:
-            self._nonces[channel.id, str(nonce)] = message
+            self._nonces[channel.id, str(nonce)] = (self.now(), message)
 
     def posts(self, chat: int | None) -> list[Post]:
         """Return what the bot said that everybody reads, in order."""

@@ -1,0 +1,141 @@
+"""Discord's refusals into our errors: the only place that knows Discord's codes.
+
+Which permission is missing Discord does not say (50013 is the same for all): the caller names the one its
+call needs.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from channels.errors import (
+    Ambiguous,
+    ChannelError,
+    NotPermitted,
+    RateLimited,
+    Rejected,
+    Unauthorized,
+    Undeliverable,
+    Unreachable,
+)
+
+DEFAULT_WAIT = 5.0
+VIEW = "View Channels"
+
+
+class NotThere(Unreachable):
+    """There is no such thing at this address, and Discord's words do not say what is missing."""
+
+
+class NoAccess(NotPermitted):
+    """The channel is hidden from the bot: a permission is missing, or the bot was thrown out."""
+
+
+_BY_CODE: Mapping[int, type[ChannelError]] = {
+    10003: Undeliverable,  # unknown channel
+    10004: Undeliverable,  # unknown guild
+    10008: Rejected,  # unknown message
+    10013: Undeliverable,  # unknown user
+    10014: Rejected,  # unknown emoji
+    10015: Rejected,  # unknown webhook: an interaction's token that has ended
+    10062: Rejected,  # unknown interaction
+    20009: Rejected,  # explicit content
+    40005: Rejected,  # too large
+    40333: Unreachable,  # refused by the front servers
+    50007: Undeliverable,  # cannot send messages to this user
+    50024: Undeliverable,  # a channel of another kind
+    50027: Rejected,  # invalid webhook token
+    50035: Rejected,  # invalid form body
+    50083: Undeliverable,  # thread is archived
+    50278: Undeliverable,  # no server in which both are
+    200000: Rejected,  # blocked by the server's rules
+    240000: Rejected,  # a harmful link
+}
+_BY_PERMISSION: Mapping[int, str] = {
+    50001: VIEW,  # missing access
+    50009: VIEW,  # the server asks for more than the bot has
+    160002: "Read Message History",  # cannot reply without it
+    160005: "Manage Threads",  # thread is locked
+}
+MISSING_PERMISSIONS, MISSING_ACCESS = 50013, 50001
+_REMEDIES = {
+    VIEW: "let the bot's role see the channel",
+    "Manage Threads": "unlock the thread, or grant it",
+}
+_BY_STATUS: Mapping[int, type[ChannelError]] = {
+    400: Rejected,
+    401: Unauthorized,
+    403: Undeliverable,
+    404: NotThere,
+    405: NotThere,
+    413: Rejected,
+}
+
+
+def translate(
+    status: int, headers: Mapping[str, str], body: bytes, *, name: str, needs: str = ""
+) -> ChannelError:
+    """Return our error for an answer that says no; `needs` is the permission that the call takes."""
+    answer = parse_object(body)
+    code = answer.get("code")
+    code = code if isinstance(code, int) else 0
+    detail = f"{name}: {describe(status, code, answer)}"
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        return _limited(headers, answer)
+    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        return Ambiguous(detail)
+    permission = needs if code == MISSING_PERMISSIONS else _BY_PERMISSION.get(code, "")
+    if permission:
+        return _not_permitted(code, permission, detail)
+    return _by_code(status, code, detail, is_empty=not answer)
+
+
+def _by_code(status: int, code: int, detail: str, *, is_empty: bool) -> ChannelError:
+    if code in _BY_CODE:
+        return _BY_CODE[code](detail)
+    if status == HTTPStatus.FORBIDDEN and is_empty:
+        return Unreachable(f"{detail} (not from Discord itself)")
+    return _BY_STATUS.get(status, Unreachable)(detail)
+
+
+def _not_permitted(code: int, permission: str, detail: str) -> NotPermitted:
+    remedy = _REMEDIES.get(permission, "grant it to the bot's role, in the server or in this channel")
+    kind = NoAccess if code == MISSING_ACCESS else NotPermitted
+    return kind(permission, f"{detail}: the bot lacks the permission {permission!r} here; {remedy}")
+
+
+def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
+    """Return Discord's words for a refusal, short."""
+    words = str(answer.get("message") or f"HTTP {status}")[:200]
+    errors = answer.get("errors")
+    found = f" {json.dumps(errors)[:300]}" if errors else ""
+    return f"{words} ({code}){found}" if code else f"{words}{found}"
+
+
+def _limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
+    """Without a JSON body it is the front servers that are tired of us, whatever the channel."""
+    wait = positive(answer.get("retry_after")) or positive(headers.get("Retry-After")) or DEFAULT_WAIT
+    is_global = answer.get("global") is True or "X-RateLimit-Global" in headers
+    everywhere = is_global or headers.get("X-RateLimit-Scope") == "global"
+    return RateLimited(wait, scope="account" if everywhere or not answer else "room")
+
+
+def positive(value: object) -> float:
+    """Return a number above zero, or zero for anything else."""
+    try:
+        number = float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return 0.0
+    return number if 0 < number < float("inf") else 0.0
+
+
+def parse_object(body: bytes) -> Mapping[str, Any]:
+    """Return the JSON object of a body, or an empty one."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        return {}
+    return answer if isinstance(answer, dict) else {}

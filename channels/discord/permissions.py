@@ -1,0 +1,22 @@
+"""The permissions the bot wants in a server, by Discord's names, and the number an invitation carries."""
+
+from __future__ import annotations
+
+BITS = {
+    "Add Reactions": 1 << 6,
+    "View Channels": 1 << 10,
+    "Send Messages": 1 << 11,
+    "Attach Files": 1 << 15,
+    "Read Message History": 1 << 16,
+    "Send Messages in Threads": 1 << 38,
+}
+ADMINISTRATOR = 1 << 3
+
+WANTED = sum(BITS.values())
+
+
+def missing(granted: int) -> list[str]:
+    """Return the names of what is not granted."""
+    if granted & ADMINISTRATOR:
+        return []
+    return [name for name, bit in BITS.items() if not granted & bit]

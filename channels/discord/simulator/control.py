@@ -1,0 +1,100 @@
+"""Drive and watch the simulated Discord from another program: JSON over HTTP on the same loopback port.
+
+`POST /_control/ACT` carries out a public act of the simulator, its arguments by name in a JSON object; the
+answer is `{"result": …}`. `GET /_control/{messages,calls,interactions,state,settings}` tell what there is.
+Whoever can reach the port can do all of this: it listens on loopback only.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from aiohttp import web
+
+from channels.discord.simulator.world import Channel, Failure, Interaction, Raw
+
+if TYPE_CHECKING:
+    from channels.discord.simulator.simulator import Simulator
+
+_PEOPLE = ("say", "edit", "preview", "react", "command", "press", "set_endpoint")
+_PLACES = ("server_channel", "thread", "forum_post", "archive", "kick", "deny", "allow", "mute")
+_FATE = ("push", "fail", "throttle", "limit", "cut", "drop", "reconnect", "invalidate", "revoke", "pass_time")
+ACTS = (*_PEOPLE, *_PLACES, *_FATE)
+VIEWS = ("messages", "calls", "interactions", "state", "settings")
+
+
+class Control:
+    """The pages under /_control."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        self._simulator = simulator
+        self._acts: dict[str, Callable[..., Awaitable[Any]]] = {
+            **{name: getattr(simulator, name) for name in ACTS},
+            "deny": self._deny,
+            "send_file": self._send_file,
+            "submit": self._submit,
+        }
+
+    def add_to(self, application: web.Application) -> None:
+        """Add the pages."""
+        application.router.add_post("/_control/{act}", self._act)
+        application.router.add_get("/_control/{view}", self._view)
+
+    async def _act(self, request: web.Request) -> web.Response:
+        act = self._acts.get(request.match_info["act"])
+        if act is None:
+            return web.json_response({"error": f"no such act; there are {sorted(self._acts)}"}, status=404)
+        try:
+            text = await request.text()
+            result = await act(**json.loads(text or "{}"))
+        except (TypeError, ValueError, KeyError, Failure) as error:
+            return web.json_response({"error": str(error)}, status=400)
+        await self._simulator.world.announce()
+        return web.json_response({"result": _plain(result)})
+
+    async def _view(self, request: web.Request) -> web.Response:
+        simulator, chat = self._simulator, request.query.get("chat")
+        views: dict[str, Callable[[], Any]] = {
+            "messages": lambda: [asdict(one) for one in simulator.messages(int(chat) if chat else None)],
+            "calls": lambda: [list(call) for call in simulator.calls],
+            "interactions": lambda: [_plain(one) for one in simulator.world.interactions.values()],
+            "state": simulator.state,
+            "settings": lambda: {**simulator.settings(), "public_key": simulator.public_key},
+        }
+        view = views.get(request.match_info["view"])
+        if view is None:
+            return web.json_response({"error": f"no such view; there are {list(views)}"}, status=404)
+        return web.json_response(view())
+
+    async def _deny(self, chat: int, permissions: list[str]) -> None:
+        await self._simulator.deny(chat, *permissions)
+
+    async def _send_file(self, content_base64: str, **others: Any) -> str:
+        return await self._simulator.send_file(content=base64.b64decode(content_base64), **others)
+
+    async def _submit(self, interaction: str, words: str, user: int = 7) -> Interaction:
+        known = {one.id: one for one in self._simulator.world.interactions.values()}
+        opened = known[interaction]
+        return await self._simulator.submit(opened, words, user=user)
+
+
+def _plain(result: object) -> Any:
+    if isinstance(result, Channel):
+        return result.raw
+    return _told(result) if isinstance(result, Interaction) else result
+
+
+def _told(asked: Interaction) -> Raw:
+    """Return an interaction as it is seen from outside; the token is the bot's alone."""
+    return {
+        "id": asked.id,
+        "chat": int(asked.channel.id),
+        "reaction": asked.reaction,
+        "original": asked.original,
+        "modal": asked.modal,
+        "notices": asked.notices,
+    }

@@ -1,0 +1,72 @@
+"""Rate limits as Discord tells and keeps them: buckets per call and channel, and one for all of the bot.
+
+Unless limits are set, answers tell of buckets and nothing is refused.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from channels.discord.simulator.world import Failure, Raw
+
+
+@dataclass(slots=True)
+class Window:
+    """A bucket that fills all at once."""
+
+    used: int = 0
+    until: float = 0.0
+
+
+@dataclass(slots=True)
+class Limits:
+    """How many calls of a name a channel takes in how many seconds, and the bot in all."""
+
+    calls: dict[str, tuple[int, float]] = field(default_factory=dict)
+    everywhere: tuple[int, float] | None = None
+    clock: Callable[[], float] = time.monotonic
+    refused: int = 0
+    _windows: dict[tuple[str, str], Window] = field(default_factory=dict)
+
+    def take(self, name: str, owner: str, *, as_bot: bool) -> Raw:
+        """Count a call; returns the headers of its answer, raises Failure when it is one too many."""
+        if self.everywhere and as_bot:
+            left, wait = self._count(("", ""), self.everywhere)
+            if left < 0:
+                raise self._refusal(wait, {"X-RateLimit-Global": "true"}, scope="global")
+        most, seconds = self.calls.get(name, (5, 5.0))
+        headers: Raw = {"X-RateLimit-Limit": most, "X-RateLimit-Bucket": _hash(name)}
+        left, wait = (
+            self._count((name, owner), (most, seconds)) if name in self.calls else (most - 1, seconds)
+        )
+        headers |= {"X-RateLimit-Remaining": max(left, 0), "X-RateLimit-Reset-After": f"{wait:.3f}"}
+        headers["X-RateLimit-Reset"] = f"{time.time() + wait:.3f}"
+        if left < 0:
+            raise self._refusal(wait, headers, scope="user")
+        return headers
+
+    def _count(self, key: tuple[str, str], limit: tuple[int, float]) -> tuple[int, float]:
+        """Return how many calls are left, below zero when this was one too many, and until when."""
+        window, now = self._windows.setdefault(key, Window()), self.clock()
+        if now >= window.until:
+            window.used, window.until = 0, now + limit[1]
+        window.used = min(window.used + 1, limit[0] + 1)
+        return limit[0] - window.used, window.until - now
+
+    def _refusal(self, wait: float, headers: Raw, *, scope: str) -> Failure:
+        self.refused += 1
+        return limited(wait, scope=scope, headers=headers)
+
+
+def limited(wait: float, *, scope: str, headers: Raw | None = None) -> Failure:
+    """Return the answer to a call that was one too many; `Via` tells it from the front servers' own."""
+    told = {"Retry-After": int(wait) + 1, "X-RateLimit-Scope": scope, "Via": "1.1 google"}
+    extra = {"retry_after": round(wait, 3), "global": scope == "global"}
+    return Failure(429, 0, "You are being rate limited.", extra=extra, headers={**(headers or {}), **told})
+
+
+def _hash(name: str) -> str:
+    return sha256(name.encode()).hexdigest()[:32]

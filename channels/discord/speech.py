@@ -1,0 +1,110 @@
+"""Our words into Discord's: the fields of what is said, of buttons and of modals; pure.
+
+Every message goes through `said`, so that nobody is ever notified by a mention in it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from channels.message import Address, Button, Reply
+
+ROW = 5
+MOST_ROWS = 5
+TEXT_LIMIT = 2000
+"""Code points, which is what Discord counts."""
+
+LABEL_LIMIT = 80
+CUSTOM_ID_LIMIT = 100
+MODAL_LABEL_LIMIT = 45
+COMMENT_LIMIT = 1000
+COMMENT = "comment"
+"""The name of a modal's field."""
+
+NO_PREVIEW = 4
+"""The flag that keeps Discord from fetching links."""
+
+ONLY_YOU = 64
+"""The flag of a message that only the person who pressed sees."""
+
+_PROMPTING = re.compile(r"\?([0-9]{2})(.*)", re.DOTALL)
+
+
+def encodable(text: str) -> str:
+    """Replace lone surrogates, which no UTF-8 can carry."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def place(address: Address) -> str:
+    """Return the id of the channel to speak in."""
+    return address.thread or address.room
+
+
+def said(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 0) -> dict[str, Any]:
+    """Return the fields of what is said."""
+    return {
+        "content": encodable(text),
+        "allowed_mentions": {"parse": []},
+        "components": rows(buttons),
+        "flags": NO_PREVIEW | flags,
+    }
+
+
+def notice(text: str) -> dict[str, Any]:
+    """Return what one person alone is told."""
+    return said(text[:TEXT_LIMIT], flags=ONLY_YOU)
+
+
+def rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
+    """Return buttons in rows of five; an empty list takes earlier ones away."""
+    made = [
+        {"type": 2, "style": 2, "label": button.label[:LABEL_LIMIT], "custom_id": custom_id(button)}
+        for button in buttons[: ROW * MOST_ROWS]
+    ]
+    return [{"type": 1, "components": made[first : first + ROW]} for first in range(0, len(made), ROW)]
+
+
+def custom_id(button: Button) -> str:
+    """Return a button's id: its words, and what is asked first, so that a restart forgets neither.
+
+    The prompt is cut to the room that Discord leaves; the length before the words tells where it begins.
+    """
+    if not button.prompt and not button.data.startswith("?"):
+        return button.data
+    return f"?{len(button.data):02d}{button.data}{encodable(button.prompt)}"[:CUSTOM_ID_LIMIT]
+
+
+def parts_of(custom: str) -> tuple[str, str]:
+    """Return the words and the prompt of a button's id."""
+    found = _PROMPTING.fullmatch(custom)
+    if found is None:
+        return custom, ""
+    length = int(found[1])
+    return found[2][:length], found[2][length:]
+
+
+def modal(custom: str) -> dict[str, Any]:
+    """Return the form that a button with a prompt opens; what is submitted bears the button's id."""
+    label = parts_of(custom)[1][:MODAL_LABEL_LIMIT]
+    field = {
+        "type": 4,
+        "custom_id": COMMENT,
+        "style": 2,
+        "label": label,
+        "required": False,
+        "max_length": COMMENT_LIMIT,
+    }
+    return {"custom_id": custom, "title": label, "components": [{"type": 1, "components": [field]}]}
+
+
+def once(key: str) -> dict[str, Any]:
+    """Return the fields by which Discord recognises a repeated send; a nonce has at most 25 characters."""
+    return {"nonce": key, "enforce_nonce": True}
+
+
+def answering(reply: Reply) -> dict[str, Any]:
+    """Return what ties an answer to a message; it is sent even if that message is gone."""
+    if reply.reply_to is None or not reply.reply_to.isdecimal():
+        return {}
+    return {"message_reference": {"message_id": reply.reply_to, "fail_if_not_exists": False}}

@@ -1,0 +1,143 @@
+"""The shapes Discord's events and interactions come in, as far as we read them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, StringConstraints
+
+Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
+
+
+class Shape(BaseModel):
+    """A part of a payload; values never stand in error texts."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
+
+
+class User(Shape):
+    """An account."""
+
+    id: Id
+    username: str = ""
+    global_name: str | None = None
+    bot: bool = False
+
+
+class Member(Shape):
+    """An account within a server."""
+
+    nick: str | None = None
+    user: User | None = None
+
+
+class Place(Shape):
+    """A channel, thread or private conversation."""
+
+    id: Id
+    type: int = 0
+    parent_id: Id | None = None
+
+
+class Enclosed(Shape):
+    """A file of a message."""
+
+    id: Id
+    filename: str = ""
+    content_type: str | None = None
+    size: int = 0
+
+
+class Replied(Shape):
+    """The message that is replied to."""
+
+    author: User | None = None
+
+
+class Said(Shape):
+    """A message."""
+
+    id: Id
+    channel_id: Id
+    guild_id: Id | None = None
+    type: int = 0
+    author: User
+    member: Member | None = None
+    webhook_id: Id | None = None
+    content: str = ""
+    edited_timestamp: str | None = None
+    mentions: tuple[User, ...] = ()
+    attachments: tuple[Enclosed, ...] = ()
+    referenced_message: Replied | None = None
+    channel: Place | None = None
+
+
+class Emoji(Shape):
+    """A sign: a character, or a server's own with an id."""
+
+    id: Id | None = None
+    name: str | None = None
+
+
+class Reacted(Shape):
+    """A reaction that was added or taken away; `channel` is added by the inbox."""
+
+    user_id: Id
+    channel_id: Id
+    message_id: Id
+    guild_id: Id | None = None
+    member: Member | None = None
+    emoji: Emoji
+    channel: Place | None = None
+
+
+class Option(Shape):
+    """What was given with a slash command."""
+
+    name: str = ""
+    value: str | int | float | bool | None = None
+
+
+class Field(Shape):
+    """What was written into one field of a modal."""
+
+    custom_id: str = ""
+    value: str = ""
+
+
+class Row(Shape):
+    """A row of a submitted modal: fields side by side, or one field under a label."""
+
+    components: tuple[Field, ...] = ()
+    component: Field | None = None
+
+
+class Asked(Shape):
+    """The content of an interaction."""
+
+    name: str = ""
+    custom_id: str = ""
+    options: tuple[Option, ...] = ()
+    components: tuple[Row, ...] = ()
+
+
+class Pressed(Shape):
+    """The message whose button was pressed."""
+
+    id: Id
+
+
+class Interaction(Shape):
+    """A slash command, a press or a submitted modal."""
+
+    id: Id
+    application_id: Id
+    type: int
+    token: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~=-]{1,1000}$")]
+    guild_id: Id | None = None
+    channel_id: Id | None = None
+    channel: Place | None = None
+    member: Member | None = None
+    user: User | None = None
+    data: Asked | None = None
+    message: Pressed | None = None
