@@ -17,6 +17,7 @@ from gateway.files.outgoing import Outgoing
 from gateway.files.shared import SharedDepot
 from gateway.files.shelf import Shelf
 from gateway.ground import Ground
+from gateway.options import FileSettings
 from gateway.store import files as store
 from gateway.workbench import Workbench
 
@@ -30,6 +31,7 @@ class Filing:
     outgoing: Outgoing
     incoming: Incoming
     sink: FileSink
+    settings: FileSettings
 
 
 def open_filing(
@@ -63,6 +65,7 @@ def open_filing(
             checkpoint=checkpoint,
         ),
         sink=FileSink(content=shelf.content, link=lambda file: _public(links, file), refused=_noting(ledger)),
+        settings=settings.files,
     )
 
 

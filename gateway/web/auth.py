@@ -52,7 +52,12 @@ class Socket:
     """An account's key in the header or in the first frame; the stream looks at it."""
 
 
-Access = Public | Key | Admin | Platform | JobToken | Socket
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """Whoever has a signed link, or an account's key; the route looks at both."""
+
+
+Access = Public | Key | Admin | Platform | JobToken | Socket | Signed
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 BEARER = web.RequestKey("bearer", str)

@@ -14,7 +14,7 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.web.auth import Admin, JobToken, Key, Platform, Public, Socket
+from gateway.web.auth import Admin, JobToken, Key, Platform, Public, Signed, Socket
 from gateway.web.problems import MEDIA_TYPE, ProblemShape
 from gateway.web.typed import Call, Nothing, Route
 
@@ -25,6 +25,7 @@ _SECURITY: dict[type, list[dict[str, list[str]]]] = {
     Admin: [{"admin": []}],
     JobToken: [{"job": []}],
     Socket: [{"key": []}],
+    Signed: [{}, {"key": []}],
     Public: [],
     Platform: [],
 }
