@@ -1,62 +1,39 @@
-"""What Slack alone has: v0 signatures, mentions told twice, slash commands, sockets that are refreshed."""
+"""What Slack alone has: v0 signatures, mentions told twice, marks that cannot mention, errors by name."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
 from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import Ear, receiving
 from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
-from channels.message import Address, Button, Command, File, Message, Moved, Press, Reply, Room
+from channels.message import Button, Message, Room
 from channels.port import Connection, Incoming
 from channels.slack import plugin
 from channels.slack.errors import translate
-from channels.slack.simulator import Simulator, simulate
+from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signed
 from channels.slack.verifier import is_signed
+from slack_stage import (  # noqa: F401 - fixtures
+    ROOM,
+    SECRET,
+    a_reply,
+    a_slack,
+    by_posts,
+    by_socket,
+    some_notes,
+)
 
-SECRET = "simulated-signing-secret"
-ROOM = Address(channel="chn_contract", room="C0ROOM")
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 NOW = 1767225600.0
-
-
-@pytest.fixture
-async def simulator() -> AsyncIterator[Simulator]:
-    """Return a simulated Slack with one channel."""
-    async with simulate() as simulator:
-        simulator.world.room("C0ROOM")
-        yield simulator
-
-
-@pytest.fixture
-async def slack(simulator: Simulator) -> AsyncIterator[Connection]:
-    """Return a connection by Socket Mode."""
-    async with opened(plugin, simulator.settings()) as connection:
-        yield connection
-
-
-@pytest.fixture
-async def posted_to(simulator: Simulator) -> AsyncIterator[Connection]:
-    """Return a connection that is posted to."""
-    async with opened(plugin, simulator.settings(mode="http", signing_secret=SECRET)) as connection:
-        yield connection
-
-
-def a_reply(text: str, **others: Any) -> Reply:
-    """Return a reply."""
-    return Reply(text=text, key="dlv_1.0", **others)
 
 
 def a_post(body: bytes, content_type: str = JSON, **others: Any) -> Incoming:
@@ -158,153 +135,12 @@ async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: 
     assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, Room.GROUP)
 
 
-async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: Connection) -> None:
-    """A post that could not be stored is answered 503; Slack repeats it, and it is the same message."""
-    ear = Ear(refusals=2)
-
-    async def take(request: web.Request) -> web.Response:
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        incoming = Incoming(headers=headers, body=await request.read())
-        answer = await posted_to.inbox.receive(incoming, ear.accept)
-        return web.Response(status=answer.status, body=answer.body)
-
-    application = web.Application()
-    application.router.add_post("/", take)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        simulator.request_url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-        await simulator.say("C0ROOM", "hello")
-        assert (simulator.statuses[0], texts(ear)) == ([503, 503], [])
-        await simulator.advance(60)
-        await ear.wait(1)
-        await simulator.slash("C0ROOM", "status")
-        sent = await posted_to.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="A", data="a"),)))
-        await simulator.press("C0ROOM", sent.platform_id, "a")
-    finally:
-        await runner.cleanup()
-    assert simulator.statuses[0] == [503, 503, 200]
-    assert texts(ear) == ["hello"]
-    assert [update.name for update in ear.updates if isinstance(update, Command)] == ["status"]
-    assert [update.data for update in ear.updates if isinstance(update, Press)] == ["a"]
-
-
-async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: Connection) -> None:
-    """`/dovecote status` is a command, other words are a question, and nothing at all asks for help."""
-    ear = Ear()
-    async with receiving(slack, ear):
-        for text in ("Jobs  logs job_1", "what now?", ""):
-            await simulator.slash("C0ROOM", text)
-        await ear.wait(3)
-    orders = [(update.name, update.rest) for update in ear.updates if isinstance(update, Command)]
-    assert (orders, texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
-    assert len({update.key for update in ear.updates}) == 3
-
-
-async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
-    """The person alone sees it, even where the bot is no member; when that address has ended, whispered."""
-    ear = Ear()
-    async with receiving(slack, ear):
-        await simulator.slash("C0ROOM", "status", user="U0BOB")
-        (command,) = await ear.wait(1)
-    assert isinstance(command, Command)
-    await slack.channel.answer(command, "all well <!here>")
-    await simulator.advance(1801)
-    await slack.channel.answer(command, "still well")
-    said = [(notice["user"], notice["text"]) for notice in simulator.world.notices]
-    assert said == [("U0BOB", "all well &lt;!here&gt;"), ("U0BOB", "still well")]
-    assert [method for method, _ in simulator.calls][-2:] == ["response_url", "chat.postEphemeral"]
-
-
-@pytest.mark.parametrize(
-    ("text", "order"),
-    [
-        ("<@U0BOT> stop", ("stop", "")),
-        ("<@U0BOT>, Queue steer", ("queue", "steer")),
-        ("<@U0BOT> deny apr_1 too wide", ("deny", "apr_1 too wide")),
-        ("<@U0BOT> /status", ("status", "")),
-        ("<@U0BOT> stop the press", None),
-        ("<@U0BOT> help me with the tests", None),
-        ("stop", None),
-        ("/stop", None),
-    ],
-)
-async def test_the_vocabulary_after_a_mention_is_a_command(
-    simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
-) -> None:
-    """`@bot stop` in a thread orders; the same words in a sentence, or to nobody, are a message."""
-    ear = Ear()
-    async with receiving(slack, ear):
-        await simulator.say("C0ROOM", text, thread="1767225600.000001")
-        (update, *_) = await ear.wait(1)
-    assert (isinstance(update, Command) and (update.name, update.rest)) == (order or False)
-    assert not isinstance(update, Moved)
-    assert update.address.thread == "1767225600.000001"
-
-
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
     """A form without what we need is understood as such: taken, and ignored."""
     body = urlencode({"command": "/dovecote", "text": "status"}).encode()
     ear = Ear()
     assert (await posted_to.inbox.receive(a_post(body, FORM), ear.accept)).status == 200
     assert ear.updates == []
-
-
-async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Connection) -> None:
-    """Slack asks for a new connection now and then; what comes meanwhile arrives, in order."""
-    ear = Ear()
-    async with receiving(slack, ear):
-        await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
-        await simulator.sockets.refresh("refresh_requested")
-        await simulator.say("C0ROOM", "two")
-        await ear.wait(2)
-    assert list(dict.fromkeys(texts(ear))) == ["one", "two"]
-    assert simulator.sockets.connected == 2
-
-
-async def test_socket_mode_switched_off_needs_the_operator(simulator: Simulator, slack: Connection) -> None:
-    """Trying on would not switch it on."""
-    ear = Ear()
-    task = asyncio.create_task(slack.inbox.run(ear.accept, receiving=ear.states.append))
-    await simulator.say("C0ROOM", "one")
-    await ear.wait(1)
-    await simulator.sockets.refresh("link_disabled")
-    with pytest.raises(Unauthorized):
-        await task
-
-
-async def test_an_envelope_is_acknowledged_after_it_is_stored(
-    simulator: Simulator, slack: Connection
-) -> None:
-    """While `accept` has not returned, Slack still has the envelope."""
-    entered, leave = asyncio.Event(), asyncio.Event()
-
-    async def accept(_: object) -> None:
-        entered.set()
-        await leave.wait()
-
-    task = asyncio.create_task(slack.inbox.run(accept, receiving=lambda _: None))
-    await simulator.say("C0ROOM", "one")
-    await entered.wait()
-    assert simulator.sockets.acknowledged == []
-    assert len(simulator.sockets.waiting) == 1
-    task.cancel()
-    await asyncio.wait({task})
-
-
-async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, slack: Connection) -> None:
-    """What a person changes later comes as edited, with a key of its own."""
-    ear = Ear()
-    async with receiving(slack, ear):
-        ts = await simulator.say("C0ROOM", "one")
-        await simulator.edit("C0ROOM", ts, "two")
-        first, second = await ear.wait(2)
-    assert isinstance(first, Message)
-    assert isinstance(second, Message)
-    assert (second.text, second.edited, second.platform_id) == ("two", True, first.platform_id)
-    assert first.key != second.key
 
 
 @pytest.mark.parametrize(
@@ -342,38 +178,6 @@ async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Conne
     await slack.channel.edit(ROOM, sent.platform_id, a_reply("Approved by Ada"))
     (post,) = simulator.messages()
     assert (post.text, post.buttons) == ("Approved by Ada", [])
-
-
-async def test_a_file_goes_to_its_thread(simulator: Simulator, slack: Connection) -> None:
-    """Upload is three steps; the last one names room and thread."""
-    thread = Address(channel="chn_contract", room="C0ROOM", thread="1767225600.000001")
-    file = File(name="r.txt", media_type="text/plain", content=b"result", caption="<!here>")
-    sent = await slack.channel.upload(thread, file, key="dlv_2.0")
-    (post,) = simulator.messages()
-    assert (post.thread, post.text, post.notified) == (thread.thread, "<!here>", [])
-    assert simulator.world.contents[sent.platform_id] == b"result"
-
-
-@pytest.mark.parametrize("ref", ["http://127.0.0.2:9/x", "https://example.org/x", "http://a@127.0.0.1/x"])
-async def test_the_token_goes_to_slack_only(slack: Connection, ref: str) -> None:
-    """A file's address at another host is refused before anything is sent."""
-    with pytest.raises(Rejected):
-        [chunk async for chunk in slack.channel.download(ref)]
-
-
-async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
-    """Nobody else sees the notice."""
-    sent = await slack.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = Ear()
-    async with receiving(slack, ear):
-        await simulator.press("C0ROOM", sent.platform_id, "y", user="U0BOB")
-        async with asyncio.timeout(20):
-            while not [update for update in ear.updates if isinstance(update, Press)]:
-                await ear.wait(len(ear.updates) + 1)
-    (press,) = [update for update in ear.updates if isinstance(update, Press)]
-    await slack.channel.answer(press, "noted <!here>")
-    assert simulator.world.notices == [{"room": "C0ROOM", "user": "U0BOB", "text": "noted &lt;!here&gt;"}]
-    assert [method for method, _ in simulator.calls][-1] == "response_url"
 
 
 @pytest.mark.parametrize(

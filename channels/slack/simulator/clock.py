@@ -4,6 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Awaitable
+
+
+class Pulse:
+    """Something happened: who waits is woken, and looks for themselves."""
+
+    def __init__(self) -> None:
+        self._next = asyncio.Event()
+
+    def beat(self) -> None:
+        """Wake who waits."""
+        now, self._next = self._next, asyncio.Event()
+        now.set()
+
+    def wait(self) -> Awaitable[object]:
+        """Wait for the next time after this call, which may be before the answer is awaited."""
+        return self._next.wait()
 
 
 class Clock:
@@ -11,7 +28,7 @@ class Clock:
 
     def __init__(self) -> None:
         self._ahead = 0.0
-        self._moved = asyncio.Event()
+        self._moved = Pulse()
 
     def now(self) -> float:
         """Return the seconds since 1970."""
@@ -20,8 +37,7 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Put the clock forward, and wake who waited for that."""
         self._ahead += seconds
-        moved, self._moved = self._moved, asyncio.Event()
-        moved.set()
+        self._moved.beat()
 
     async def wait_until(self, moment: float) -> None:
         """Wait until it is so late, by this clock."""

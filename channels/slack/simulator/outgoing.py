@@ -20,7 +20,7 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
-from channels.slack.simulator.clock import Clock
+from channels.slack.simulator.clock import Clock, Pulse
 from channels.slack.simulator.world import APP, Raw
 
 Answered = Callable[[Raw, Raw], None]
@@ -57,6 +57,8 @@ class Sockets:
     acknowledged: list[str] = field(default_factory=list)
     cuts: int = 0
     connected: int = 0
+    most_open: int = 0
+    changed: Pulse = field(default_factory=Pulse)
     answered: Answered = lambda _payload, _answer: None
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -82,6 +84,8 @@ class Sockets:
         greeting = {"type": "hello", "num_connections": 1, "connection_info": {"app_id": APP}}
         await socket.send_str(json.dumps(greeting))
         self.open.append((socket, request))
+        self.most_open = max(self.most_open, len(self.open))
+        self.changed.beat()
         try:
             await self.pump()
             if self.cuts:
@@ -122,9 +126,11 @@ class Sockets:
             if envelope.id == number and isinstance(told.get("payload"), dict):
                 self.answered(envelope.payload, told["payload"])
         self.waiting = [envelope for envelope in self.waiting if envelope.id != number]
+        self.changed.beat()
 
     def _lose(self, socket: web.WebSocketResponse) -> None:
         self.open = [pair for pair in self.open if pair[0] is not socket]
+        self.changed.beat()
         for envelope in self.waiting:
             if envelope.carrier is socket:
                 envelope.carrier = None
@@ -168,6 +174,7 @@ class Poster:
         self._secret = secret
         self._answered = answered
         self.statuses: list[list[int]] = []
+        self.changed = Pulse()
         self._retrying: set[asyncio.Task[None]] = set()
 
     async def tell(self, url: str, kind: str, payload: Raw) -> None:
@@ -192,8 +199,13 @@ class Poster:
 
     async def _post(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
         """Post once; say whether it has to be tried again."""
+        again = await self._try(url, kind, payload, statuses)
+        self.changed.beat()
+        return again
+
+    async def _try(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
         body, content_type = posted(kind, payload)
-        headers = signed(self._secret, body, content_type, now=self._clock.now())
+        headers = signed(self._secret, body, content_type)  # by the real time, which is the app's
         if statuses:
             reason = "http_error" if statuses[-1] else "http_timeout"
             headers |= {"x-slack-retry-num": str(len(statuses)), "x-slack-retry-reason": reason}
