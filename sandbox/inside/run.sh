@@ -1,0 +1,43 @@
+# Run one script to its end and say what came of it: a line "CODE LATE OUT ERR", stdout and stderr in base64 with a
+# line of a dot between them. The environment is the arguments NAME=VALUE and nothing else. $sweeping is empty for
+# programs of ours, which may leave something behind.
+umask 022
+d=$(mktemp -d "${TMPDIR:-/tmp}/.dovecote-run.XXXXXX") || exit 1
+trap 'rm -rf "$d"' EXIT
+if ! { mkdir -p -- "$mount" && cd -- "$mount"; } 2>/dev/null; then
+  echo gone
+  exit 0
+fi
+exec 3</dev/null
+[ -n "$input" ] && exec 3<"$input" && rm -f "$input"
+mkfifo "$d/1" "$d/2"
+
+# Keep one byte more than the limit, so that the reader sees that there was more.
+keep() { { head -c "$((limit + 1))" >"$2"; cat >/dev/null; } <"$1"; }
+
+keep "$d/1" "$d/out" 3<&- >/dev/null 2>&1 &
+out=$!
+keep "$d/2" "$d/err" 3<&- >/dev/null 2>&1 &
+err=$!
+setsid env -i "$@" DOVECOTE_TASK="$key" bash -c "$script" bash <&3 3<&- >"$d/1" 2>"$d/2" &
+main=$!
+{
+  sleep "$seconds" &
+  napping=$!
+  trap 'kill "$napping"; exit' TERM
+  wait "$napping"
+  : >"$d/late"
+  kill_members "$key" "$main"
+} </dev/null >/dev/null 2>&1 3<&- &
+watch=$!
+wait "$main"
+code=$?
+kill "$watch" 2>/dev/null
+[ -n "$sweeping" ] && kill_members "$key" "$main"
+wait "$out" "$err" "$watch"
+late=no
+[ -e "$d/late" ] && late=yes && code=137
+echo "$code $late"
+base64 "$d/out"
+echo .
+base64 "$d/err"
