@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from channels.discord.simulator import Simulator as DiscordSimulator
-from channels.message import Update
+from channels.message import Button, Update
 from channels.port import ChannelPlugin, Connection, Incoming, Notes
 from channels.telegram.simulator import Simulator
 from memory_notes import MemoryNotes
@@ -58,6 +58,26 @@ class Rig(Protocol):
     @abstractmethod
     async def press(self, platform_id: str, button: str) -> None:
         """A person presses a button in the room."""
+
+    @abstractmethod
+    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+        """A person presses a button that asks for words, and gives them; where a channel has PROMPTS."""
+
+    @abstractmethod
+    async def order(self, words: str) -> None:
+        """A person gives the bot an order in the room, as the platform has it."""
+
+    @abstractmethod
+    async def change(self, platform_id: str, text: str) -> None:
+        """A person changes what they said."""
+
+    @abstractmethod
+    async def react(self, platform_id: str, *, added: bool) -> None:
+        """A person puts a sign under a message of the bot, or takes it away; where a channel has REACT."""
+
+    @abstractmethod
+    def signs(self, platform_id: str) -> list[str]:
+        """Return the bot's signs under a message, as the platform calls them."""
 
     @abstractmethod
     async def send_file(self, content: bytes) -> None:
@@ -145,6 +165,22 @@ class _Telegram(Rig):
     async def press(self, platform_id: str, button: str) -> None:
         await self._simulator.press(self.room, int(platform_id), button, user=7)
 
+    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+        raise NotImplementedError("Telegram's buttons ask for nothing")
+
+    async def order(self, words: str) -> None:
+        await self._simulator.say(self.room, f"/{words}", user=7)
+
+    async def change(self, platform_id: str, text: str) -> None:
+        await self._simulator.edit(self.room, int(platform_id), text)
+
+    async def react(self, platform_id: str, *, added: bool) -> None:
+        await self._simulator.react(self.room, int(platform_id), "👍" if added else None, user=7)
+
+    def signs(self, platform_id: str) -> list[str]:
+        raw = self._simulator.world.posts[self.room, int(platform_id)].raw
+        return [sign["emoji"] for sign in raw.get("reactions", [])]
+
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)
 
@@ -227,6 +263,24 @@ class _Discord(Rig):
 
     async def press(self, platform_id: str, button: str) -> None:
         await self._simulator.press(self.room, platform_id, button)
+
+    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+        opened = await self._simulator.press(self.room, platform_id, button.label)
+        await self._simulator.wait_until(lambda: opened.modal is not None)
+        await self._simulator.submit(opened, words)
+
+    async def order(self, words: str) -> None:
+        name, _, rest = words.partition(" ")
+        await self._simulator.command(await self._opened(), name, rest)
+
+    async def change(self, platform_id: str, text: str) -> None:
+        await self._simulator.edit(self.room, platform_id, text)
+
+    async def react(self, platform_id: str, *, added: bool) -> None:
+        await self._simulator.react(self.room, platform_id, "👍", added=added)
+
+    def signs(self, platform_id: str) -> list[str]:
+        return sorted(self._simulator.world.reactions.get(platform_id, set()))
 
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain")

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from channel_rigs import WEBHOOK_SECRET, Heard, Rig
+from channels.message import Button
 from channels.port import Incoming
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signed
@@ -42,6 +43,24 @@ class _Slack(Rig):
 
     async def press(self, platform_id: str, button: str) -> None:
         await self.simulator.press(ROOM, platform_id, button)
+
+    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+        await self.simulator.press(ROOM, platform_id, button.data)
+        await self.simulator.wait_until(lambda: bool(self.simulator.open_modals()))
+        await self.simulator.submit(words)
+
+    async def order(self, words: str) -> None:
+        await self.simulator.slash(ROOM, words)
+
+    async def change(self, platform_id: str, text: str) -> None:
+        await self.simulator.edit(ROOM, platform_id, text)
+
+    async def react(self, platform_id: str, *, added: bool) -> None:
+        await self.simulator.react(ROOM, platform_id, "thumbsup", added=added)
+
+    def signs(self, platform_id: str) -> list[str]:
+        post = self.simulator.world.find(ROOM, platform_id)
+        return [name for name, who in post.reactions.items() if BOT_USER in who] if post else []
 
     async def send_file(self, content: bytes) -> None:
         await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")

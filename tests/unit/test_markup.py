@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from itertools import pairwise
-from types import FrameType
 
 import pytest
 from hypothesis import given, settings
@@ -30,6 +28,7 @@ from channels.markup import (
     split,
 )
 from channels.splitting import PARSED_LENGTH
+from counted_steps import count_steps
 from markup_documents import HOSTILE, documents
 
 
@@ -217,24 +216,6 @@ def test_a_limit_that_holds_no_fence_is_refused() -> None:
     """A limit below the smallest is a mistake of the caller."""
     with pytest.raises(ValueError, match="too small"):
         split("text", 8)
-
-
-def count_steps(call: Callable[[], object]) -> int:
-    """Count the lines of Python that a call runs."""
-    steps = 0
-
-    def tracer(_frame: FrameType, event: str, _arg: object) -> object:
-        nonlocal steps
-        steps += event == "line"
-        return tracer
-
-    before = sys.gettrace()
-    sys.settrace(tracer)  # type: ignore[arg-type]
-    try:
-        call()
-    finally:
-        sys.settrace(before)
-    return steps
 
 
 @pytest.mark.parametrize("unit", HOSTILE)

@@ -1,0 +1,206 @@
+"""What every installed channel promises about the features it declares, and about kinds of update."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import entry_points
+from importlib.resources import files
+from itertools import count
+
+import pytest
+
+from channel_rigs import Ear, Rig, receiving
+from channels.errors import Unsupported
+from channels.message import Button, Command, Message, Press, Reaction, Reply, Showing, Sign, Update
+from channels.port import ChannelPlugin, Connection, Feature
+from channels.registry import GROUP
+
+MODULES = {entry.name: entry.module for entry in entry_points(group=GROUP)}
+KINDS = ["message", "edit", "reaction", "command", "button press", "file"]
+
+_numbers = count()
+
+
+def a_key() -> str:
+    """Return a key that no other delivery has."""
+    return f"dlv_feature{next(_numbers)}.0"
+
+
+def needs(plugin: ChannelPlugin, feature: Feature) -> None:
+    """Skip for channels that do not have a feature."""
+    if feature not in plugin.features:
+        pytest.skip(f"the channel does not declare {feature.value}")
+
+
+async def heard(ear: Ear, kind: type[Update]) -> Update:
+    """Wait for an update of a kind."""
+    async with asyncio.timeout(20):
+        while True:
+            found = next((update for update in ear.updates if isinstance(update, kind)), None)
+            if found is not None:
+                return found
+            await ear.wait(len(ear.updates) + 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_there_is_a_sample_of_every_kind(plugin: ChannelPlugin, kind: str) -> None:
+    """Each kind of update has a recorded payload beside its parser."""
+    assert kind in {_kind_of(sample) for sample in _expected(plugin)} | {
+        "file" for sample in _expected(plugin) if sample.get("attachments")
+    }
+
+
+def _expected(plugin: ChannelPlugin) -> list[dict[str, object]]:
+    folder = files(MODULES[plugin.name]).joinpath("samples")
+    return [json.loads(path.read_text())["expected"] for path in folder.iterdir()]
+
+
+def _kind_of(sample: dict[str, object]) -> str:
+    if sample["type"] == "Message":
+        return "edit" if sample["edited"] else "message"
+    return {"Reaction": "reaction", "Command": "command", "Press": "button press"}.get(
+        str(sample["type"]), ""
+    )
+
+
+@pytest.mark.parametrize("feature", [Feature.REACT, Feature.STREAM, Feature.FIND])
+async def test_an_undeclared_feature_raises(
+    plugin: ChannelPlugin, connection: Connection, told: Message, feature: Feature
+) -> None:
+    """A method of a feature that is not declared says so, before anything is sent."""
+    if feature in plugin.features:
+        pytest.skip("declared: the tests below show that it works")
+    channel, address, since = connection.channel, told.address, datetime.now(UTC)
+    calls: dict[Feature, Callable[[], Awaitable[object]]] = {
+        Feature.REACT: lambda: channel.react(address, told.platform_id, Sign.SEEN),
+        Feature.STREAM: lambda: channel.show(address, Showing(key=a_key(), text="x")),
+        Feature.FIND: lambda: channel.find(address, a_key(), since=since),
+    }
+    with pytest.raises(Unsupported):
+        await calls[feature]()
+
+
+async def test_an_order_is_a_command(connection: Connection, rig: Rig, told: Message) -> None:
+    """However the platform spells it: a lower-case word without a slash, and what follows it."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.order("status")
+        command = await heard(ear, Command)
+    assert isinstance(command, Command)
+    assert (command.name, command.rest, command.address.room) == ("status", "", told.address.room)
+    assert command.author.id == told.author.id
+    await connection.channel.answer(command, "fine")
+
+
+async def test_a_changed_message_is_told_as_one(connection: Connection, rig: Rig, told: Message) -> None:
+    """The change has the message's id, a key of its own and the text as it is now."""
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.change(told.platform_id, "hello again")
+        async with asyncio.timeout(20):
+            while not [update for update in ear.updates if getattr(update, "edited", False)]:
+                await ear.wait(len(ear.updates) + 1)
+    update = ear.updates[-1]
+    assert isinstance(update, Message)
+    assert (update.text, update.platform_id, update.address) == (
+        "hello again",
+        told.platform_id,
+        told.address,
+    )
+    assert update.key != told.key
+
+
+async def test_our_signs_replace_each_other(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
+    """One sign at a time is under a message; putting it again succeeds, and None takes it away."""
+    needs(plugin, Feature.REACT)
+    seen = []
+    for sign in (Sign.SEEN, Sign.SEEN, Sign.DONE, Sign.FAILED, None, None):
+        await connection.channel.react(told.address, told.platform_id, sign)
+        seen.append(rig.signs(told.platform_id))
+    assert [len(signs) for signs in seen] == [1, 1, 1, 1, 0, 0]
+    assert seen[0] == seen[1]
+    assert len({signs[0] for signs in seen[:4]}) == 3
+
+
+async def test_a_persons_sign_is_told(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
+    """It names the message, the person, and whether it came or went."""
+    needs(plugin, Feature.REACT)
+    sent = await connection.channel.send(told.address, Reply(text="done", key=a_key()))
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.say("listening?")
+        await ear.wait(1)
+        for added in (True, False):
+            await rig.react(sent.platform_id, added=added)
+        async with asyncio.timeout(20):
+            while len([update for update in ear.updates if isinstance(update, Reaction)]) < 2:
+                await ear.wait(len(ear.updates) + 1)
+    came, went = [update for update in ear.updates if isinstance(update, Reaction)]
+    assert (came.added, went.added) == (True, False)
+    assert {came.platform_id, went.platform_id} == {sent.platform_id}
+    assert (came.author.id, came.emoji, came.address.room) == (
+        told.author.id,
+        went.emoji,
+        told.address.room,
+    )
+
+
+async def test_what_is_shown_ends_as_one_message(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
+    """A caller follows what `show` returns: the end is an edit of it, or a message like any other."""
+    needs(plugin, Feature.STREAM)
+    channel, key, shown, platform_id = connection.channel, a_key(), "", None
+    for text in ("Let me", "Let me look", "Let me look at **that**"):
+        showing = Showing(key=key, text=text, shown=shown, platform_id=platform_id, asker=told.author.id)
+        sent = await channel.show(told.address, showing)
+        shown, platform_id = text, sent.platform_id if sent else None
+    final = Reply(text="Let me look at that: done.", key=key)
+    if platform_id is None:
+        await channel.send(told.address, final)
+    else:
+        await channel.edit(told.address, platform_id, final)
+    assert [one.text for one in rig.heard()] == ["Let me look at that: done."]
+
+
+async def test_a_button_may_ask_for_words(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
+    """What the person writes comes with the press."""
+    needs(plugin, Feature.PROMPTS)
+    button = Button(label="Deny", data="apr_1:no", prompt="Why not?")
+    sent = await connection.channel.send(told.address, Reply(text="May I?", key=a_key(), buttons=(button,)))
+    ear = Ear()
+    async with receiving(connection, ear):
+        await rig.press_saying(sent.platform_id, button, "too risky")
+        press = await heard(ear, Press)
+    assert isinstance(press, Press)
+    assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", told.author.id)
+    assert press.platform_id == sent.platform_id
+
+
+async def test_a_send_can_be_looked_up(plugin: ChannelPlugin, connection: Connection, told: Message) -> None:
+    """Whether a key was taken, and as which message; an unknown key was not."""
+    needs(plugin, Feature.FIND)
+    since, key = datetime.now(UTC) - timedelta(minutes=5), a_key()
+    sent = await connection.channel.send(told.address, Reply(text="once", key=key))
+    assert await connection.channel.find(told.address, key, since=since) == sent
+    assert await connection.channel.find(told.address, a_key(), since=since) is None
+
+
+async def test_a_repeated_send_is_carried_out_once(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
+    """The same key is the same message."""
+    needs(plugin, Feature.IDEMPOTENT_SEND)
+    reply = Reply(text="once", key=a_key())
+    sent = [await connection.channel.send(told.address, reply) for _ in range(2)]
+    assert sent[0] == sent[1]
+    assert [one.text for one in rig.heard()] == ["once"]
