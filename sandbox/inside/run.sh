@@ -13,22 +13,27 @@ exec 3</dev/null
 mkfifo "$d/1" "$d/2"
 
 # Keep one byte more than the limit, so that the reader sees that there was more.
-keep() { { head -c "$((limit + 1))" >"$2"; cat >/dev/null; } <"$1"; }
+keep() {
+  exec <"$1" >"$2" 2>/dev/null 3<&-
+  head -c "$((limit + 1))"
+  exec cat >/dev/null
+}
 
-keep "$d/1" "$d/out" 3<&- >/dev/null 2>&1 &
+(keep "$d/1" "$d/out") &
 out=$!
-keep "$d/2" "$d/err" 3<&- >/dev/null 2>&1 &
+(keep "$d/2" "$d/err") &
 err=$!
 setsid env -i "$@" DOVECOTE_TASK="$key" bash -c "$script" bash <&3 3<&- >"$d/1" 2>"$d/2" &
 main=$!
-{
+(
+  exec </dev/null >/dev/null 2>&1 3<&-
   sleep "$seconds" &
   napping=$!
   trap 'kill "$napping"; exit' TERM
   wait "$napping"
   : >"$d/late"
   kill_members "$key" "$main"
-} </dev/null >/dev/null 2>&1 3<&- &
+) &
 watch=$!
 wait "$main"
 code=$?
