@@ -186,9 +186,12 @@ async def test_a_button_may_ask_for_words(
     assert press.platform_id == sent.platform_id
 
 
-async def test_a_send_can_be_looked_up(plugin: ChannelPlugin, connection: Connection, told: Message) -> None:
+async def test_a_send_can_be_looked_up(
+    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+) -> None:
     """Whether a key was taken, and as which message; an unknown key was not."""
     needs(plugin, Feature.FIND)
+    rig.show_keys()
     since, key = datetime.now(UTC) - timedelta(minutes=5), a_key()
     sent = await connection.channel.send(told.address, Reply(text="once", key=key))
     assert await connection.channel.find(told.address, key, since=since) == sent

@@ -79,6 +79,9 @@ class Rig(Protocol):
     def signs(self, platform_id: str) -> list[str]:
         """Return the bot's signs under a message, as the platform calls them."""
 
+    def show_keys(self) -> None:
+        """Have the platform show the keys of sends, where it is not certain to."""
+
     @abstractmethod
     async def send_file(self, content: bytes) -> None:
         """A person sends a file."""
@@ -278,6 +281,9 @@ class _Discord(Rig):
 
     async def react(self, platform_id: str, *, added: bool) -> None:
         await self._simulator.react(self.room, platform_id, "👍", added=added)
+
+    def show_keys(self) -> None:
+        self._simulator.world.shows_nonces = True
 
     def signs(self, platform_id: str) -> list[str]:
         return sorted(self._simulator.world.reactions.get(platform_id, set()))
