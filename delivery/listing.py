@@ -108,6 +108,23 @@ async def of_event(connection: Connection, event: str, target: str) -> list[Stan
     return [_standing(row) for row in rows]
 
 
+async def question_at(connection: Connection, destination: str, platform_id: str) -> Standing | None:
+    """Return the delivery of a question (may this be run?) that shows as this message of a room."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(
+            deliveries.c.destination == destination,
+            deliveries.c.state == "delivered",
+            deliveries.c.event_type == "approval.requested",
+            deliveries.c.platform_id == platform_id,
+        )
+        .order_by(deliveries.c.position.desc())
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return _standing(row) if row else None
+
+
 async def attempts_of(connection: Connection, delivery: str) -> list[Tried]:
     """Return a delivery's attempts, in order."""
     rows = await connection.execute(

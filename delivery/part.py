@@ -44,7 +44,11 @@ def encode_part(part: Part) -> bytes:
     """Return the bytes a delivery row keeps as its body."""
     shape: dict[str, Any] = {
         "text": part.text,
-        "buttons": [{"label": button.label, "data": button.data} for button in part.buttons],
+        "buttons": [
+            {"label": button.label, "data": button.data}
+            | ({"prompt": button.prompt} if button.prompt else {})
+            for button in part.buttons
+        ],
         "reply_to": part.reply_to,
     }
     if part.message is not None:
@@ -58,7 +62,10 @@ def decode_part(body: bytes) -> Part:
     """Return the part that `encode_part` wrote; raises BadPart."""
     try:
         shape: dict[str, Any] = json.loads(body)
-        buttons = tuple(Button(label=raw["label"], data=raw["data"]) for raw in shape.get("buttons") or ())
+        buttons = tuple(
+            Button(label=raw["label"], data=raw["data"], prompt=raw.get("prompt", ""))
+            for raw in shape.get("buttons") or ()
+        )
         return Part(
             text=shape["text"],
             message=shape.get("message"),

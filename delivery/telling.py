@@ -26,14 +26,21 @@ def _message(event: Event) -> Part | None:
 
 def _approval(event: Event) -> Part:
     approval = str(event.data["approval"])
+    again = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
-            f"May I run this?\n\n{fenced(str(event.data['command']))}\n\n"
+            f"{again}May I run this?\n\n{fenced(str(event.data['command']))}\n\n"
             f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(
             Button(label="Approve", data=f"approve:{approval}"),
             Button(label="Deny", data=f"deny:{approval}"),
+            Button(
+                label="Approve with comment…",
+                data=f"approve_with:{approval}",
+                prompt="Approve with a comment",
+            ),
+            Button(label="Deny with comment…", data=f"deny_with:{approval}", prompt="Deny with a comment"),
         ),
     )
 
@@ -49,7 +56,10 @@ def _failure(event: Event) -> Part:
     return Part(text=f"This did not work: {event.data.get('error') or 'unknown error'}")
 
 
-def _cancelled(_event: Event) -> Part:
+def _cancelled(event: Event) -> Part | None:
+    """Say that something was stopped; not of what a newer message ended, nor of all that waited behind it."""
+    if event.data.get("reason") in {"superseded", "stopped in line"}:
+        return None
     return Part(text="Stopped.")
 
 

@@ -47,6 +47,7 @@ from gateway.reception import Reception
 from gateway.records.book import Book
 from gateway.rotation import reseal
 from gateway.settings import Settings
+from gateway.signs import Signs
 from gateway.switchboard import Switchboard
 from gateway.voice import whole_of
 from gateway.workbench import Workbench
@@ -173,6 +174,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     resident = await _ensure_defaults(ground, book)
     pools = await _pools(ground, stack)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
+    signs = Signs(ground.database, switchboard.react, switchboard.reacts)
     core = _core(
         ground,
         ledger,
@@ -182,11 +184,13 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         switchboard=switchboard,
         pools=pools,
         performers=performers,
+        signs=signs,
     )
     errands = Errands(core)
-    commands = Commands(switchboard.answer, errands)
-    reception.append(Reception(ledger, core.intake, core.approvals, commands))
-    early = [*_by_role(ground, core, switchboard), errands.run]
+    commands = Commands(switchboard.answer, errands, limit=settings.queue_limit)
+    cancel = core.conductor.cancel_here
+    reception.append(Reception(ledger, core.intake, core.approvals, commands, signs=signs, cancel=cancel))
+    early = [*_by_role(ground, core, switchboard), errands.run, signs.run]
     early.append(lambda _stop: performers.warm(models_of(settings)))
     early += await lanes.deliverers(
         ground,
@@ -218,6 +222,7 @@ def _core(
     switchboard: Switchboard,
     pools: dict[str, Pool],
     performers: Performers,
+    signs: Signs,
 ) -> Core:
     settings = ground.settings
     workbench = Workbench(
@@ -251,11 +256,12 @@ def _core(
         lease_ttl=settings.lease_ttl,
         drain=settings.drain_timeout,
         showing=drafts.show,
+        ended=signs.ended,
     )
     return Core(
         ledger=ledger,
         stream=ground.stream,
-        intake=Intake(ledger, limit=settings.queue_limit),
+        intake=Intake(ledger, limit=settings.queue_limit, cancel=conductor.cancel_here),
         jobs=jobs,
         approvals=Approvals(ledger),
         conductor=conductor,

@@ -1,88 +1,153 @@
-"""Chat commands: `/new /stop /status /jobs /approve /deny /help`, obeyed where they are heard."""
+"""Chat commands: `/new /stop /status /jobs /approve /deny /queue /help`, obeyed where they are heard."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
-from channels.message import Author, Press
+from channels.message import Author, Command, Press
 from delivery.ledger import Entry
 from delivery.port import Queue
-from gateway.approvals import AlreadyDecided, NoSuchApproval, decide_in
+from gateway.approvals import AlreadyDecided, NoSuchApproval, NotAllowed, decide_in
+from gateway.approvers import Seat
 from gateway.errands import Errands, tell_job
 from gateway.job import JobState
-from gateway.notice import give_notice
+from gateway.line import policy_of
 from gateway.store import conversations, jobs, turns
 from gateway.store.conversations import Conversation
 from gateway.store.turns import Turn
-from gateway.turn import TurnState
+from gateway.turn import QUEUE_LIMIT, Mode, TurnState
 
 HELP = (
     "`/new` starts a new conversation, `/stop` stops what is running, `/status` tells what is going on, "
     "`/jobs` lists background jobs (`/jobs logs ID`, `/jobs stop ID`), "
-    "`/approve ID` and `/deny ID` decide about a command, `/help` shows this."
+    "`/approve ID` and `/deny ID` decide about a command, `/queue` tells what happens to messages that come "
+    "while something runs (`/queue followup`, `collect`, `steer`, `interrupt` or `default` changes it), "
+    "`/help` shows this."
 )
 
 SHOWN = 60
 """Characters of a message shown where only a reminder of it is needed."""
 
 
+QUEUED = {
+    Mode.FOLLOWUP: "waits and is answered in its turn",
+    Mode.COLLECT: "is answered together with the others that came meanwhile",
+    Mode.STEER: "is heard by what runs at its next step",
+    Mode.INTERRUPT: "ends what runs and is answered next",
+}
+
+STOPPED = "stopped"
+"""Why a turn ended that somebody stopped."""
+
+STOPPED_IN_LINE = "stopped in line"
+"""Why a turn ended that waited behind a stopped one: said once is enough."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Order:
     """A command word and what follows it."""
 
     name: str
     words: tuple[str, ...] = ()
 
 
-def parse(text: str) -> Command | None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Obeyed:
+    """What came of a command: what to say (None: it is said later), and the turns that are to end."""
+
+    said: str | None
+    ended: tuple[str, ...] = ()
+
+
+def parse(text: str) -> Order | None:
     """Read a command; None for anything else (an unknown `/word` is the agent's to hear)."""
     words = text.split()
     if not words or not words[0].startswith("/"):
         return None
-    name = words[0][1:].lower()
+    return order_of(words[0][1:].lower(), words[1:])
+
+
+def order_of(name: str, words: Sequence[str]) -> Order | None:
+    """Return a command of ours; None for a word that is none."""
     name = "help" if name == "start" else name
-    return Command(name=name, words=tuple(words[1:])) if name in Commands.NAMES else None
+    return Order(name=name, words=tuple(words)) if name in Commands.NAMES else None
 
 
-Answering = Callable[[Press, str], Awaitable[None]]
+Answering = Callable[[Press | Command, str], Awaitable[None]]
 
 
 class Commands:
-    """Obeys commands. `answer` answers a button press; `errands` reach into sandboxes soon."""
+    """Obeys commands. `answer` answers a press or a slash command; `errands` reach into sandboxes soon.
 
-    NAMES = ("new", "stop", "status", "jobs", "approve", "deny", "help")
+    `limit`: how many turns may wait where neither agent nor conversation says so.
+    """
 
-    def __init__(self, answering: Answering, errands: Errands) -> None:
+    NAMES = ("new", "stop", "status", "jobs", "approve", "deny", "queue", "help")
+    ALWAYS = ("stop", "approve", "deny")
+    """Obeyed however much somebody has said before, and in groups without a mention."""
+
+    def __init__(self, answering: Answering, errands: Errands, *, limit: int = QUEUE_LIMIT) -> None:
         self.answer = answering
         self._errands = errands
+        self._limit = limit
 
-    async def obey(self, entry: Entry, conversation: Conversation, command: Command, *, by: Author) -> None:
-        """Carry a command out and say what came of it, in the caller's transaction."""
-        if command.name in {"approve", "deny"}:
-            said: str | None = await self._decide(entry, conversation, command, by)
-        elif command.name == "jobs":
-            said = await self._jobs(entry, conversation, command.words)
-        elif command.name == "status":
+    async def obey(
+        self, entry: Entry, conversation: Conversation, order: Order, *, by: Author, seat: Seat
+    ) -> Obeyed:
+        """Carry a command out in the caller's transaction, and return what to say of it."""
+        if order.name == "stop":
+            return await self._stop(entry, conversation)
+        if order.name in {"approve", "deny"}:
+            said: str | None = await self._decide(entry, conversation, order, by, seat)
+        elif order.name == "jobs":
+            said = await self._jobs(entry, conversation, order.words)
+        elif order.name == "queue":
+            said = await self._queue(entry, conversation, order.words)
+        elif order.name == "status":
             said = await self._status(entry, conversation, by.id)
-        elif command.name == "help":
-            said = HELP
+        elif order.name == "new":
+            said = await self._new(entry, conversation)
         else:
-            said = await getattr(self, f"_{command.name}")(entry, conversation)
-        if said is not None:
-            await give_notice(entry, conversation.id, said)
+            said = HELP
+        return Obeyed(said=said)
 
-    async def _new(self, entry: Entry, conversation: Conversation) -> str:
+    @staticmethod
+    async def _new(entry: Entry, conversation: Conversation) -> str:
         await conversations.leave_address(entry.connection, conversation.id)
         return "A new conversation begins with your next message."
 
-    async def _stop(self, entry: Entry, conversation: Conversation) -> str:
-        stopped = 0
-        for turn in await turns.open_turns(entry.connection, conversation.id):
-            await turns.request_cancel(entry.connection, turn.id)
-            stopped += 1
+    @staticmethod
+    async def _stop(entry: Entry, conversation: Conversation) -> Obeyed:
+        """End what runs and what waits, a job's follow-up that has not begun excepted."""
+        line = await turns.open_turns(entry.connection, conversation.id)
+        ended = [turn.id for place, turn in enumerate(line) if not place or turn.trigger != "job"]
+        if line and line[0].trigger == "job" and not line[0].attempt:
+            ended.remove(line[0].id)
+        for turn in ended:
+            why = STOPPED if turn == ended[0] else STOPPED_IN_LINE
+            await turns.request_cancel(entry.connection, turn, why=why)
         entry.wake(Queue.TURN, conversation.id)
-        return f"Stopping {stopped} {_turns(stopped)}." if stopped else "Nothing is running."
+        said = f"Stopping {len(ended)} {_turns(len(ended))}." if ended else "Nothing is running."
+        return Obeyed(said=said, ended=tuple(ended))
+
+    async def _queue(self, entry: Entry, conversation: Conversation, words: Sequence[str]) -> str:
+        if not words:
+            policy = await policy_of(entry.connection, conversation, limit=self._limit)
+            return (
+                f"Queue mode `{policy.mode}`: a message that comes while something runs "
+                f"{QUEUED[policy.mode]}. At most {policy.limit} may wait."
+            )
+        wanted = words[0].lower()
+        if wanted != "default" and wanted not in set(Mode):
+            return f"There is no queue mode `{wanted[:20]}`; there are {', '.join(Mode)} and default."
+        mode = None if wanted == "default" else wanted
+        await conversations.set_queue(
+            entry.connection, conversation.id, mode=mode, limit=conversation.queue_limit
+        )
+        if mode is None:
+            return "Messages that come while something runs are treated as the agent says."
+        return f"From now on, a message that comes while something runs {QUEUED[Mode(mode)]}."
 
     async def _status(self, entry: Entry, conversation: Conversation, by: str) -> str:
         line = await turns.open_turns(entry.connection, conversation.id)
@@ -116,23 +181,24 @@ class Commands:
         return f"Stopping job {job.id}."
 
     @staticmethod
-    async def _decide(entry: Entry, conversation: Conversation, command: Command, by: Author) -> str:
-        approved = command.name == "approve"
-        if not command.words:
-            return f"Which one? `/{command.name} ID`"
-        comment = " ".join(command.words[1:])
+    async def _decide(entry: Entry, conversation: Conversation, order: Order, by: Author, seat: Seat) -> str:
+        if not order.words:
+            return f"Which one? `/{order.name} ID`"
         try:
             decided = await decide_in(
                 entry,
                 conversation.account,
-                command.words[0],
-                approved=approved,
+                order.words[0],
+                approved=order.name == "approve",
                 by=by.id,
                 name=by.name,
-                comment=comment,
+                comment=" ".join(order.words[1:]),
+                seat=seat,
             )
         except NoSuchApproval:
-            return f"There is no approval {command.words[0]} here."
+            return f"There is no approval {order.words[0]} here."
+        except NotAllowed as error:
+            return str(error)
         except AlreadyDecided as error:
             return f"Too late: {error}."
         return f"{decided.state.capitalize()}: `{decided.command[:200]}`"

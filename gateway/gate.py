@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from enum import StrEnum
 
-from channels.message import Author, Message, Press, Room
+from channels.message import Author, Message, Moved, Room, Update
 from delivery.database import Connection
+from gateway.desk import Desk
 from gateway.store import pairings
 
 
@@ -24,19 +24,22 @@ def person_of(author: Author, room: Room, room_id: str) -> str:
     return author.id if room is Room.DIRECT else f"{author.id}@{room_id}"
 
 
-async def authorize(
-    connection: Connection, update: Message | Press, *, channel: str, allow: Sequence[str]
-) -> Admission:
-    """Decide about one update of any kind: listed ids, `*`, or a pairing."""
-    author = update.author
-    if author.is_bot:
-        return Admission.IGNORED
-    if "*" in allow or author.id in allow:
+async def authorize(connection: Connection, update: Update, desk: Desk) -> Admission:
+    """Decide about one update of any kind: listed ids, `*`, or a pairing; never a bot, never ourselves.
+
+    That a room has moved is the platform's own word and no person's.
+    """
+    if isinstance(update, Moved):
         return Admission.ADMITTED
-    if "pairing" not in allow:
+    author = update.author
+    if author.is_bot or not author.id or author.id == desk.own:
+        return Admission.IGNORED
+    if "*" in desk.allow or author.id in desk.allow:
+        return Admission.ADMITTED
+    if "pairing" not in desk.allow:
         return Admission.IGNORED
     person = person_of(author, update.room, update.address.room)
-    if await pairings.is_paired(connection, channel, person):
+    if await pairings.is_paired(connection, desk.record.id, person):
         return Admission.ADMITTED
     return Admission.STRANGER
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -14,10 +14,12 @@ from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
 from delivery.route import Route
-from gateway.store import conversations, records, turns
+from gateway import line
+from gateway.line import Policy
+from gateway.store import conversations, messages, queue, records, turns
 from gateway.store.conversations import Conversation, Spoken
 from gateway.store.turns import Turn
-from gateway.turn import QUEUE_LIMIT
+from gateway.turn import QUEUE_LIMIT, Mode
 
 
 class IntakeError(Exception):
@@ -51,7 +53,7 @@ class Submission:
     `conversation` is an id or the caller's own name for one (opened when new; None opens a nameless one).
     `key` makes a repetition from the same `source` the same message; with `own_count` it is the asker's own
     count, which begins anew in every conversation. `endpoint` is a webhook that gets this turn's results.
-    `notify`: somebody waits for `agent.finished`.
+    `notify`: somebody waits for `agent.finished`. `platform_id` is what a chat platform calls the message.
     """
 
     account: str
@@ -65,31 +67,50 @@ class Submission:
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
+    platform_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """What became of it. `repeated`: it was known already, and these are its ids."""
+    """What became of it. `repeated`: it was known already, and these are its ids.
+
+    `superseded` are the turns that are to end because of it.
+    """
 
     turn: str
     conversation: str
     message: str
     repeated: bool = False
+    superseded: tuple[str, ...] = ()
+
+
+def _nowhere(_turn: str) -> None:
+    """No turn is performed in this process."""
 
 
 class Intake:
-    """The one place where turns are queued by people."""
+    """The one place where turns are queued by people. `cancel` ends a turn that is performed here."""
 
-    def __init__(self, ledger: Ledger, *, limit: int = QUEUE_LIMIT) -> None:
+    def __init__(
+        self, ledger: Ledger, *, limit: int = QUEUE_LIMIT, cancel: Callable[[str], None] = _nowhere
+    ) -> None:
         self._ledger = ledger
         self._limit = limit
+        self._cancel = cancel
+
+    def end_superseded(self, submitted: Submitted) -> None:
+        """End at once what a message supersedes, once that is committed; elsewhere it is looked for."""
+        for turn in submitted.superseded:
+            self._cancel(turn)
 
     async def submit(self, submission: Submission) -> Submitted:
         """Take what somebody says; raises Missing, WrongAgent, KeyReused, QueueFull, Unavailable."""
         try:
-            return await self._submit(submission)
+            submitted = await self._submit(submission)
         except (_TakenMeanwhile, IntegrityError):  # the same key, or the same new name, at the same moment
-            return await self._submit(submission)
+            submitted = await self._submit(submission)
+        self.end_superseded(submitted)
+        return submitted
 
     async def _submit(self, submission: Submission) -> Submitted:
         async with self._ledger.entry("intake.submit") as entry:
@@ -128,7 +149,8 @@ class Intake:
         turn = await turns.find(entry.connection, submission.account, found[1])
         if turn is None:
             return None
-        if turn.input != submission.text:
+        message = await messages.by_id(entry.connection, found[0])
+        if message is None or message.text != submission.text:
             raise KeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
@@ -195,12 +217,55 @@ class Intake:
         return conversation
 
     async def queue(self, entry: Entry, conversation: Conversation, said: Submission) -> Submitted:
-        """Queue the turn a message asks for; raises QueueFull."""
+        """Queue the turn a message asks for, as the conversation's queue mode says; raises QueueFull.
+
+        Call `end_superseded` once this is committed.
+        """
         waiting = await turns.waiting_count(entry.connection, conversation.id)
-        if waiting >= self._limit:
-            raise QueueFull(
-                f"{waiting} messages are waiting in this conversation already; at most {self._limit} may"
-            )
+        if not waiting:
+            return await self._append(entry, conversation, said, None, waiting)
+        policy = await line.policy_of(entry.connection, conversation, limit=self._limit)
+        if waiting >= policy.limit:
+            raise _full(waiting, policy)
+        if policy.mode in {Mode.COLLECT, Mode.INTERRUPT}:
+            joined = await self._join(entry, conversation, said, policy)
+            if joined is not None:
+                return joined
+        submitted = await self._append(entry, conversation, said, policy.mode, waiting)
+        return await self._supersede(entry, policy, submitted)
+
+    @staticmethod
+    async def _supersede(entry: Entry, policy: Policy, submitted: Submitted) -> Submitted:
+        if policy.mode is not Mode.INTERRUPT:
+            return submitted
+        standing = await turns.open_turns(entry.connection, submitted.conversation)
+        ended = await line.supersede(entry.connection, standing)
+        return replace(submitted, superseded=tuple(ended))
+
+    async def _join(
+        self, entry: Entry, conversation: Conversation, said: Submission, policy: Policy
+    ) -> Submitted | None:
+        """Make a message part of the turn that waits for its asker; None when there is none to join."""
+        standing = await turns.open_turns(entry.connection, conversation.id)
+        turn = line.joinable(standing, said.asker, policy.mode)
+        text = line.joined(turn, said.text) if turn is not None else None
+        if turn is None or text is None:
+            return None
+        spoken = len(await messages.of_turn(entry.connection, turn.id))
+        if spoken >= policy.limit:
+            raise _full(spoken, policy)
+        if not await queue.set_input(entry.connection, turn, text, notify=said.notify):
+            return None
+        submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
+        await self._keep(entry, said, submitted, datetime.now(UTC))
+        await self._route(entry, conversation, said, turn.id)
+        entry.tell(_received(said, submitted, joined=True))
+        return await self._supersede(entry, policy, submitted)
+
+    async def _append(
+        self, entry: Entry, conversation: Conversation, said: Submission, mode: Mode | None, waiting: int
+    ) -> Submitted:
+        """Put a message at the end of the line, as a turn of its own."""
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
         now = datetime.now(UTC)
         await self._keep(entry, said, submitted, now)
@@ -215,22 +280,25 @@ class Intake:
                 message=submitted.message,
                 asker=said.asker,
                 input=said.text,
+                mode=mode,
                 notify=said.notify,
                 created_at=now,
             ),
         )
-        if said.endpoint is not None:
-            await delivery_store.add_route(
-                entry.connection,
-                Route.to_endpoint(
-                    account=conversation.account,
-                    conversation=conversation.id,
-                    turn=submitted.turn,
-                    endpoint=said.endpoint,
-                ),
-            )
+        await self._route(entry, conversation, said, submitted.turn)
         self._tell(entry, said, submitted, waiting)
         return submitted
+
+    @staticmethod
+    async def _route(entry: Entry, conversation: Conversation, said: Submission, turn: str) -> None:
+        if said.endpoint is None:
+            return
+        route = Route.to_endpoint(
+            account=conversation.account, conversation=conversation.id, turn=turn, endpoint=said.endpoint
+        )
+        standing = await delivery_store.routes_for(entry.connection, conversation.id, turn)
+        if not any(one.turn == turn and one.target == route.target for one in standing):
+            await delivery_store.add_route(entry.connection, route)
 
     @staticmethod
     async def _keep(entry: Entry, said: Submission, submitted: Submitted, now: datetime) -> None:
@@ -255,6 +323,7 @@ class Intake:
                 text=said.text,
                 turn=submitted.turn,
                 attachments=list(said.attachments),
+                platform_id=said.platform_id or None,
                 created_at=now,
             ),
         )
@@ -262,18 +331,7 @@ class Intake:
     @staticmethod
     def _tell(entry: Entry, said: Submission, submitted: Submitted, waiting: int) -> None:
         entry.tell(
-            Event.now(
-                Kind.MESSAGE_RECEIVED,
-                submitted.conversation,
-                {
-                    "message": submitted.message,
-                    "role": "user",
-                    "text": said.text,
-                    "author": said.asker,
-                    "files": list(said.attachments),
-                },
-                turn=submitted.turn,
-            ),
+            _received(said, submitted),
             Event.now(
                 Kind.TURN_QUEUED,
                 submitted.conversation,
@@ -282,3 +340,27 @@ class Intake:
             ),
         )
         entry.wake(Queue.TURN, submitted.conversation)
+
+
+def shown(attachment: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an attachment as people may see it: without what fetches it from its platform."""
+    return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}
+
+
+def _received(said: Submission, submitted: Submitted, *, joined: bool = False) -> Event:
+    told: dict[str, Any] = {
+        "message": submitted.message,
+        "role": "user",
+        "text": said.text,
+        "author": said.asker,
+        "files": [shown(one) for one in said.attachments],
+    }
+    if joined:
+        told["joined"] = True
+    return Event.now(Kind.MESSAGE_RECEIVED, submitted.conversation, told, turn=submitted.turn)
+
+
+def _full(waiting: int, policy: Policy) -> QueueFull:
+    return QueueFull(
+        f"{waiting} messages are waiting in this conversation already; at most {policy.limit} may"
+    )

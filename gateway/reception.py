@@ -2,96 +2,263 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
-from channels.message import Address, Command, Message, Moved, Press, Update
+from channels.message import (
+    Address,
+    Attachment,
+    Author,
+    Command,
+    Message,
+    Moved,
+    Press,
+    Reaction,
+    Update,
+)
 from channels.port import Accept
 from delivery import destinations, obligations
 from delivery import store as delivery_store
+from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.route import Route, RouteKind
-from gateway.approvals import AlreadyDecided, Approvals, NoSuchApproval
+from gateway import line
+from gateway.approvals import Approvals
 from gateway.aside import say_aside
-from gateway.commands import Commands, parse
+from gateway.commands import Commands, Order, order_of, parse
+from gateway.deciding import Deciding
+from gateway.desk import Desk
+from gateway.flood import Flood, Flow
 from gateway.gate import Admission, authorize, is_meant, person_of
-from gateway.intake import Intake, QueueFull, Submission
+from gateway.intake import Intake, QueueFull, Submission, Submitted
 from gateway.notice import give_notice
-from gateway.store import conversations, pairings
+from gateway.signs import Signs
+from gateway.store import conversations, messages, pairings, records, turns
 from gateway.store.conversations import Conversation
-from gateway.store.records import Record
+
+__all__ = ["Desk", "Reception"]
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """A channel as the reception knows it: its record, its agent, and whom it lets in."""
+class Heard:
+    """What a person said, whether as a message or as a command; `update` is what brought it.
 
-    record: Record
-    agent: str
-    allow: Sequence[str]
-    groups: str = "mention"
+    `only_known`: it is for us only if there is a conversation already.
+    """
+
+    update: Message | Command
+    text: str
+    order: Order | None
+    attachments: tuple[Attachment, ...] = ()
+    only_known: bool = False
+
+    @property
+    def address(self) -> Address:
+        """Where it was said."""
+        return self.update.address
+
+    @property
+    def author(self) -> Author:
+        """Who said it."""
+        return self.update.author
+
+
+@dataclass(slots=True)
+class Afterwards:
+    """What is to be done once the transaction that heard something is committed."""
+
+    answer: str | None = None
+    ended: tuple[str, ...] = ()
+    submitted: Submitted | None = None
 
 
 class Reception:
-    """Accepts updates of every channel."""
+    """Accepts updates of every channel. `cancel` ends a turn that is performed in this process."""
 
-    def __init__(self, ledger: Ledger, intake: Intake, approvals: Approvals, commands: Commands) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        intake: Intake,
+        approvals: Approvals,
+        commands: Commands,
+        *,
+        signs: Signs | None = None,
+        flood: Flood | None = None,
+        cancel: Callable[[str], None] = lambda _turn: None,
+    ) -> None:
         self._ledger = ledger
         self._intake = intake
-        self._approvals = approvals
         self._commands = commands
+        self._deciding = Deciding(ledger, approvals, commands.answer)
+        self._signs = signs
+        self._flood = flood or Flood()
+        self._cancel = cancel
 
     def accept(self, desk: Desk) -> Accept:
         """Return what a channel's inbox calls with each update."""
 
         async def take(update: Update) -> None:
-            if isinstance(update, Press):
-                await self._press(desk, update)
-            elif isinstance(update, Moved):
-                await self._move(desk, update)
-            elif isinstance(update, Message):
-                await self._message(desk, update)
-            elif isinstance(update, Command):
-                await self._message(desk, _said(update))
+            match update:
+                case Message(edited=True):
+                    await self._edited(desk, update)
+                case Message():
+                    await self._message(desk, update)
+                case Command():
+                    await self._command(desk, update)
+                case Press():
+                    await self._deciding.press(desk, update)
+                case Reaction():
+                    await self._reaction(desk, update)
+                case Moved():
+                    await self._move(desk, update)
 
         return take
 
     async def _message(self, desk: Desk, message: Message) -> None:
-        if message.edited or not is_meant(message, desk.groups):
+        order = parse(message.text)
+        meant = is_meant(message, desk.groups_in(message.address.room))
+        if not meant and (order is None or order.name not in Commands.ALWAYS):
             return
-        async with self._ledger.entry("reception") as entry:
-            if not await self._is_new(entry, desk, message.key):
-                return
-            admission = await authorize(entry.connection, message, channel=desk.record.id, allow=desk.allow)
-            if admission is Admission.STRANGER:
-                await self._offer_pairing(entry, desk, message)
-            if admission is Admission.ADMITTED:
-                await destinations.revive(entry.connection, message.address.destination)
-                await self._hear(entry, desk, message)
+        await self._hear(
+            desk,
+            Heard(
+                update=message,
+                text=message.text or "(no text)",
+                order=order,
+                attachments=message.attachments,
+                only_known=not meant,
+            ),
+        )
 
-    async def _hear(self, entry: Entry, desk: Desk, message: Message) -> None:
-        conversation = await self.conversation(entry, desk, message.address)
-        command = parse(message.text)
-        if command is not None:
-            await self._commands.obey(entry, conversation, command, by=message.author)
+    async def _command(self, desk: Desk, command: Command) -> None:
+        order = order_of(command.name, command.rest.split())
+        await self._hear(
+            desk, Heard(update=command, text=f"/{command.name} {command.rest}".rstrip(), order=order)
+        )
+
+    async def _hear(self, desk: Desk, heard: Heard) -> None:
+        afterwards = Afterwards()
+        async with self._ledger.entry("reception") as entry:
+            if await self._is_new(entry, desk, heard.update.key) and await self._lets_in(
+                entry, desk, heard, afterwards
+            ):
+                await destinations.revive(entry.connection, heard.address.destination)
+                await self._take_in(entry, desk, heard, afterwards)
+        await self._finish(heard, afterwards)
+
+    async def _lets_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> bool:
+        """Say whether somebody is listened to now; who is not is told so, where that is due."""
+        admission = await authorize(entry.connection, heard.update, desk)
+        if admission is Admission.STRANGER:
+            said: str | None = await self._pairing_offer(entry, desk, heard)
+        elif admission is Admission.ADMITTED:
+            said = self._refusal(desk, heard)
+        else:
+            return False
+        if said is None:
+            return True
+        if said:
+            await self._say(entry, desk, heard, said, afterwards)
+        return False
+
+    def _refusal(self, desk: Desk, heard: Heard) -> str | None:
+        """Return what somebody is told who says too much ("" once they were told); None: go on."""
+        if heard.order is not None and heard.order.name in Commands.ALWAYS:
+            return None
+        who = (desk.record.id, heard.address.room, heard.author.id)
+        flow = self._flood.judge(who, desk.messages_per_minute)
+        if flow is Flow.REFUSED:
+            return f"Not taken: I take {desk.messages_per_minute} messages a minute from you here."
+        return None if flow is Flow.TAKEN else ""
+
+    async def _pairing_offer(self, entry: Entry, desk: Desk, heard: Heard) -> str:
+        """Return what a stranger is told; "" while their code is still good."""
+        room = heard.update.room
+        person = person_of(heard.author, room, heard.address.room)
+        code, new = await pairings.offer_code(entry.connection, heard.address, person, name=heard.author.name)
+        if not new:
+            return ""
+        log.info("reception.stranger", channel=desk.record.name)
+        return (
+            "I do not know you yet. Ask the operator to let you in with "
+            f"`dovecote channels pair {desk.record.name} {code}` within the hour."
+        )
+
+    @staticmethod
+    async def _say(entry: Entry, desk: Desk, heard: Heard, text: str, afterwards: Afterwards) -> None:
+        """Say something outside any conversation, to that person alone where a command can be answered."""
+        if isinstance(heard.update, Command) and heard.update.token:
+            afterwards.answer = text
+        else:
+            await say_aside(entry, desk.record.account, heard.address, text, key=heard.update.key)
+
+    async def _take_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> None:
+        conversation = await self._conversation_of(entry, desk, heard)
+        if conversation is None:
             return
+        if heard.order is None:
+            await self._queue(entry, desk, conversation, heard, afterwards)
+            return
+        obeyed = await self._commands.obey(
+            entry, conversation, heard.order, by=heard.author, seat=desk.seat(heard.address)
+        )
+        afterwards.ended = obeyed.ended
+        await self._reply(entry, conversation, heard, obeyed.said, afterwards)
+
+    async def _conversation_of(self, entry: Entry, desk: Desk, heard: Heard) -> Conversation | None:
+        if heard.only_known:
+            return await conversations.at_address(entry.connection, desk.record.account, heard.address.key)
+        return await self.conversation(entry, desk, heard.address)
+
+    @staticmethod
+    async def _reply(
+        entry: Entry, conversation: Conversation, heard: Heard, text: str | None, afterwards: Afterwards
+    ) -> None:
+        """Answer a command itself where the platform wants that, else say it in the conversation."""
+        if isinstance(heard.update, Command) and heard.update.token:
+            afterwards.answer = text or "It comes in a moment."
+        elif text is not None:
+            await give_notice(entry, conversation.id, text)
+
+    async def _queue(
+        self, entry: Entry, desk: Desk, conversation: Conversation, heard: Heard, afterwards: Afterwards
+    ) -> None:
         submission = Submission(
             account=desk.record.account,
-            text=message.text or "(no text)",
-            asker=message.author.id,
+            text=heard.text,
+            asker=heard.author.id,
             attachments=[
-                {"name": one.name, "type": one.media_type, "size": one.size} for one in message.attachments
+                {
+                    "name": one.name,
+                    "type": one.media_type,
+                    "size": one.size,
+                    "ref": one.ref,
+                    "channel": desk.record.id,
+                }
+                for one in heard.attachments
             ],
+            platform_id=heard.update.platform_id,
         )
         try:
-            await self._intake.queue(entry, conversation, submission)
+            afterwards.submitted = await self._intake.queue(entry, conversation, submission)
         except QueueFull as error:
-            await give_notice(entry, conversation.id, f"Not taken: {error}.")
+            await self._reply(entry, conversation, heard, f"Not taken: {error}.", afterwards)
+
+    async def _finish(self, heard: Heard, afterwards: Afterwards) -> None:
+        """Do what a committed change calls for in this process; what is lost with it harms nobody."""
+        for turn in afterwards.ended:
+            self._cancel(turn)
+        if afterwards.submitted is not None:
+            self._intake.end_superseded(afterwards.submitted)
+            if self._signs is not None:
+                self._signs.seen(heard.address, heard.update.platform_id)
+        if afterwards.answer is not None and isinstance(heard.update, Command):
+            await self._commands.answer(heard.update, afterwards.answer)
 
     async def conversation(self, entry: Entry, desk: Desk, address: Address) -> Conversation:
         """Return the open conversation of a chat thread, opened when there is none."""
@@ -102,7 +269,7 @@ class Reception:
         opened = await self._intake.open(
             entry,
             account=account,
-            agent=desk.agent,
+            agent=await self._agent(entry, desk, address.room),
             channel=desk.record.id,
             address=address.dump(),
             address_key=address.key,
@@ -111,6 +278,18 @@ class Reception:
             entry.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
         )
         return opened
+
+    @staticmethod
+    async def _agent(entry: Entry, desk: Desk, room: str) -> str:
+        """Return who answers in a room: the agent it names, as long as there is one."""
+        wanted = desk.agent_in(room)
+        if wanted is None:
+            return desk.agent
+        found = await records.find(entry.connection, desk.record.account, "agent", wanted)
+        if found is None:
+            log.warning("reception.no_such_agent", channel=desk.record.name, room=room, agent=wanted)
+            return desk.agent
+        return found.id
 
     @staticmethod
     async def _is_new(entry: Entry, desk: Desk, key: str) -> bool:
@@ -123,44 +302,47 @@ class Reception:
             turn=None,
         )
 
-    async def _offer_pairing(self, entry: Entry, desk: Desk, message: Message) -> None:
-        code, new = await pairings.offer_code(
-            entry.connection,
-            message.address,
-            person_of(message.author, message.room, message.address.room),
-            name=message.author.name,
+    async def _edited(self, desk: Desk, message: Message) -> None:
+        """A message says something else now: what waits is changed, what was answered is asked again."""
+        heard = Heard(
+            update=message, text=message.text or "(no text)", order=None, attachments=message.attachments
         )
-        if not new:
-            return
-        log.info("reception.stranger", channel=desk.record.name)
-        text = (
-            "I do not know you yet. Ask the operator to let you in with "
-            f"`dovecote channels pair {desk.record.name} {code}` within the hour."
-        )
-        await say_aside(entry, desk.record.account, message.address, text, key=message.key)
+        afterwards = Afterwards()
+        async with self._ledger.entry("reception") as entry:
+            if not await self._is_new(entry, desk, message.key):
+                return
+            if await authorize(entry.connection, message, desk) is not Admission.ADMITTED:
+                return
+            if await self._is_settled(entry, desk, heard):
+                return
+            refused = self._refusal(desk, heard)
+            if refused is None:
+                await self._take_in(entry, desk, heard, afterwards)
+            elif refused:
+                await self._say(entry, desk, heard, refused, afterwards)
+        await self._finish(heard, afterwards)
 
-    async def _press(self, desk: Desk, press: Press) -> None:
-        """A button: decide, then answer the press; a late or repeated one is answered, not ignored."""
-        async with self._ledger.database.read() as connection:
-            admission = await authorize(connection, press, channel=desk.record.id, allow=desk.allow)
-        if admission is not Admission.ADMITTED:
-            await self._commands.answer(press, "You may not decide this.")
-            return
-        decision, _, approval = press.data.partition(":")
-        try:
-            decided = await self._approvals.decide(
-                desk.record.account,
-                approval,
-                approved=decision == "approve",
-                by=press.author.id,
-                name=press.author.name,
-            )
-            said = f"{decided.state.capitalize()}."
-        except AlreadyDecided as error:
-            said = f"Too late: {error}."
-        except NoSuchApproval:
-            said = "This is no longer waiting."
-        await self._commands.answer(press, said)
+    @staticmethod
+    async def _is_settled(entry: Entry, desk: Desk, heard: Heard) -> bool:
+        """Change what still waits; say whether nothing is left to do about an edit."""
+        message = heard.update
+        kept = await messages.at_platform(entry.connection, message.address, message.platform_id)
+        if kept is None:
+            meant = isinstance(message, Message) and is_meant(message, desk.groups_in(message.address.room))
+            return not meant or parse(heard.text) is not None
+        if kept.author != heard.author.id or kept.text == heard.text:
+            return True
+        turn = await turns.find(entry.connection, desk.record.account, kept.turn or "")
+        if turn is None or not await line.reword(entry.connection, turn, kept.id, heard.text):
+            return False
+        told = {"message": kept.id, "role": "user", "text": heard.text, "author": kept.author, "edited": True}
+        entry.tell(Event.now(Kind.MESSAGE_RECEIVED, kept.conversation, told | {"files": []}, turn=turn.id))
+        return True
+
+    async def _reaction(self, desk: Desk, reaction: Reaction) -> None:
+        who = (desk.record.id, reaction.address.room, reaction.author.id)
+        if self._flood.judge(who, desk.messages_per_minute) is Flow.TAKEN:
+            await self._deciding.reaction(desk, reaction)
 
     async def _move(self, desk: Desk, moved: Moved) -> None:
         """A room has a new id: its conversation and everything still due follow it."""
@@ -179,17 +361,3 @@ class Reception:
             )
             await obligations.readdress(connection, old=moved.old, new=moved.new)
         log.info("reception.room_moved", channel=desk.record.name, at=datetime.now(UTC).isoformat())
-
-
-def _said(command: Command) -> Message:
-    """Return a command as the words it is made of, meant for the bot."""
-    return Message(
-        key=command.key,
-        address=command.address,
-        author=command.author,
-        text=f"/{command.name} {command.rest}".rstrip(),
-        sent_at=command.sent_at,
-        room=command.room,
-        mentions_bot=True,
-        platform_id=command.platform_id,
-    )

@@ -12,8 +12,8 @@ import structlog
 
 from channels import registry
 from channels.errors import ChannelError
-from channels.message import Address, Command, Press
-from channels.port import Answer, ChannelPlugin, Connection, Incoming, Limits
+from channels.message import Address, Command, Press, Sign
+from channels.port import Answer, ChannelPlugin, Connection, Feature, Incoming, Limits
 from channels.settings import ChannelSettings
 from delivery.attempt import Policy
 from delivery.budget import Budget
@@ -35,6 +35,7 @@ UNKNOWN = Limits(text=2000)
 BACK_OFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 OPERATOR_BACK_OFF = (2.0, 5.0, 10.0, 30.0, 60.0)
 STANDBY_LOOK = 1.0
+SIGN_SECONDS = 5.0
 
 
 @dataclass(slots=True)
@@ -118,12 +119,7 @@ class Switchboard:
         line = Line(
             record=record,
             plugin=plugin,
-            desk=Desk(
-                record=record,
-                agent=config.agent,
-                allow=settings.allow,
-                groups=settings.groups,
-            ),
+            desk=Desk.of(record, agent=config.agent, settings=settings, own=plugin.account(settings)),
             settings=settings,
             budget=_budget(_limits(plugin, settings)),
         )
@@ -244,6 +240,21 @@ class Switchboard:
         except ChannelError as error:
             log.warning("channel.answer_failed", channel=line.record.name, error=str(error))
 
+    def reacts(self) -> bool:
+        """Say whether any channel here shows by reactions what became of a message."""
+        return any(_reacts(line) for line in self._lines.values())
+
+    async def react(self, address: Address, platform_id: str, sign: Sign) -> None:
+        """Put a sign under a message where that is wanted; best effort, whatever the platform says of it."""
+        line = self._lines.get(address.channel)
+        if line is None or line.connection is None or not _reacts(line):
+            return
+        try:
+            async with asyncio.timeout(SIGN_SECONDS):
+                await line.connection.channel.react(address, platform_id, sign)
+        except (ChannelError, TimeoutError) as error:
+            log.debug("channel.react_failed", channel=line.record.name, error=str(error))
+
     def troubles(self) -> dict[str, str]:
         """Return what is wrong with channels, by name."""
         return {line.record.name: line.trouble for line in self._lines.values() if line.trouble}
@@ -257,6 +268,10 @@ class Switchboard:
             for line in self._lines.values()
             if self._receives and not (line.receiving or line.standby or line.trouble)
         ]
+
+
+def _reacts(line: Line) -> bool:
+    return line.settings.reactions and Feature.REACT in line.plugin.features
 
 
 def _wait(tries: int, back_off: Sequence[float]) -> float:

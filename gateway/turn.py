@@ -43,6 +43,20 @@ class TurnState(StrEnum):
 FINAL = frozenset({TurnState.COMPLETED, TurnState.FAILED, TurnState.CANCELLED})
 OPEN = tuple(str(state) for state in TurnState if state not in FINAL)
 
+
+class Mode(StrEnum):
+    """What happens to a message that arrives while a turn of its conversation runs."""
+
+    FOLLOWUP = "followup"
+    """It waits for a turn of its own."""
+    COLLECT = "collect"
+    """It becomes part of the one next turn of who said it."""
+    STEER = "steer"
+    """The running turn hears it at its next step; one that ends before becomes a turn of its own."""
+    INTERRUPT = "interrupt"
+    """The running turn ends, and it is next."""
+
+
 QUEUE_LIMIT = 50
 """Turns that may wait in one conversation; one more is refused politely."""
 

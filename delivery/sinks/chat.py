@@ -17,7 +17,7 @@ from channels.errors import (
     Undeliverable,
 )
 from channels.markup import split
-from channels.message import Address, Reply
+from channels.message import Address, Button, Reply
 from channels.port import Channel, Feature, Limits
 from delivery.attempt import Policy
 from delivery.budget import Budget, Use
@@ -158,7 +158,7 @@ class ChatSink(Sink):
         reply = Reply(
             text=part.text,
             key=reply_key(delivery.id),
-            buttons=part.buttons if Feature.BUTTONS in bot.features else (),
+            buttons=_pressable(part.buttons, bot.features),
             reply_to=part.reply_to,
         )
         if delivery.platform_id is not None and Feature.EDIT in bot.features:
@@ -206,6 +206,13 @@ class ChatSink(Sink):
         except ChannelError as error:
             return judge_error(error, bot.budget, address, repeatable=repeatable)
         return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id)
+
+
+def _pressable(buttons: tuple[Button, ...], features: frozenset[Feature]) -> tuple[Button, ...]:
+    """Return the buttons that work on this platform: those that ask for words only where it can ask."""
+    if Feature.BUTTONS not in features:
+        return ()
+    return tuple(button for button in buttons if not button.prompt or Feature.PROMPTS in features)
 
 
 def _later(wait: float, why: str) -> Outcome:

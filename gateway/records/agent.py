@@ -42,10 +42,11 @@ class Hooks(_Part):
 
 
 class QueueConfig(_Part):
-    """What happens to input that arrives while a turn runs: it waits in order, at most `limit` turns."""
+    """What happens to input that arrives while a turn runs, and how many turns may wait (null: as the
+    gateway's `queue_limit` says)."""
 
-    mode: Literal["followup"] = "followup"
-    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] = 50
+    mode: Literal["followup", "collect", "steer", "interrupt"] = "followup"
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
 
 class AgentConfig(_Part):

@@ -222,6 +222,7 @@ def _used(config: AgentConfig) -> set[str | None]:
 
 def _at(config: Mapping[str, Any], pointer: str) -> str:
     place: Any = config
-    for part in pointer.split("/")[1:]:
+    for escaped in pointer.split("/")[1:]:
+        part = escaped.replace("~1", "/").replace("~0", "~")
         place = place[int(part)] if isinstance(place, list) else place[part]
     return str(place)

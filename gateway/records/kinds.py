@@ -10,13 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
 from gateway.records.agent import AgentConfig
-from gateway.records.errors import Invalid, explain
+from gateway.records.errors import Invalid, explain, pointer
 from gateway.records.names import Reference
 from gateway.records.parts import separate
 from gateway.store.records import Kind
 from sandbox import registry as sandbox_plugins
 from sandbox.config import Problem, SandboxConfig, problems
 
+AGENT: Kind = "agent"
 WorkspaceStores = Literal["directory"]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -108,7 +109,12 @@ def _check_channel(config: Mapping[str, Any], below: str) -> Checked:
     stored, secrets = separate(
         {"kind": parsed.kind, "agent": parsed.agent, "settings": settings.model_dump(exclude_unset=True)}
     )
-    return Checked(config=stored, secrets=secrets, references=(("/agent", "agent"),))
+    rooms = tuple(
+        (f"/settings/rooms{pointer((room,))}/agent", AGENT)
+        for room, said in settings.rooms.items()
+        if said.agent is not None
+    )
+    return Checked(config=stored, secrets=secrets, references=(("/agent", "agent"), *rooms))
 
 
 def _refuse_blank(settings: BaseModel, below: str) -> None:
