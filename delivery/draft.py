@@ -1,62 +1,49 @@
-"""Drafts: a reply that shows in its chat while it is still being said, by a placeholder and edits.
+"""Drafts: a reply that shows in its chat while it is still being said.
 
-    said ──► board (the latest text only) ──► presenter, one a chat ──► send once, then edit
+    said ──► board (the latest text only) ──► presenter, one a chat ──► pencil: one call that shows more
                                                    │  within the budget that leaves final texts their reserve
     complete ──► the delivery ──► claim ──► edit to the final text (or a plain send, when nothing shows)
+    ended early ──► the delivery of its words ──► claim_rest ──► edit to what was said, and those words
 
 The turn is never held up: it writes on a board, and presenters look at it when the budget lets them. A
 message said in less than a second has no draft at all. Where a draft shows is a row, so that a repeated
 turn, another replica and a delivery after a crash find it; the row also says how long its writer may be in
-the middle of a call, so that no late edit can overwrite the final text.
+the middle of a call, so that no late edit can overwrite the final text. A preview (the platform lets it
+fade by itself) is shown again before it does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from channels.errors import ChannelError, RateLimited
-from channels.markup import split
-from channels.message import Address, Reply
-from channels.port import Feature, Limits
+from channels.message import Address
+from channels.port import Feature
 from delivery import draft_store, store
 from delivery.budget import Use
 from delivery.database import Database, Unavailable
+from delivery.draft_store import Shown
+from delivery.pencil import CALL_SECONDS, Draft, Pencil, beginning
 from delivery.route import RouteKind
-from delivery.sinks.chat import Bot, Claimed, Find, reply_key
+from delivery.sinks.chat import Bot, Claimed, Find
 
 log = structlog.get_logger(__name__)
 
 Heard = Callable[[str, str | None], None]
 """Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
 
-CALL_SECONDS = 3.0
-"""How long one call for a draft may take; also how long a dead writer holds up the final text at the most."""
-
 KEPT = timedelta(days=3)
-_UNFINISHED = " …"
+REFRESHED = 20.0
+"""Seconds after which a preview that has not changed is shown again: Telegram lets one fade after 30."""
+
 _LONG = 3600.0
 _LEAST = 0.2
-
-
-@dataclass(slots=True, kw_only=True)
-class Draft:
-    """One message as it shows in one chat; calls are made under the lock."""
-
-    message: str
-    target: str
-    shown: str = ""
-    platform_id: str | None = None
-    announced: bool = False
-    closed: bool = False
-    due: float = 0.0
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,6 +51,8 @@ class Board:
     """What an agent is saying in a conversation; presenters read it, nobody waits for them."""
 
     begun: float
+    turn: str = ""
+    asker: str = ""
     message: str = ""
     text: str = ""
     since: float = 0.0
@@ -107,6 +96,7 @@ class Drafts:
     ) -> None:
         self._find = find
         self._database = database
+        self._pencil = Pencil(database)
         self._after = after
         self._typing_after = typing_after
         self._every = every
@@ -140,13 +130,16 @@ class Drafts:
             log.warning("draft.not_forgotten", error=str(error))
 
     @asynccontextmanager
-    async def show(self, conversation: str) -> AsyncIterator[Heard | None]:
-        """Yield who to tell what is being said in a conversation; None when no chat listens."""
+    async def show(self, conversation: str, turn: str = "", asker: str = "") -> AsyncIterator[Heard | None]:
+        """Yield who to tell what is said in a turn of a conversation; None when no chat listens.
+
+        `asker` is the platform's id of the person whom the turn answers.
+        """
         targets = await self._chats(conversation) if self._group is not None else []
         if not targets or self._group is None:
             yield None
             return
-        board = Board(begun=self._clock())
+        board = Board(begun=self._clock(), turn=turn, asker=asker)
         self._live[id(board)] = board
         for target in targets:
             self._group.create_task(self._present(board, target))
@@ -173,9 +166,8 @@ class Drafts:
                 if last is not None and last.message != board.message:
                     await self._rest(last)
                 if board.message:
-                    last = self._open.setdefault(
-                        (board.message, target), Draft(message=board.message, target=target)
-                    )
+                    fresh = Draft(message=board.message, target=target, turn=board.turn, asker=board.asker)
+                    last = self._open.setdefault((board.message, target), fresh)
                 await board.wait(await self._step(board, address, last))
         except Unavailable as error:
             log.warning("draft.interrupted", error=str(error))
@@ -190,63 +182,45 @@ class Drafts:
         bot = self._find(address.channel)
         if bot is None:
             return _LONG
-        if draft is None or not board.text.strip() or Feature.EDIT not in bot.features:
+        shows = {Feature.EDIT, Feature.STREAM} & bot.features
+        if draft is None or not board.text.strip() or not shows:
             return await self._type(bot, address, self._clock() - board.begun)
-        text = fitting(board.text, bot.limits)
-        if draft.closed or text == draft.shown:
-            return _LONG
-        wait = max(board.since + self._after, draft.due) - self._clock()
+        text = beginning(board.text, bot.limits)
+        wait = self._pause(bot, board, draft, text)
         if wait > 0:
             return wait
-        if not bot.budget.try_take(Use.EDIT, address.destination):
-            return max(bot.budget.wait(Use.EDIT, address.destination), _LEAST)
+        wait = await bot.budget.ask(Use.EDIT, address.destination)
+        if wait > 0:
+            return max(wait, _LEAST)
         await self._speak(bot, address, draft, text)
         return self._every
+
+    def _pause(self, bot: Bot, board: Board, draft: Draft, text: str) -> float:
+        """Return the seconds until the draft may show this text; what only grows is never made shorter."""
+        now = self._clock()
+        full = Feature.STREAM in bot.features and len(text) < len(board.text.rstrip())
+        if draft.closed or (full and draft.shown):
+            return _LONG
+        if text == draft.shown:
+            return draft.due + REFRESHED - now if draft.is_preview else _LONG
+        return max(board.since + self._after, draft.due) - now
 
     async def _type(self, bot: Bot, address: Address, elapsed: float) -> float:
         if elapsed < self._typing_after:
             return self._typing_after - elapsed
         if Feature.TYPING not in bot.features:
             return _LONG
-        if not bot.budget.try_take(Use.TYPING, address.destination):
-            return max(bot.budget.wait(Use.TYPING, address.destination), _LEAST)
-        await _attempt(bot, address, bot.channel.typing(address))
+        wait = await bot.budget.ask(Use.TYPING, address.destination)
+        if wait > 0:
+            return max(wait, _LEAST)
+        await self._pencil.type(bot, address)
         return max(bot.limits.typing_seconds - 1.0, 1.0)
 
     async def _speak(self, bot: Bot, address: Address, draft: Draft, text: str) -> None:
-        """Make one call that brings the draft up to date, unless the final text has claimed it."""
+        """Make one call that brings the draft up to date."""
         async with draft.lock:
             draft.due = self._clock() + self._every
-            if draft.closed or not await self._announce(draft):
-                draft.closed = True
-                return
-            reply = Reply(text=text, key=reply_key(f"{draft.message} {draft.target}"))
-            if draft.platform_id is None:
-                # A first call that fails may show somewhere or not: the final text is then sent afresh.
-                draft.closed = not await _attempt(bot, address, self._place(bot, address, draft, reply))
-            else:
-                await _attempt(bot, address, bot.channel.edit(address, draft.platform_id, reply))
-            draft.shown = text
-
-    async def _announce(self, draft: Draft) -> bool:
-        """Write down that a call is under way; False when the final text has claimed the draft."""
-        now = datetime.now(UTC)
-        async with self._database.begin() as connection:
-            shown = await draft_store.take_up(
-                connection,
-                draft.message,
-                draft.target,
-                now=now,
-                busy_until=now + timedelta(seconds=CALL_SECONDS),
-            )
-        draft.announced = True
-        draft.platform_id = shown.platform_id if shown is not None else None
-        return shown is not None
-
-    async def _place(self, bot: Bot, address: Address, draft: Draft, reply: Reply) -> None:
-        draft.platform_id = (await bot.channel.send(address, reply)).platform_id
-        async with self._database.begin() as connection:
-            await draft_store.keep(connection, draft.message, draft.target, draft.platform_id)
+            await self._pencil.draw(bot, address, draft, text)
 
     async def _rest(self, draft: Draft) -> None:
         """Make no more calls for a draft, and let whoever brings the final text know."""
@@ -276,31 +250,33 @@ class Drafts:
         async with self._database.begin() as connection:
             return Claimed(platform_id=await draft_store.claim(connection, message, target, now=now))
 
+    async def claim_rest(self, target: str, turn: str, delivery: str) -> Claimed:
+        """Take over what a turn that ended early has left in a chat, and let nothing of it begin any more.
 
-def is_busy(shown: draft_store.Shown, now: datetime) -> bool:
+        Repeating it for the same delivery says the same again.
+        """
+        async with AsyncExitStack() as locks:
+            ours = [draft for draft in self._open.values() if (draft.turn, draft.target) == (turn, target)]
+            for draft in ours:
+                await locks.enter_async_context(draft.lock)
+                draft.closed = True
+                self._open.pop((draft.message, target), None)
+            return await self._end(target, turn, delivery, here={draft.message for draft in ours})
+
+    async def _end(self, target: str, turn: str, delivery: str, *, here: set[str]) -> Claimed:
+        now = datetime.now(UTC)
+        async with self._database.begin() as connection:
+            await draft_store.end_turn(connection, turn, target, by=delivery, now=now)
+            left = await draft_store.left_by(connection, turn, target, by=delivery)
+            if any(is_busy(shown, now) for message, shown in left.items() if message not in here):
+                return Claimed(wait=_LEAST)
+            await draft_store.claim_left(connection, left, target, by=delivery, now=now)
+        newest = next(iter(left.values()), None)
+        return Claimed() if newest is None else Claimed(platform_id=newest.platform_id, shown=newest.text)
+
+
+def is_busy(shown: Shown, now: datetime) -> bool:
     """Tell whether a writer may be amid a call; a promise from too far ahead is another clock's."""
     if shown.busy_until is None:
         return False
     return now < shown.busy_until <= now + timedelta(seconds=2 * CALL_SECONDS)
-
-
-def fitting(text: str, limits: Limits) -> str:
-    """Return what a draft shows of a text: all of it and a sign that more comes, or the first part."""
-    unfinished = text.rstrip() + _UNFINISHED
-    if limits.measure(unfinished) <= limits.text:
-        return unfinished
-    return split(text, limits.text, limits.measure)[0]
-
-
-async def _attempt(bot: Bot, address: Address, call: Awaitable[object]) -> bool:
-    """Make a call of little importance; says whether it succeeded."""
-    try:
-        async with asyncio.timeout(CALL_SECONDS):
-            await call
-    except RateLimited as error:
-        bot.budget.hold(error.retry_after, room=address.destination if error.scope == "room" else None)
-    except (ChannelError, TimeoutError) as error:
-        log.info("draft.not_shown", channel=address.channel, error=str(error))
-    else:
-        return True
-    return False

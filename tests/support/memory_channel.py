@@ -71,12 +71,13 @@ class MemoryChannel(Channel):
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message show something else."""
         await self._take("edit", reply)
-        if platform_id not in self.rooms[address.room]:
+        room = self.rooms[address.room]
+        ended = platform_id.removeprefix("showing ")
+        if platform_id not in room and ended not in room:
             raise Rejected("message to edit not found")
-        if platform_id.startswith("showing "):
-            del self.rooms[address.room][platform_id]
-            platform_id = platform_id.removeprefix("showing ")
-        self.rooms[address.room][platform_id] = reply
+        room.pop(platform_id, None)
+        platform_id = ended
+        room[platform_id] = reply
         self._answer()
         return Sent(platform_id=platform_id)
 

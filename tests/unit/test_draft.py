@@ -4,100 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from channels.errors import RateLimited, Rejected, Unreachable
-from channels.message import Address
-from channels.port import Feature, Limits
-from delivery import draft_store, store
-from delivery.budget import Budget
-from delivery.database import Database, metadata
-from delivery.draft import CALL_SECONDS, Drafts, fitting, is_busy
-from delivery.draft_store import Shown
-from delivery.part import Part, encode_part
-from delivery.port import Delivery, Outcome, Verdict
-from delivery.route import Route
-from delivery.sinks.chat import Bot, ChatSink
-from memory_channel import MemoryChannel
-
-ROOM = Address(channel="chn_1", room="42")
-GENEROUS = Limits(text=100, room_sends_per_second=1000, account_sends_per_second=1000, typing_seconds=5)
-EDITS = frozenset({Feature.EDIT})
-
-
-@dataclass
-class Stage:
-    """A database, a chat in memory, and the drafts of one process after another."""
-
-    database: Database
-    channel: MemoryChannel = field(default_factory=MemoryChannel)
-    features: frozenset[Feature] = EDITS
-    limits: Limits = GENEROUS
-
-    @asynccontextmanager
-    async def drafts(self, *, after: float = 0, typing_after: float = 0) -> AsyncIterator[Drafts]:
-        """Run the drafts of one process."""
-        bot = Bot(
-            channel=self.channel, features=self.features, budget=Budget(self.limits), limits=self.limits
-        )
-        found = Drafts(
-            find={"chn_1": bot}.get,
-            database=self.database,
-            after=after,
-            typing_after=typing_after,
-            every=0,
-        )
-        stop = asyncio.Event()
-        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-            group.create_task(found.run(stop))
-            await found.started.wait()
-            yield found
-            stop.set()
-
-    async def deliver(self, drafts: Drafts, text: str, message: str = "msg_1") -> Outcome:
-        """Bring the final text of a message."""
-        bot = Bot(channel=self.channel, features=self.features, budget=Budget(GENEROUS), limits=GENEROUS)
-        delivery = Delivery(
-            id="dlv_1",
-            account="acc_1",
-            event_id="evt_1",
-            event_type="message.completed",
-            event_time=datetime(2026, 1, 2, tzinfo=UTC),
-            conversation="cnv_1",
-            kind="chat",
-            target=ROOM.dump(),
-            part=0,
-            body=encode_part(Part(text=text, message=message)),
-            attempt=1,
-        )
-        return await ChatSink({"chn_1": bot}.get, claim=drafts.claim).send(delivery)
-
-    @property
-    def texts(self) -> list[str]:
-        """What a person reads."""
-        return self.channel.texts("42")
-
-    @property
-    def calls(self) -> list[str]:
-        """What was called."""
-        return [call for call, _ in self.channel.calls]
+from channels.port import Feature
+from delivery import draft_store
+from delivery.draft import is_busy
+from delivery.draft_store import Call, Shown
+from delivery.pencil import CALL_SECONDS, beginning, unfinished
+from delivery.port import Verdict
+from draft_stage import EDITS, GENEROUS, Stage, draft_stage
 
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     """Open a database with one conversation that has a chat."""
-    database = Database(f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}")
-    async with database.begin() as connection:
-        await connection.run_sync(metadata.create_all)
-        route = Route.to_chat(account="acc_1", conversation="cnv_1", address=ROOM)
-        await store.add_route(connection, route)
-    yield Stage(database)
-    await database.close()
+    async with draft_stage(tmp_path) as one:
+        yield one
 
 
 async def look_again() -> None:
@@ -262,7 +189,8 @@ async def test_drafts_are_forgotten_in_time(stage: Stage) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
     async with stage.database.begin() as connection:
-        await draft_store.take_up(connection, "msg_0", "here", now=old, busy_until=old)
+        call = Call(message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old)
+        await draft_store.take_up(connection, call)
     async with stage.drafts():
         pass
     async with stage.database.read() as connection:
@@ -281,6 +209,7 @@ def test_a_writer_is_busy_for_the_length_of_a_call(ahead: float | None, *, busy:
 
 def test_a_draft_shows_the_first_part_of_a_long_text() -> None:
     """A text over the limit shows as its first part, like the final text will."""
-    assert fitting("word", GENEROUS) == "word …"
-    assert len(fitting("word " * 100, GENEROUS)) <= 100
-    assert fitting("word " * 100, GENEROUS).startswith("word word")
+    assert unfinished(beginning("word ", GENEROUS), GENEROUS) == "word …"
+    long = beginning("word " * 100, GENEROUS)
+    assert len(unfinished(long, GENEROUS)) <= 100
+    assert long.startswith("word word")
