@@ -126,7 +126,7 @@ async def _carry_out(given: Sequence[Order], work: Work, tools: Tools) -> str:
             continue
         result = await tools.call(order.tool, order.args, call=_call(place), typed_by_asker=True)
         answers.append(answer(order, result))
-    return "\n\n".join(answers) or ABOUT
+    return "\n\n".join(answers) or (fenced("\n".join(work.attached)) if work.attached else ABOUT)
 
 
 def _call(place: int) -> str:

@@ -20,6 +20,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from gateway.agents.model import images
 from gateway.agents.model.text import shorten
 
 BYTES_PER_TOKEN = 4
@@ -66,7 +67,8 @@ def tokens_of(text: str) -> int:
 
 def estimate(messages: Sequence[ModelMessage]) -> int:
     """Return about how many tokens messages take."""
-    return sum(MESSAGE_OVERHEAD + sum(map(tokens_of, _texts(message))) for message in messages)
+    texts = sum(MESSAGE_OVERHEAD + sum(map(tokens_of, _texts(message))) for message in messages)
+    return texts + images.TOKENS * images.count(messages)
 
 
 def _texts(message: ModelMessage) -> Iterator[str]:
@@ -75,7 +77,9 @@ def _texts(message: ModelMessage) -> Iterator[str]:
             yield call.tool_name + call.args_as_json_str()
     for part in message.parts:
         content = getattr(part, "content", None)
-        if content is not None:
+        if isinstance(part, UserPromptPart):
+            yield _prompt(part)
+        elif content is not None:
             yield content if isinstance(content, str) else str(content)
 
 
@@ -136,7 +140,7 @@ def _lines(message: ModelMessage) -> Iterator[str]:
 def _prompt(part: UserPromptPart) -> str:
     if isinstance(part.content, str):
         return part.content
-    return "\n".join(item if isinstance(item, str) else "[attachment]" for item in part.content)
+    return "\n".join(item for item in part.content if isinstance(item, str))
 
 
 def pieces(text: str, most_tokens: int) -> Iterator[str]:

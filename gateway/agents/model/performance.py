@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Awaitable, Callable
 
 from pydantic_ai import (
@@ -13,7 +14,7 @@ from pydantic_ai import (
     DeferredToolResults,
     ModelRequestNode,
 )
-from pydantic_ai.exceptions import ModelContextWindowExceededError
+from pydantic_ai.exceptions import ModelContextWindowExceededError, ModelHTTPError
 from pydantic_ai.messages import (
     ModelRequest,
     PartDeltaEvent,
@@ -24,7 +25,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
-from gateway.agents.model import calls, compaction, failures, prompts
+from gateway.agents.model import calls, compaction, failures, images, prompts
 from gateway.agents.model.progress import (
     Progress,
     dump,
@@ -112,6 +113,16 @@ class Performance:
         return results, None
 
     async def _run(self, results: DeferredToolResults | None) -> Output | None:
+        """Run as `_run_once` does; a model that refuses images is asked once more without them."""
+        try:
+            return await self._run_once(results)
+        except ModelHTTPError as error:
+            if not images.are_refused(error, self._progress.messages):
+                raise
+        self._progress.messages = images.hidden(self._progress.messages)
+        return await self._run_once(results)
+
+    async def _run_once(self, results: DeferredToolResults | None) -> Output | None:
         """Let pydantic-ai run until it is done, or return None when the model cannot hold more."""
         try:
             async with self._agent.iter(
@@ -147,14 +158,25 @@ class Performance:
 
     async def _is_full(self, run: Run, node: ModelRequestNode[None, Output]) -> bool:
         """Save what was reached before a model call, and say whether the model cannot hold it."""
+        heard = await self._listen(node)
         reached = [*run.all_messages(), node.request]
-        if self._fresh:
+        if self._fresh or heard:
             self._progress.messages = reached
             await self._emit(Saved(state=dump(self._progress)))
         self._progress.messages = reached
         if self._compacted or not self._room:
             return False
         return compaction.estimate(reached) > self._room * compaction.START_AT
+
+    async def _listen(self, node: ModelRequestNode[None, Output]) -> bool:
+        """Put what people have said meanwhile into the next request; say whether there was anything."""
+        said = await self._work.hear()
+        new = said[self._progress.heard :]
+        if new:
+            told = [UserPromptPart(content=mend(text)) for text in new]
+            node.request = dataclasses.replace(node.request, parts=[*node.request.parts, *told])
+            self._progress.heard = len(said)
+        return bool(new)
 
     async def _stream(self, run: Run, node: ModelRequestNode[None, Output]) -> None:
         async with node.stream(run.ctx) as stream:
@@ -234,9 +256,11 @@ def begin(work: Work) -> Progress:
     """Return where an attempt starts: at this turn's own progress, else at the conversation's history."""
     saved = load(work.saved)
     if saved is not None:
+        saved.messages = images.shown_again(saved.messages, work.images)
         return saved
     progress = load_history(work.history)
-    progress.messages.append(ModelRequest(parts=[UserPromptPart(content=prompts.prompt_of(work))]))
+    content = images.prompt(prompts.prompt_of(work), work.images)
+    progress.messages.append(ModelRequest(parts=[UserPromptPart(content=content)]))
     if work.trigger == "job":
         progress.note(prompts.job_note(work))
     return progress

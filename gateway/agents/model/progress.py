@@ -21,6 +21,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
+from gateway.agents.model import images
 from gateway.agents.model.text import mend
 from gateway.agents.port import AgentError
 
@@ -34,13 +35,15 @@ class Progress:
     """Where a turn stands: the conversation as pydantic-ai keeps it, and what our own loop needs.
 
     `conversation.usage` counts this turn alone. `notes` are facts that outlive compaction word for word:
-    what people decided and what jobs came to. `repeats` counts how often the call `last_call` came in a row.
+    what people decided and what jobs came to. `repeats` counts how often the call `last_call` came in a row,
+    `heard` how much of what was said to the turn while it runs stands in the messages.
     """
 
     conversation: Conversation = field(default_factory=Conversation)
     notes: list[str] = field(default_factory=list)
     last_call: str = ""
     repeats: int = 0
+    heard: int = 0
 
     @property
     def messages(self) -> list[ModelMessage]:
@@ -85,14 +88,20 @@ def mend_response(response: ModelResponse) -> None:
 
 def dump(progress: Progress) -> bytes:
     """Return a turn's progress as bytes."""
-    slim = dataclasses.replace(progress.conversation, messages=[_slim(item) for item in progress.messages])
+    kept = images.stored(progress.messages)
+    slim = dataclasses.replace(progress.conversation, messages=[_slim(item) for item in kept])
     body = _ADAPTER.dump_json(dataclasses.replace(progress, conversation=slim), exclude_none=True)
     return FAMILY + VERSION + b"\n" + body
 
 
 def dump_history(progress: Progress) -> bytes:
     """Return what the conversation's next turn needs: the messages and notes, no counts."""
-    conversation = dataclasses.replace(progress.conversation, usage=RunUsage(), deferred_tool_requests=None)
+    conversation = dataclasses.replace(
+        progress.conversation,
+        messages=images.remembered(progress.messages),
+        usage=RunUsage(),
+        deferred_tool_requests=None,
+    )
     return dump(Progress(conversation=conversation, notes=progress.notes))
 
 

@@ -27,13 +27,19 @@ def prompt_of(work: Work) -> str:
     if work.trigger == "job":
         most = int(context * MOST_OF_CONTEXT) * BYTES_PER_TOKEN
         # The mark is drawn for each result, so that no output can close the section it stands in.
-        return JOB.format(mark=secrets.token_hex(6), result=shorten(given, most))
+        report = JOB.format(mark=secrets.token_hex(6), result=shorten(given, most))
+        return "\n\n".join([report, *_lines(work)])
     if context and (size := tokens_of(given)) > context * MOST_OF_CONTEXT * 2:
         raise AgentError(
             f"This message has about {size} tokens and the agent's model holds {context} "
             "(limits.context_tokens): send it as a file in the workspace, or in parts."
         )
-    return given
+    return "\n\n".join([given, *_lines(work)])
+
+
+def _lines(work: Work) -> list[str]:
+    """Return what is said of files, as one paragraph if there is any."""
+    return [mend("\n".join(work.attached))] if work.attached else []
 
 
 def job_note(work: Work) -> str:

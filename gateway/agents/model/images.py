@@ -1,0 +1,131 @@
+"""Images in a conversation: shown with the prompt they came with, never stored, hidden where refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import (
+    BinaryContent,
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    UserContent,
+    UserPromptPart,
+)
+
+from gateway.agents.port import Image
+
+TOKENS = 1000
+"""About what an image costs, for the estimate of what a conversation takes."""
+
+NOT_SHOWN = "[the model does not take images: this one was not shown to you]"
+SHOWN_THEN = " (shown to you then, not again)"
+_ABOUT_IMAGES = re.compile(r"\bimages?\b|image_url|vision|multi-?modal|mmproj", re.IGNORECASE)
+_BAD_REQUEST = 400
+
+Content = str | Sequence[UserContent]
+Change = Callable[[Sequence[UserContent]], list[UserContent]]
+
+
+def label(image: Image) -> str:
+    """Return the words that stand before an image, and stay when its bytes are dropped."""
+    return f"[image: {image.name}]"
+
+
+def prompt(text: str, images: Sequence[Image]) -> Content:
+    """Return a prompt with its images, each after its label."""
+    if not images:
+        return text
+    content: list[UserContent] = [text]
+    for image in images:
+        content += [label(image), BinaryContent(data=image.content, media_type=image.media_type)]
+    return content
+
+
+def stored(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return messages without the bytes of images; their labels stay."""
+    return _changed(messages, lambda parts: [part for part in parts if not isinstance(part, BinaryContent)])
+
+
+def remembered(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return messages as a later turn is to read them: without images, and with words that say so."""
+
+    def change(parts: Sequence[UserContent]) -> list[UserContent]:
+        seen = NOT_SHOWN not in parts
+        return [
+            f"{part}{SHOWN_THEN}" if seen and place > 0 and _is_label(part) else part
+            for place, part in enumerate(parts)
+            if not isinstance(part, BinaryContent)
+        ]
+
+    return _changed(messages, change)
+
+
+def _is_label(part: UserContent) -> bool:
+    return isinstance(part, str) and part.startswith("[image: ") and part.endswith("]")
+
+
+def shown_again(messages: Iterable[ModelMessage], images: Sequence[Image]) -> list[ModelMessage]:
+    """Return a turn's stored messages with its images where their labels stand."""
+    by_label = {label(image): image for image in images}
+
+    def change(parts: Sequence[UserContent]) -> list[UserContent]:
+        content: list[UserContent] = []
+        for place, part in enumerate(parts):
+            content.append(part)
+            image = by_label.get(part) if isinstance(part, str) and place > 0 else None
+            if image is not None and NOT_SHOWN not in parts:
+                content.append(BinaryContent(data=image.content, media_type=image.media_type))
+        return content
+
+    return _changed(messages, change)
+
+
+def hidden(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+    """Return messages with words in place of images, for a model that refuses them."""
+    return _changed(
+        messages, lambda parts: [NOT_SHOWN if isinstance(part, BinaryContent) else part for part in parts]
+    )
+
+
+def are_refused(error: ModelHTTPError, messages: Iterable[ModelMessage]) -> bool:
+    """Say whether a model will not have the images in these messages, by what its server says."""
+    said = f"{error} {error.body}"
+    return error.status_code >= _BAD_REQUEST and bool(_ABOUT_IMAGES.search(said)) and count(messages) > 0
+
+
+def count(messages: Iterable[ModelMessage]) -> int:
+    """Return how many images messages show."""
+    return sum(
+        isinstance(item, BinaryContent)
+        for message in messages
+        for part in message.parts
+        if isinstance(part, UserPromptPart) and not isinstance(part.content, str)
+        for item in part.content
+    )
+
+
+def _changed(messages: Iterable[ModelMessage], change: Change) -> list[ModelMessage]:
+    return [
+        dataclasses.replace(message, parts=[_part(part, change) for part in message.parts])
+        if isinstance(message, ModelRequest) and _has_list(message)
+        else message
+        for message in messages
+    ]
+
+
+def _has_list(message: ModelRequest) -> bool:
+    return any(isinstance(part, UserPromptPart) and _is_list(part) for part in message.parts)
+
+
+def _is_list(part: UserPromptPart) -> bool:
+    return not isinstance(part.content, str)
+
+
+def _part(part: ModelRequestPart, change: Change) -> ModelRequestPart:
+    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+        return dataclasses.replace(part, content=change(part.content))
+    return part
