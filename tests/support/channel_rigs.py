@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from channels.discord.simulator import Simulator as DiscordSimulator
 from channels.message import Button, Update
 from channels.port import ChannelPlugin, Connection, Incoming, Notes
 from channels.telegram.simulator import Simulator
@@ -235,117 +233,11 @@ class _Telegram(Rig):
         return json.dumps({"update_id": 5, "message": message}).encode()
 
 
-class _Discord(Rig):
-    """Discord, as its simulator plays it: a channel of a server."""
+def _discord(simulator: Any) -> Rig:
+    """Discord's rig has a file of its own."""
+    from discord_rig import rig
 
-    room = 4004
-
-    def __init__(self, simulator: DiscordSimulator) -> None:
-        self._simulator = simulator
-        self.secrets = (simulator.token, simulator.token.partition(".")[2], WEBHOOK_SECRET)
-        self.stranger = "NzAw.not.the-token"
-
-    async def _opened(self) -> int:
-        if str(self.room) not in self._simulator.world.channels:
-            await self._simulator.server_channel(self.room)
-        return self.room
-
-    def settings(self, **others: Any) -> dict[str, Any]:
-        return self._simulator.settings(**others)
-
-    async def say(self, text: str) -> None:
-        await self._simulator.say(await self._opened(), text)
-
-    async def say_in_thread(self, text: str) -> str:
-        thread = await self._simulator.thread(await self._opened())
-        await self._simulator.say(self.room, text, thread=thread)
-        return str(thread)
-
-    async def echo(self, text: str) -> None:
-        await self._simulator.echo(await self._opened(), text)
-
-    async def press(self, platform_id: str, button: str) -> None:
-        await self._simulator.press(self.room, platform_id, button)
-
-    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
-        opened = await self._simulator.press(self.room, platform_id, button.label)
-        await self._simulator.wait_until(lambda: opened.modal is not None)
-        await self._simulator.submit(opened, words)
-
-    async def order(self, words: str) -> None:
-        name, _, rest = words.partition(" ")
-        await self._simulator.command(await self._opened(), name, rest)
-
-    async def change(self, platform_id: str, text: str) -> None:
-        await self._simulator.edit(self.room, platform_id, text)
-
-    async def react(self, platform_id: str, *, added: bool) -> None:
-        await self._simulator.react(self.room, platform_id, "👍", added=added)
-
-    def show_keys(self) -> None:
-        self._simulator.world.shows_nonces = True
-
-    def signs(self, platform_id: str) -> list[str]:
-        return sorted(self._simulator.world.reactions.get(platform_id, set()))
-
-    async def send_file(self, content: bytes) -> None:
-        await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain")
-
-    def heard(self) -> list[Heard]:
-        return [
-            Heard(str(post.chat), str(post.thread) if post.thread else None, _as_read(post.text))
-            for post in self._simulator.messages()
-        ]
-
-    def sends(self) -> int:
-        return sum(name == "create" for name, _, _ in self._simulator.calls)
-
-    async def throttle(self, seconds: int) -> None:
-        await self._simulator.throttle(seconds)
-
-    async def fail(self) -> None:
-        await self._simulator.fail(502, name="create")
-
-    async def revoke(self) -> None:
-        await self._simulator.revoke()
-
-    async def kick(self) -> None:
-        await self._simulator.kick(self.room)
-
-    async def refuse_markup(self) -> None:
-        await self._simulator.fail(400, code=50035, name="create", message="Invalid Form Body: content")
-
-    async def cut_receiving(self) -> None:
-        await self._simulator.drop(refusals=2)
-
-    async def cut_sending(self, *, carried_out: bool) -> None:
-        await self._simulator.cut(after=carried_out)
-
-    def webhook_settings(self) -> dict[str, Any]:
-        return self._simulator.settings(mode="interactions", public_key=self._simulator.public_key)
-
-    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
-        """The right secret stands for the right signature; what is done to it is done to the signature."""
-        headers = {"content-type": "application/json"}
-        if secret is None:
-            return Incoming(headers=headers, body=body)
-        signed = self._simulator.signed(body)
-        good = signed["x-signature-ed25519"]
-        shown = secret.replace(WEBHOOK_SECRET, good)
-        shown = good[:-1] if secret == WEBHOOK_SECRET[:-1] else shown
-        return Incoming(headers={**headers, **signed, "x-signature-ed25519": shown}, body=body)
-
-    def update(self, text: str) -> bytes:
-        options = [{"name": "question", "type": 3, "value": text}]
-        data = {"id": "1", "name": "ask", "type": 1, "options": options}
-        _, raw = self._simulator.interaction(7, {"type": 2, "data": data})
-        return json.dumps(raw).encode()
-
-
-def _as_read(text: str) -> str:
-    """Return what Discord shows of a text, as far as the contract says such things."""
-    bare = re.sub(r"(?<!\\)\*\*", "", text)
-    return bare if "```" in text else re.sub(r"\\([*_~`|>#\[\]()+<\-])", r"\1", bare)
+    return rig(simulator)
 
 
 def _slack(simulator: Any) -> Rig:
@@ -355,7 +247,7 @@ def _slack(simulator: Any) -> Rig:
     return rig(simulator)
 
 
-RIGS: Mapping[str, Callable[[Any], Rig]] = {"telegram": _Telegram, "discord": _Discord, "slack": _slack}
+RIGS: Mapping[str, Callable[[Any], Rig]] = {"telegram": _Telegram, "discord": _discord, "slack": _slack}
 
 
 @asynccontextmanager
