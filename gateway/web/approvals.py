@@ -14,7 +14,8 @@ from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import Problem, not_found
 from gateway.web.typed import Call, Nothing, Shown, Strict
 
-State = Literal["pending", "approved", "denied", "expired"]
+State = Literal["pending", "approved", "denied", "expired", "void"]
+"""`void`: approved for a sandbox that was changed before the call was carried out, and asked for anew."""
 
 
 class Decision(Strict):
@@ -35,6 +36,7 @@ class ApprovalShown(Shown):
     conversation: str
     turn: str
     decided_by: str | None
+    decided_name: str | None
     comment: str | None
     created_at: datetime
     decided_at: datetime | None
@@ -59,6 +61,7 @@ def shown(approval: Approval) -> ApprovalShown:
             "conversation": approval.conversation,
             "turn": approval.turn,
             "decided_by": approval.decided_by,
+            "decided_name": approval.decided_name,
             "comment": approval.comment,
             "created_at": approval.created_at,
             "decided_at": approval.decided_at,

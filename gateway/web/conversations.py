@@ -5,23 +5,25 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import Field, StrictStr
+from pydantic import Field, StrictStr, field_validator
 
 from channels.message import Address
 from delivery import store as delivery_store
 from delivery.database import Connection
 from delivery.errors import DeliveryError
+from gateway.intake import shown as file_shown
 from gateway.store import approvals as approval_store
 from gateway.store import conversations as store
 from gateway.store import jobs as job_store
 from gateway.store.conversations import Conversation
+from gateway.turn import Mode
 from gateway.web.approvals import ApprovalShown
 from gateway.web.approvals import shown as approval_shown
 from gateway.web.jobs import JobDetail
 from gateway.web.jobs import detailed as job_shown
 from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import not_found
-from gateway.web.typed import Call, Nothing, Shown
+from gateway.web.typed import Call, Nothing, Shown, Strict
 
 CATCH_UP = 100
 
@@ -34,6 +36,31 @@ class AddressShown(Shown):
     thread: str | None
 
 
+class QueueShown(Shown):
+    """What the conversation says of input that arrives while a turn runs; null: what its agent says."""
+
+    mode: Mode | None
+    limit: int | None
+
+
+class Queue(Strict):
+    """What happens to input that arrives while a turn runs, and how much may wait."""
+
+    mode: Mode | None = None
+    limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
+
+
+class ConversationChange(Strict):
+    """What may be changed of a conversation; a queue of null is left to the agent again."""
+
+    queue: Queue | None
+
+    @field_validator("queue", mode="before")
+    @classmethod
+    def _mode_alone(cls, given: Any) -> Any:
+        return {"mode": given} if isinstance(given, str) else given
+
+
 class ConversationShown(Shown):
     """A conversation; `name` is the caller's own."""
 
@@ -41,6 +68,7 @@ class ConversationShown(Shown):
     name: str | None
     agent: str
     address: AddressShown | None
+    queue: QueueShown
     created_at: datetime
 
 
@@ -85,6 +113,10 @@ def shown(conversation: Conversation) -> ConversationShown:
         name=conversation.name,
         agent=conversation.agent,
         address=address,
+        queue=QueueShown(
+            mode=Mode(conversation.queue_mode) if conversation.queue_mode else None,
+            limit=conversation.queue_limit,
+        ),
         created_at=conversation.created_at,
     )
 
@@ -129,6 +161,15 @@ async def remove_conversation(call: Call[Nothing, Nothing]) -> None:
     await call.core.erasure.erase(call.account, conversation.id)
 
 
+async def change_conversation(call: Call[ConversationChange, Nothing]) -> ConversationShown:
+    """Say what happens to input that arrives while a turn of the conversation runs."""
+    wanted = call.body.queue or Queue()
+    async with call.surface.database.begin() as connection:
+        conversation = await found(connection, call.account, call.path["id"])
+        await store.set_queue(connection, conversation.id, mode=wanted.mode, limit=wanted.limit)
+        return shown(await found(connection, call.account, conversation.id))
+
+
 async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
     """Return messages, jobs and open approvals with the cursor from which events continue them."""
     async with call.surface.database.read() as connection:
@@ -150,7 +191,7 @@ async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
                 author=one.author,
                 text=one.text,
                 turn=one.turn,
-                files=list(one.attachments),
+                files=[file_shown(file) for file in one.attachments],
                 created_at=one.created_at,
             )
             for one in spoken

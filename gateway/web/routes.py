@@ -143,10 +143,11 @@ def _talk() -> tuple[Route, ...]:
     many, asked = Items[conversations.ConversationShown], Items[approvals.ApprovalShown]
     winner = {409: "somebody decided otherwise first; `winner` is what stands"}
     decided = partial(_post, takes=a.Decision, gives=a.ApprovalShown, also=winner)
-    paged = c.ConversationPage
+    paged, talk = c.ConversationPage, c.ConversationShown
     return (
         _get("/conversations", READ, c.list_conversations, "list them", query=paged, gives=many),
-        _get(one, READ, c.show_conversation, "show a conversation", gives=c.ConversationShown),
+        _get(one, READ, c.show_conversation, "show a conversation", gives=talk),
+        _patch(one, CHAT, c.change_conversation, "its queue", takes=c.ConversationChange, gives=talk),
         _delete(one, OWN, c.remove_conversation, "delete a conversation: rows, events, files and jobs"),
         _get(f"{one}/snapshot", READ, c.snapshot, "what stands in it now", gives=c.Snapshot),
         _get("/approvals", READ, a.list_approvals, "list approvals", query=a.ApprovalPage, gives=asked),

@@ -15,7 +15,7 @@ from gateway.intake import Submission
 from gateway.job import JobState
 from gateway.records import webhooks
 from gateway.records.names import HookUrl, Name, Whsec
-from gateway.store import follow_ups
+from gateway.store import follow_ups, queue
 from gateway.store import jobs as job_store
 from gateway.store import turns as store
 from gateway.store.jobs import Job
@@ -82,7 +82,11 @@ class TurnTaken(Shown):
 
 
 class TurnStatus(Shown):
-    """A turn and what its results are owed to."""
+    """A turn and what its results are owed to.
+
+    `position` is how many turns end before it in its conversation, null once it has ended; `mergedInto` the
+    turn that answers it too, which was at work when this one was asked for.
+    """
 
     id: str
     kind: Literal["turn"] = "turn"
@@ -92,6 +96,8 @@ class TurnStatus(Shown):
     trigger: str
     resultId: str | None
     attempt: int
+    position: int | None
+    mergedInto: str | None
     cancelling: bool
     output: str | None
     error: str | None
@@ -219,7 +225,8 @@ async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
         turn = await store.find(connection, call.account, wanted)
         if turn is not None:
             owed = await listing.of_turns(connection, call.account, [turn.id])
-            return _turn_status(turn, await shown_all(connection, owed))
+            place = await queue.place_of(connection, turn.id)
+            return _turn_status(turn, await shown_all(connection, owed), place)
         job = await job_store.find(connection, call.account, wanted)
         if job is None:
             raise not_found("there is no such turn or job in this account")
@@ -228,7 +235,7 @@ async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
         return _job_status(job, follow_up, await shown_all(connection, owed))
 
 
-def _turn_status(turn: Turn, owed: list[DeliveryShown]) -> TurnStatus:
+def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> TurnStatus:
     return TurnStatus(
         id=turn.id,
         state=turn.state,
@@ -237,6 +244,8 @@ def _turn_status(turn: Turn, owed: list[DeliveryShown]) -> TurnStatus:
         trigger=turn.trigger,
         resultId=turn.job,
         attempt=turn.attempt,
+        position=place,
+        mergedInto=turn.merged_into,
         cancelling=turn.cancel and turn.finished_at is None,
         output=turn.output,
         error=turn.error,
@@ -279,7 +288,8 @@ async def cancel_turn(call: Call[Nothing, Nothing]) -> TurnStatus:
     core.conductor.cancel_here(turn.id)
     async with call.surface.database.read() as connection:
         now = await store.find(connection, call.account, turn.id)
-    return _turn_status(now or turn, [])
+        place = await queue.place_of(connection, turn.id)
+    return _turn_status(now or turn, [], place)
 
 
 async def show_log(call: Call[Nothing, Nothing]) -> Items[StepShown]:
