@@ -31,6 +31,8 @@ from channels.telegram.shapes import Callback, Chat, Reacted, ReactionType, Told
 from channels.telegram.vocabulary import Order
 from channels.telegram.wording import clean
 
+_ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bot:
@@ -49,10 +51,11 @@ def number_of(update: object) -> int | None:
 def album_of(update: object) -> str | None:
     """Return the name of the album an update is a part of: its pictures come as updates of their own."""
     message = update.get("message") if isinstance(update, dict) else None
-    if not isinstance(message, dict) or not isinstance(message.get("media_group_id"), str):
-        return None
+    album = message.get("media_group_id") if isinstance(message, dict) else None
     room = room_of(update)
-    return None if room is None else f"{room}:{message['media_group_id'][:64]}"
+    if room is None or not isinstance(album, str) or not _ALBUM.fullmatch(album):
+        return None
+    return f"{room}:{album}"
 
 
 def room_of(update: object) -> int | None:

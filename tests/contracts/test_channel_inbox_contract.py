@@ -163,7 +163,8 @@ async def test_a_channel_that_polls_takes_no_posts(connection: Connection, rig: 
 
 _NAMES = (
     "update_id message edited_message callback_query from chat id text date entities message_id data photo "
-    "type sender_chat is_topic_message message_thread_id user"
+    "type sender_chat is_topic_message message_thread_id user media_group_id caption "
+    "message_reaction new_reaction old_reaction emoji"
 )
 _KEYS = st.sampled_from(_NAMES.split()) | st.text(max_size=8)
 _JSON = st.recursive(
