@@ -15,6 +15,7 @@ import structlog
 from sqlalchemy.exc import DBAPIError
 
 from delivery import epochs
+from delivery.allowances import StoredAllowances
 from delivery.database import Unavailable
 from delivery.draft import Drafts
 from delivery.egress import Rules
@@ -166,6 +167,8 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         leases=ground.leases,
         receives=Role.INGRESS in settings.roles,
         public_url=settings.public_url,
+        allowances=None if ground.alone_since else StoredAllowances(ground.database),
+        lease_ttl=settings.lease_ttl,
     )
     ledger = Ledger(
         ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint, whole=whole_of
@@ -197,7 +200,12 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         ledger,
         relay=relay,
         switchboard=switchboard,
-        chats=ChatSink(switchboard.find, claim=drafts.claim, attach=core.filing.sink.attach),
+        chats=ChatSink(
+            switchboard.find,
+            claim=drafts.claim,
+            claim_rest=drafts.claim_rest,
+            attach=core.filing.sink.attach,
+        ),
         stack=stack,
     )
     if Role.REAPER in settings.roles:

@@ -43,8 +43,8 @@ class Released(Exception):
     """The gateway is stopping: the turn goes back into the queue."""
 
 
-Showing = Callable[[str], AbstractAsyncContextManager[Heard | None]]
-"""Show in a conversation's chats what is being said while a turn is performed."""
+Showing = Callable[[str, str, str], AbstractAsyncContextManager[Heard | None]]
+"""Show in a conversation's chats what is said while a turn (its id, and its asker) is performed."""
 
 Ending = Callable[[Turn, TurnState], None]
 """Hear of turns that have ended here; must not wait and must not fail."""
@@ -73,7 +73,7 @@ class Conductor:
         at_most: int = 64,
         lease_ttl: float = 6.0,
         drain: float = 8.0,
-        showing: Showing = lambda _conversation: nullcontext(),
+        showing: Showing = lambda _conversation, _turn, _asker: nullcontext(),
         ended: Ending = _unheard,
         cancel_look: float = LOOK,
     ) -> None:
@@ -131,7 +131,8 @@ class Conductor:
                 await self._perform(claim, lease)
 
     async def _perform(self, claim: Claim, lease: Lease) -> None:
-        async with self._showing(claim.turn.conversation) as heard:
+        turn = claim.turn
+        async with self._showing(turn.conversation, turn.id, turn.asker) as heard:
             await self._perform_heard(claim, lease, heard)
 
     async def _perform_heard(self, claim: Claim, lease: Lease, heard: Heard | None) -> None:

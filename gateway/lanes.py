@@ -14,6 +14,7 @@ from delivery.event import Event
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
 from delivery.port import Delivery, Queue
+from delivery.route import bot_of
 from delivery.schedule import CHAT, Schedule
 from delivery.sinks.chat import ChatSink
 from delivery.sinks.watched import Standing, WatchedSink
@@ -58,6 +59,9 @@ async def deliverers(
             ordered=True,
             repeatable=False,
             policy=switchboard.policy,
+            resolves=switchboard.resolves,
+            wider=bot_of,
+            told=switchboard.told,
         ),
         Lane(
             queue=Queue.HOOK,

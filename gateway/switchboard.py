@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -20,6 +21,7 @@ from delivery.budget import Budget
 from delivery.database import Database, Unavailable
 from delivery.errors import Busy, DeliveryError
 from delivery.port import Delivery, Leases
+from delivery.shared import Allowances, SharedBudget
 from delivery.sinks.chat import Bot
 from gateway.notes import ChannelNotes
 from gateway.reception import Desk, Reception
@@ -56,7 +58,10 @@ class Line:
 
 
 class Switchboard:
-    """Opens channels, keeps them open, and finds them for replies. `receives`: this process polls too."""
+    """Opens channels, keeps them open, and finds them for replies. `receives`: this process polls too.
+
+    With `allowances` other processes speak for the same bots, and share their rates.
+    """
 
     def __init__(
         self,
@@ -67,6 +72,8 @@ class Switchboard:
         leases: Leases,
         receives: bool,
         public_url: str | None,
+        allowances: Allowances | None = None,
+        lease_ttl: float = 6.0,
     ) -> None:
         self._database = database
         self._book = book
@@ -74,6 +81,8 @@ class Switchboard:
         self._leases = leases
         self._receives = receives
         self._public_url = public_url
+        self._allowances = allowances
+        self._lease_ttl = lease_ttl
         self._lines: dict[str, Line] = {}
         self._changed = asyncio.Event()
         self._is_known = False
@@ -121,10 +130,21 @@ class Switchboard:
             plugin=plugin,
             desk=Desk.of(record, agent=config.agent, settings=settings, own=plugin.account(settings)),
             settings=settings,
-            budget=_budget(_limits(plugin, settings)),
+            budget=self._budget(plugin, settings),
         )
         self._lines[record.id] = line
         line.task = asyncio.create_task(self._supervise(line))
+
+    def _budget(self, plugin: ChannelPlugin, settings: ChannelSettings) -> Budget:
+        limits = _limits(plugin, settings)
+
+        def crowded(destination: str) -> bool:
+            return limits.is_crowded(Address.room_of(destination))
+
+        if self._allowances is None:
+            return Budget(limits, crowded=crowded)
+        name = f"{plugin.name}:{plugin.account(settings)}"
+        return SharedBudget(limits, name=name, allowances=self._allowances, crowded=crowded)
 
     def _placed(self, plugin: ChannelPlugin, record: Record, settings: dict[str, Any]) -> dict[str, Any]:
         """Tell a webhook channel where the platform reaches it."""
@@ -171,7 +191,7 @@ class Switchboard:
         while not line.stop.is_set():
             name = f"a:{line.plugin.name}:{line.plugin.account(line.settings)}"
             try:
-                async with self._leases.hold(name) as lease:
+                async with self._leases.hold(name, ttl=self._lease_ttl) as lease:
                     line.standby = False
                     await self._receive_leased(line, connection, lease.wait_lost())
             except (Busy, DeliveryError) as error:
@@ -205,7 +225,20 @@ class Switchboard:
             features=line.plugin.features,
             budget=line.budget,
             limits=line.plugin.limits,
+            account=line.record.account,
+            policy=Policy(line.settings.ambiguous),
         )
+
+    def resolves(self, delivery: Delivery) -> bool:
+        """Say whether the platform can tell what became of a message that may have arrived."""
+        line = self._lines.get(Address.load(delivery.target).channel)
+        return line is not None and bool({Feature.FIND, Feature.IDEMPOTENT_SEND} & line.plugin.features)
+
+    def told(self, destination: str, seconds: float) -> None:
+        """A platform wants a whole bot to pause, as perhaps another replica was told."""
+        line = self._lines.get(json.loads(destination)[0])
+        if line is not None:
+            line.budget.hold(seconds)
 
     def policy(self, delivery: Delivery) -> Policy:
         """Return what a delivery's channel wants done when it may have arrived."""
@@ -283,10 +316,6 @@ async def _either(*events: asyncio.Event, timeout: float) -> None:
     await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for task in waiting:
         task.cancel()
-
-
-def _budget(limits: Limits) -> Budget:
-    return Budget(limits, crowded=lambda destination: limits.is_crowded(Address.room_of(destination)))
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> Limits:
