@@ -8,6 +8,7 @@ from typing import Any
 
 from channel_rigs import WEBHOOK_SECRET, Heard, Rig
 from channels.discord.simulator import Simulator
+from channels.message import Button
 from channels.port import Incoming
 
 
