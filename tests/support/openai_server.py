@@ -20,13 +20,18 @@ from typing import Any, Literal, Self
 
 from aiohttp import web
 
-Fault = Literal["429", "500", "401", "overflow", "hang", "stall", "cut", "garbage"]
+Fault = Literal["429", "500", "401", "overflow", "blind", "hang", "stall", "cut", "garbage"]
 """`hang` never answers, `stall` stops after the text, `cut` drops the connection after it."""
 
 ERRORS: Mapping[str, tuple[int, str, str]] = {
     "429": (429, "rate_limit_exceeded", "Rate limit reached for requests"),
     "500": (500, "server_error", "The server had an error while processing your request"),
     "401": (401, "invalid_api_key", "Incorrect API key provided"),
+    "blind": (
+        400,
+        "invalid_request_error",
+        "Invalid content type. image_url is only supported by certain models.",
+    ),
     "overflow": (400, "context_length_exceeded", "This model's maximum context length is 16384 tokens"),
 }
 
@@ -212,6 +217,13 @@ def last_text(body: dict[str, Any]) -> str:
     """Return the text of a request's last message, whatever its role."""
     content = body["messages"][-1].get("content") or ""
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+def images_of(body: dict[str, Any]) -> list[str]:
+    """Return the addresses of the images in a request's messages, in order."""
+    contents = [message.get("content") for message in body["messages"]]
+    parts = [part for content in contents if isinstance(content, list) for part in content]
+    return [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
 
 
 def echo(body: dict[str, Any]) -> Turn:
