@@ -47,15 +47,14 @@ from gateway.places import CannotListen, Unanswered, WrongKeys
 from gateway.reception import Reception
 from gateway.records.book import Book
 from gateway.rotation import reseal
+from gateway.sandboxes import Sandboxes
 from gateway.settings import Settings
 from gateway.signs import Signs
+from gateway.stands import Stands, open_stands
 from gateway.switchboard import Switchboard
 from gateway.voice import whole_of
 from gateway.workbench import Workbench
-from sandbox import registry as providers
 from sandbox.errors import SandboxError
-from sandbox.pool import Pool
-from sandbox.port import Surroundings
 
 log = structlog.get_logger(__name__)
 
@@ -175,7 +174,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     )
     drafts = Drafts(find=switchboard.find, database=ground.database)
     resident = await _ensure_defaults(ground, book)
-    pools = await _pools(ground, stack)
+    stands = await open_stands(ground, ledger, stack)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
     signs = Signs(ground.database, switchboard.react, switchboard.reacts)
     core = _core(
@@ -185,7 +184,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         resident=resident,
         drafts=drafts,
         switchboard=switchboard,
-        pools=pools,
+        stands=stands,
         performers=performers,
         signs=signs,
     )
@@ -211,6 +210,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
         early += [core.erasure.run, core.filing.shelf.run]
+        early.append(lambda stop: core.sandboxes.look_after(stop, ground.leases))
     return _Parts(
         core=core,
         book=book,
@@ -228,7 +228,7 @@ def _core(
     resident: str,
     drafts: Drafts,
     switchboard: Switchboard,
-    pools: dict[str, Pool],
+    stands: Stands,
     performers: Performers,
     signs: Signs,
 ) -> Core:
@@ -236,9 +236,10 @@ def _core(
     workbench = Workbench(
         ground.database,
         book,
-        pools,
+        stands.pools,
         workspaces=settings.data_dir / "workspaces",
         resident=None if settings.allow_shared_host else resident,
+        installation=stands.installation,
     )
     filing = open_filing(ground, ledger, workbench, switchboard.find)
     jobs = Jobs(
@@ -276,28 +277,15 @@ def _core(
         workbench=workbench,
         filing=filing,
         erasure=Erasure(ground.database, ground.stream, jobs),
+        sandboxes=Sandboxes(
+            ground.database,
+            stands.register,
+            workbench,
+            jobs,
+            stands.pools,
+            installation=stands.installation,
+        ),
     )
-
-
-async def _pools(ground: Ground, stack: AsyncExitStack) -> dict[str, Pool]:
-    """Open the providers that the settings name; another is opened by naming it there."""
-    settings = ground.settings
-    surroundings = Surroundings(
-        state=settings.data_dir / "sandboxes",
-        callbacks=settings.data_dir / "callbacks",
-        callback_url=settings.public_url or "",
-        allow_unsandboxed=settings.allow_unsandboxed_host,
-        checkpoint=ground.faults.checkpoint,
-    )
-    for directory in (surroundings.state, surroundings.callbacks):
-        directory.mkdir(mode=0o700, exist_ok=True)
-    pools = {}
-    for name in {"host", settings.sandbox.provider}:
-        plugin = providers.plugin(name)
-        options = plugin.settings.model_validate(settings.sandbox.of(name))
-        provider = await stack.enter_async_context(plugin.open(options, surroundings))
-        pools[name] = Pool(provider)
-    return pools
 
 
 async def _ensure_defaults(ground: Ground, book: Book) -> str:

@@ -195,7 +195,7 @@ class Conductor:
     async def _play(self, claim: Claim, performance: Performance) -> None:
         turn = claim.turn
         persona = persona_of(claim.agent)
-        bench = await self._workbench.bench(claim.agent, turn.conversation)
+        bench = await self._workbench.bench(claim.agent, turn.conversation, person=turn.asker)
         performance.bind(mark_of(bench))
         if await performance.renew(claim.asked):
             return
@@ -221,7 +221,8 @@ class Conductor:
             images=brought.images,
         )
         gather = partial(self._outgoing.gather, turn, bench)
-        await performance.play(self._agents(persona), work, tools, gather)
+        async with self._workbench.attended(bench, changed=turn.trigger == "job"):
+            await performance.play(self._agents(persona), work, tools, gather)
 
     async def _fail(self, performance: Performance, error: AgentError) -> None:
         """End the turn, or put it back for later when only the model's service is down."""

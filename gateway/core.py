@@ -12,6 +12,7 @@ from gateway.erasure import Erasure
 from gateway.filing import Filing
 from gateway.intake import Intake
 from gateway.jobs import Jobs
+from gateway.sandboxes import Sandboxes
 from gateway.workbench import Workbench
 
 
@@ -28,3 +29,4 @@ class Core:
     workbench: Workbench
     filing: Filing
     erasure: Erasure
+    sandboxes: Sandboxes

@@ -27,7 +27,7 @@ from gateway.store.jobs import Job
 from gateway.store.turns import Turn
 from gateway.workbench import Bench, Workbench
 from sandbox import model as sandbox_model
-from sandbox.errors import SandboxError
+from sandbox.errors import Gone, SandboxError
 from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
@@ -68,7 +68,7 @@ class Jobs:
 
         `job_id` makes a repetition (after a crash in between) the same job.
         """
-        sandbox = await self._workbench.sandbox(bench)
+        sandbox = await self._workbench.awake(bench)
         async with self._ledger.entry("job.start") as entry:
             job = await store.by_id(entry.connection, job_id) if job_id else None
             if job is None:
@@ -131,7 +131,7 @@ class Jobs:
         await sandbox.spawn(sandbox_model.Job(id=job.id, script=job.command, token=token))
         self._checkpoint("job.after_spawn")
         async with self._ledger.database.begin() as connection:
-            await store.mark_spawned(connection, job.id)
+            await store.mark_spawned(connection, job.id, sandbox=str(sandbox.id))
 
     async def complete(self, job_id: str, token: str, *, exit_code: int, output: bytes) -> bool:
         """Take a sandbox's word for a job's end; False for an unknown id or a wrong token alike.
@@ -236,6 +236,8 @@ class Jobs:
         for job in running:
             try:
                 await self._ask_after(job)
+            except Gone as error:
+                await self._has_gone(job, error)
             except SandboxError as error:
                 await self._miss(job, error)
 
@@ -263,6 +265,12 @@ class Jobs:
                 await self.settle(job, _failed("never_started", b""))
             case _:
                 return
+
+    async def _has_gone(self, job: Job, error: Gone) -> None:
+        """End a job whose machine is gone; one that is only being started gets another machine."""
+        if job.spawned_at is not None or _age(job.created_at) > NEVER_STARTED_AFTER:
+            log.warning("job.sandbox_gone", job=job.id, error=str(error))
+            await self.settle(job, _failed("sandbox_recreated", b""))
 
     async def _miss(self, job: Job, error: SandboxError) -> None:
         since = job.unreachable_since or datetime.now(UTC)

@@ -138,6 +138,8 @@ class Metrics:
     deliveries: Counter = field(init=False)
     delivery_seconds: Histogram = field(init=False)
     jobs: Counter = field(init=False)
+    sandbox_seconds: Counter = field(init=False)
+    tokens: Counter = field(init=False)
     events: Counter = field(init=False)
     depth: Gauge = field(init=False)
     hop_seconds: Histogram = field(init=False)
@@ -149,6 +151,8 @@ class Metrics:
             "turns": ("turns that ended, by final state", ["state"]),
             "deliveries": ("attempts at deliveries, by kind of route and outcome", ["route", "outcome"]),
             "jobs": ("background jobs that ended, by final state", ["state"]),
+            "sandbox_seconds": ("seconds of active sandboxes, by why they ended", ["provider", "reason"]),
+            "tokens": ("tokens of models, by model and direction", ["model", "direction"]),
             "events": ("events published to conversation streams, by type", ["type"]),
         }
         for name, (about, labels) in counters.items():

@@ -2,35 +2,66 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import structlog
 
 from delivery.database import Connection, Database
 from gateway.records.agent import agent_config
 from gateway.records.book import Book
 from gateway.records.kinds import WorkspaceConfig
-from gateway.store import records
+from gateway.store import records, sandboxes
 from gateway.store.jobs import Job
 from gateway.store.records import Record
 from sandbox import registry
 from sandbox.config import SandboxConfig
-from sandbox.errors import Refused
+from sandbox.endings import Endings
+from sandbox.errors import Busy, Refused, SandboxError
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.pool import Pool
 from sandbox.port import Sandbox
-from sandbox.scope import digest, namespace
+from sandbox.register import Reservation, Wanted
+from sandbox.reserved import ReservedSandbox
+from sandbox.scope import Owner, Scope, label_of, namespace, scope_of
+
+log = structlog.get_logger(__name__)
+
+KEEP_ALIVE = 30.0
+"""Seconds between signs that a sandbox is still needed while a model thinks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where an agent's commands run: the sandbox's config, its spec, and the records they come from."""
+    """Where an agent's commands run: the sandbox's config, its spec, and whose it is."""
 
-    provider: str
     config: SandboxConfig
     spec: Spec
-    sandbox_record: str | None
-    workspace: str | None
+    owner: Owner
+
+    @property
+    def provider(self) -> str:
+        """The provider's name."""
+        return self.config.provider
+
+    @property
+    def sandbox_record(self) -> str | None:
+        """The id of the sandbox record."""
+        return self.owner.record
+
+    @property
+    def workspace(self) -> str | None:
+        """The id of the workspace."""
+        return self.owner.workspace
+
+    @property
+    def wanted(self) -> Wanted:
+        """What the pool is asked for."""
+        return Wanted(
+            spec=self.spec, owner=self.owner, provider=self.provider, snapshots=self.config.snapshot
+        )
 
 
 class Workbench:
@@ -47,15 +78,17 @@ class Workbench:
         *,
         workspaces: Path,
         resident: str | None,
+        installation: str,
     ) -> None:
         self._database = database
         self._book = book
         self._pools = pools
         self._workspaces = workspaces
         self._resident = resident
+        self._installation = installation
 
-    async def bench(self, agent: Record, conversation: str) -> Bench:
-        """Return the bench of an agent in a conversation."""
+    async def bench(self, agent: Record, conversation: str, *, person: str = "") -> Bench:
+        """Return the bench of an agent in a conversation, for who asks."""
         config = agent_config(agent)
         use = config.workspaces[0] if config.workspaces else None
         async with self._database.read() as connection:
@@ -63,10 +96,15 @@ class Workbench:
             wanted = (use.sandbox if use else None) or config.sandbox
             sandbox = await _maybe(connection, agent.account, "sandbox", wanted)
         return self._assemble(
-            account=agent.account,
+            Owner(
+                account=agent.account,
+                scope=Scope.SESSION,
+                conversation=conversation,
+                agent=agent.id,
+                person=person,
+                workspace=workspace.id if workspace else None,
+            ),
             sandbox=sandbox,
-            workspace=workspace.id if workspace else None,
-            conversation=conversation,
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
 
@@ -76,22 +114,75 @@ class Workbench:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
-    async def sandbox(self, bench: Bench) -> Sandbox:
-        """Return the bench's sandbox, alive; raises SandboxError."""
-        return await self._pool(bench.provider).acquire(bench.spec)
+    async def sandbox(self, bench: Bench) -> ReservedSandbox:
+        """Return the bench's sandbox; it is found, woken or made when it is first used. Raises Refused."""
+        return ReservedSandbox(self._pool(bench.provider), bench.wanted)
+
+    async def awake(self, bench: Bench) -> ReservedSandbox:
+        """Return the bench's sandbox with its machine found, so that its id is known; raises SandboxError."""
+        sandbox = await self.sandbox(bench)
+        await sandbox.wake()
+        return sandbox
+
+    @asynccontextmanager
+    async def attended(self, bench: Bench, *, changed: bool) -> AsyncIterator[None]:
+        """Keep the sandbox of a turn awake while the model thinks; afterwards keep what changed in it.
+
+        `changed`: a job has worked in it since. One that is not reserved is let go of.
+        """
+        pool = self._pools.get(bench.provider)
+        if pool is None:
+            yield
+            return
+        async with pool.attended(bench.wanted, every=KEEP_ALIVE):
+            yield
+        try:
+            await self._settle(pool, bench, changed=changed)
+        except Busy:
+            log.debug("workbench.in_use", label=bench.spec.label)
+        except SandboxError as error:
+            log.warning("workbench.not_settled", label=bench.spec.label, error=str(error))
+
+    async def _settle(self, pool: Pool, bench: Bench, *, changed: bool) -> None:
+        if bench.spec.persistent:
+            await pool.save(bench.wanted, changed=changed)
+        elif pool.held(bench.spec.label) is not None and not await self._is_working(pool, bench):
+            await Endings(pool.stand, pool.evict).delete(bench.spec.label, why="done")
+
+    async def _is_working(self, pool: Pool, bench: Bench) -> bool:
+        row = await pool.stand.register.find(bench.spec.label)
+        if row is None:
+            return False
+        async with self._database.read() as connection:
+            return bool(await sandboxes.jobs_running_in(connection, row))
 
     async def sandbox_of(self, job: Job) -> Sandbox:
-        """Return the sandbox a job runs in; raises SandboxError."""
+        """Return the sandbox a job runs in, as it is; raises Gone and other SandboxErrors."""
         async with self._database.read() as connection:
             sandbox = await _maybe(connection, job.account, "sandbox", job.sandbox_record)
         bench = self._assemble(
-            account=job.account,
+            Owner(
+                account=job.account,
+                scope=Scope.SESSION,
+                conversation=job.conversation,
+                agent=job.agent,
+                person=job.asker,
+                workspace=job.workspace,
+            ),
             sandbox=sandbox,
-            workspace=job.workspace,
-            conversation=job.conversation,
             read_only=False,
         )
-        return await self._pool(job.provider).acquire(bench.spec, SandboxId(job.sandbox))
+        return await self._pool(job.provider).reach(SandboxId(job.sandbox), bench.spec)
+
+    async def bench_of(self, row: Reservation) -> Bench | None:
+        """Return the bench a reserved sandbox belongs to, None when its record or workspace is gone."""
+        async with self._database.read() as connection:
+            sandbox = await _maybe(connection, row.owner.account, "sandbox", row.owner.record)
+            workspace = await _maybe(connection, row.owner.account, "workspace", row.owner.workspace)
+        if (row.owner.record and sandbox is None) or (row.owner.workspace and workspace is None):
+            return None
+        bench = self._assemble(row.owner, sandbox=sandbox, read_only=_is_read_only(workspace))
+        return replace(bench, spec=replace(bench.spec, label=row.label))
 
     def _pool(self, provider: str) -> Pool:
         try:
@@ -110,22 +201,18 @@ class Workbench:
             "the operator can allow it with --allow-shared-host, or the sandbox can name another provider"
         )
 
-    def _assemble(
-        self,
-        *,
-        account: str,
-        sandbox: Record | None,
-        workspace: str | None,
-        conversation: str,
-        read_only: bool,
-    ) -> Bench:
+    def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Bench:
+        """Return the bench of an owner; its scope is what the sandbox's config says."""
         config = self._book.sandbox_config(sandbox) if sandbox else SandboxConfig()
-        self._check_sharing(account, config.provider)
-        key = (workspace or conversation, sandbox.id if sandbox else "default")
+        self._check_sharing(owner.account, config.provider)
+        isolation = config.isolation if config.persistent else Scope.SESSION
+        scope = scope_of(isolation, workspace=owner.workspace, person=owner.person)
+        owner = replace(owner, scope=scope, record=sandbox.id if sandbox else None)
+        workspace = owner.workspace
         spec = Spec(
-            label=f"dovecote-{digest('sandbox', account, *key)}",
-            namespace=namespace(account, workspace or conversation),
-            workspace=self.directory(account, workspace) if workspace else None,
+            label=label_of(self._installation, config.provider, owner, persistent=config.persistent),
+            namespace=namespace(owner.account, workspace or owner.conversation),
+            workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,
             network=Network(config.network.mode),
             allow_domains=config.network.allow_domains,
@@ -134,15 +221,11 @@ class Workbench:
             cpus=config.options.cpu or 1.0,
             env=config.env_vars,
             persistent=config.persistent,
+            idle_timeout=float(config.lifecycle.idle_timeout),
+            max_lifetime=float(config.lifecycle.max_lifetime),
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
-        return Bench(
-            provider=config.provider,
-            config=config,
-            spec=spec,
-            sandbox_record=sandbox.id if sandbox else None,
-            workspace=workspace,
-        )
+        return Bench(config=config, spec=spec, owner=owner)
 
 
 def _is_read_only(workspace: Record | None) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictStr, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
 if TYPE_CHECKING:
     from sandbox.port import ProviderPlugin
@@ -100,6 +100,7 @@ class SandboxConfig(_Strict):
     persistent: bool = False
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
     lifecycle: Lifecycle = Lifecycle()
+    snapshot: StrictBool = True
 
     @model_validator(mode="before")
     @classmethod
@@ -114,7 +115,21 @@ class SandboxConfig(_Strict):
 
 def problems(config: SandboxConfig, plugin: ProviderPlugin) -> Sequence[Problem]:
     """Return everything wrong with `config` under `plugin`, the provider's own rules included."""
-    return (*_limits(config, plugin), *_environment(config), *plugin.check(config))
+    own = (*_limits(config, plugin), *_reserving(config, plugin), *_environment(config))
+    return (*own, *plugin.check(config))
+
+
+def _reserving(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Problem]:
+    if config.persistent and "persistent" not in plugin.features:
+        yield Problem(
+            pointer="/persistent",
+            detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: false only",
+        )
+    if config.isolation is not None and not config.persistent:
+        yield Problem(
+            pointer="/isolation",
+            detail=f"{config.isolation} says who shares a reserved sandbox: it needs persistent: true",
+        )
 
 
 def _limits(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
     SandboxError        remedy    meaning
     ├── Gone            retry     the sandbox no longer exists: make a new one and run once more
     ├── Unreachable     retry     the provider does not answer
+    ├── Busy            retry     somebody else works on the sandbox, and goes on doing so
     ├── Refused         operator  the provider will not do it (quota, kernel, configuration)
     ├── Unauthorized    operator  the provider refuses our credentials
     ├── Unsafe          give_up   the path or argument leaves the sandbox
@@ -33,6 +34,10 @@ class Gone(SandboxError):
 
 class Unreachable(SandboxError):
     """The sandbox provider does not answer."""
+
+
+class Busy(SandboxError):
+    """The sandbox is in use elsewhere and did not become free in time: try again in a minute."""
 
 
 class Refused(SandboxError):

@@ -1,60 +1,269 @@
-"""Getting hold of a sandbox: the open one, else the one we know of, else a new one."""
+"""Getting hold of sandboxes: reconnect, wake or create, by compare-and-set; and letting go of them.
+
+Whoever moves a row to `creating` makes the sandbox; everybody else reads the row again until it is ready. The
+provider's object carries the row's label before anybody uses it, so that a crash at any point leaves either
+a row that the next one takes over, or an object without a row, which a sweep finds by its label.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
-from sandbox.errors import Gone
+import structlog
+
+from sandbox.errors import Gone, SandboxError, Unreachable
 from sandbox.model import SandboxId, Spec
-from sandbox.port import Provider, Sandbox
+from sandbox.port import Sandbox
+from sandbox.register import (
+    STALE,
+    Reservation,
+    Status,
+    Wanted,
+    beaten,
+    cold,
+    kept,
+    ready,
+    remade,
+    reserved,
+    woken,
+)
+from sandbox.stand import Stand
+
+log = structlog.get_logger(__name__)
 
 Returned = TypeVar("Returned")
+Work = Callable[[Sandbox], Awaitable[Returned]]
+
+READ_AGAIN = 0.1
+BEAT = 8.0
+"""Seconds between signs of life of somebody who is making a sandbox; less than a third of STALE."""
+TOUCH = 15.0
+"""Seconds for which the idle timer of a sandbox in use is left alone, at most."""
+
+MOST_OPEN = 4096
+
+
+class Lost(Exception):
+    """Somebody else changed the row first; it is read again."""
+
+
+@dataclass(slots=True)
+class _Open:
+    """A sandbox this process has open."""
+
+    spec: Spec
+    sandbox: Sandbox
+    boot: int
+    touched: datetime
+    dirty: bool = False
 
 
 class Pool:
-    """The sandboxes this process has open, by label, all of one provider."""
+    """The sandboxes of one provider that this process has open, and the way to them."""
 
-    def __init__(self, provider: Provider) -> None:
-        self._provider = provider
-        self._open: dict[str, tuple[Spec, Sandbox]] = {}
+    def __init__(self, stand: Stand, *, patience: float = 300.0) -> None:
+        self.stand = stand
+        self._register = stand.register
+        self._clock = stand.clock
+        self._patience = patience
+        self._open: dict[str, _Open] = {}
 
-    async def acquire(self, spec: Spec, known: SandboxId | None = None) -> Sandbox:
-        """Return a sandbox for `spec`: the open one, the one called `known`, or a new one.
+    async def use(self, wanted: Wanted, work: Work[Returned]) -> Returned:
+        """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one."""
+        async with self.stand.guard.use(wanted.spec.label):
+            sandbox = await self.acquire(wanted)
+            try:
+                return await self._worked(wanted, sandbox, work)
+            except Gone:
+                self.evict(wanted.spec.label)
+            again = await self.acquire(wanted, gone=sandbox.id)
+            return await self._worked(wanted, again, work)
 
-        A spec that changed since (variables, limits) is never served by the sandbox opened for the old one.
+    async def _worked(self, wanted: Wanted, sandbox: Sandbox, work: Work[Returned]) -> Returned:
+        """Work, with the idle timer reset before, now and then meanwhile, and after."""
+        held = self._open.get(wanted.spec.label)
+        if held is not None:
+            held.dirty = True
+        async with self.attended(wanted, every=min(TOUCH, wanted.spec.idle_timeout / 3)):
+            return await work(sandbox)
+
+    @asynccontextmanager
+    async def attended(self, wanted: Wanted, *, every: float) -> AsyncIterator[None]:
+        """Keep an open sandbox from falling idle."""
+        attending = asyncio.create_task(self._attend(wanted, every))
+        try:
+            yield
+        finally:
+            attending.cancel()
+            await asyncio.wait({attending})
+            if not attending.cancelled() and (error := attending.exception()) is not None:
+                log.warning("sandbox.not_kept_alive", label=wanted.spec.label, error=str(error))
+
+    async def _attend(self, wanted: Wanted, every: float) -> None:
+        while True:
+            held = self._open.get(wanted.spec.label)
+            now = self._clock()
+            if held is not None and (now - held.touched).total_seconds() >= every:
+                await self._touch(wanted, held, now)
+            await asyncio.sleep(every)
+
+    async def _touch(self, wanted: Wanted, held: _Open, now: datetime) -> None:
+        held.touched = now
+        await self._register.touch(wanted.spec.label, wanted.owner.conversation, now)
+        try:
+            await held.sandbox.keep_alive(wanted.spec.idle_timeout)
+        except SandboxError as error:
+            log.warning("sandbox.not_kept_alive", label=wanted.spec.label, error=str(error))
+
+    async def acquire(self, wanted: Wanted, *, gone: SandboxId | None = None) -> Sandbox:
+        """Return the sandbox of a label, awake: the open one, the known one, or a new one.
+
+        `gone` is one of which the caller knows that it is not to be used. Raises SandboxError.
         """
-        held = self._open.get(spec.label)
-        if held is not None and held[0] == spec:
-            return held[1]
-        sandbox = await self._reconnect(spec, held[1].id if held else known)
-        self._open[spec.label] = (spec, sandbox)
+        deadline = asyncio.get_running_loop().time() + self._patience
+        while asyncio.get_running_loop().time() < deadline:
+            try:
+                return await self._step(wanted, gone)
+            except Lost:
+                await asyncio.sleep(READ_AGAIN)
+        raise Unreachable("the sandbox is being made by somebody who does not come to an end")
+
+    async def _step(self, wanted: Wanted, gone: SandboxId | None) -> Sandbox:
+        """Do the next thing that brings us nearer; raises Lost when somebody else is at it."""
+        row, now = await self._register.find(wanted.spec.label), self._clock()
+        if row is None:
+            row = reserved(wanted, now)
+            if not await self._register.add(row):
+                raise Lost
+            return await self._make(row, wanted)
+        if row.status is Status.CREATING:
+            if (now - row.changed_at).total_seconds() < STALE:
+                raise Lost
+            log.warning("sandbox.creation_reset", label=row.label, since=row.changed_at.isoformat())
+            return await self._make_again(row, wanted, "reset")
+        if row.sandbox is None or row.sandbox == gone:
+            return await self._make_again(row, wanted, "gone" if gone else "cold")
+        try:
+            return await self._connect(row, row.sandbox, wanted)
+        except Gone:
+            self.evict(row.label)
+        return await self._make_again(row, wanted, "gone")
+
+    async def _connect(self, row: Reservation, sandbox_id: SandboxId, wanted: Wanted) -> Sandbox:
+        held = self._open.get(row.label)
+        if held is not None and held.spec == wanted.spec and held.boot == row.boot:
+            sandbox = held.sandbox
+        else:
+            sandbox = await self.stand.provider.connect(sandbox_id, wanted.spec)
+        if row.paused or row.active_since is None:
+            row = await self._swap(row, woken(row, wanted, self._clock()), "sandbox.wake", "woken")
+        self._keep_open(row, wanted.spec, sandbox)
         return sandbox
+
+    def _keep_open(self, row: Reservation, spec: Spec, sandbox: Sandbox) -> None:
+        held = self._open.get(row.label)
+        if len(self._open) >= MOST_OPEN:
+            self._open.pop(next(iter(self._open)))
+        if held is None or held.sandbox is not sandbox:
+            dirty = held.dirty if held else False
+            self._open[row.label] = _Open(
+                spec=spec, sandbox=sandbox, boot=row.boot, touched=row.used_at, dirty=dirty
+            )
+
+    async def _swap(self, before: Reservation, after: Reservation, step: str, why: str) -> Reservation:
+        if not await self._register.swap(before, after, step=step, why=why):
+            raise Lost
+        return after
+
+    async def _make_again(self, row: Reservation, wanted: Wanted, why: str) -> Sandbox:
+        fresh = await self._swap(row, remade(row, wanted, self._clock()), "sandbox.remake", why)
+        return await self._make(fresh, wanted)
+
+    async def _make(self, row: Reservation, wanted: Wanted) -> Sandbox:
+        """Make the sandbox of a row that is ours, showing signs of life meanwhile."""
+        making = asyncio.create_task(self._made(row, wanted))
+        try:
+            while not (await asyncio.wait({making}, timeout=BEAT))[0]:
+                row = await self._swap(row, beaten(row, self._clock()), "sandbox.beat", "")
+            sandbox, how = making.result()
+            done = ready(row, sandbox.id, self._clock())
+            row = await self._swap(row, done, "sandbox.record", how)
+        except SandboxError:
+            await self._give_up(row)
+            raise
+        finally:
+            if not making.done():
+                making.cancel()
+                await asyncio.wait({making})
+        self._keep_open(row, wanted.spec, sandbox)
+        return sandbox
+
+    async def _made(self, row: Reservation, wanted: Wanted) -> tuple[Sandbox, str]:
+        self.stand.checkpoint("sandbox.acquire.before_create")
+        sandbox = await self.stand.provider.create(wanted.spec)
+        self.stand.checkpoint("sandbox.acquire.after_create")
+        keeper = self.stand.keeper
+        if keeper is None or row.snapshot is None:
+            return sandbox, "created"
+        restored = await keeper.restore(sandbox, row.snapshot)
+        self.stand.checkpoint("sandbox.acquire.after_restore")
+        return sandbox, "restored" if restored else "created"
+
+    async def _give_up(self, row: Reservation) -> None:
+        """Leave nothing that others would wait for."""
+        if row.snapshot is None:
+            await self._register.drop(row, step="sandbox.give_up", why="failed")
+        else:
+            await self._register.swap(row, cold(row, self._clock()), step="sandbox.give_up", why="failed")
 
     def evict(self, label: str) -> None:
         """Forget the open sandbox of this label; the provider's is left alone."""
         self._open.pop(label, None)
 
-    async def with_sandbox(
-        self, spec: Spec, function: Callable[[Sandbox], Awaitable[Returned]], known: SandboxId | None = None
-    ) -> Returned:
-        """Run `function` on a sandbox; when that turns out to be gone, exactly once more on a new one."""
-        sandbox = await self.acquire(spec, known)
-        try:
-            return await function(sandbox)
-        except Gone:
-            self.evict(spec.label)
-        return await function(await self.acquire(spec))
+    def held(self, label: str) -> Sandbox | None:
+        """Return the sandbox that this process has open."""
+        held = self._open.get(label)
+        return held.sandbox if held else None
 
-    async def destroy(self, label: str, sandbox_id: SandboxId) -> None:
-        """Destroy a sandbox and forget it."""
-        self.evict(label)
-        await self._provider.destroy(sandbox_id)
+    async def reach(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+        """Return a sandbox of which somebody remembers the id, whatever the register says; raises Gone."""
+        held = self._open.get(spec.label)
+        if held is not None and held.sandbox.id == sandbox_id:
+            return held.sandbox
+        return await self.stand.provider.connect(sandbox_id, spec)
 
-    async def _reconnect(self, spec: Spec, known: SandboxId | None) -> Sandbox:
-        if known is not None:
-            try:
-                return await self._provider.connect(known, spec)
-            except Gone:
-                self.evict(spec.label)
-        return await self._provider.create(spec)
+    async def save(self, wanted: Wanted, *, changed: bool = False) -> None:
+        """Take a snapshot, if this sandbox is to have any and something happened in it since the last one.
+
+        Raises Busy when somebody else works in it: whoever does will save it.
+        """
+        held = self._open.get(wanted.spec.label)
+        if held is None or self.stand.keeper is None or not (wanted.snapshots and (held.dirty or changed)):
+            return
+        async with self.stand.guard.alone(wanted.spec.label, patience=1.0):
+            row = await self._register.find(wanted.spec.label)
+            if row is not None and row.boot == held.boot and row.status is Status.READY:
+                held.dirty = False
+                await save(self.stand, row, held.sandbox)
+
+
+async def save(stand: Stand, row: Reservation, sandbox: Sandbox) -> Reservation:
+    """Take a snapshot and put its name into the row, unless another holder came first; returns the row."""
+    if stand.keeper is None:
+        return row
+    stand.checkpoint("sandbox.snapshot.before")
+    name = await stand.keeper.save(sandbox, row)
+    if name is None:
+        return row
+    stand.checkpoint("sandbox.snapshot.after_put")
+    after = kept(row, name, stand.clock())
+    if not await stand.register.swap(row, after, step="sandbox.snapshot", why=""):
+        await stand.keeper.drop(name)
+        return row
+    await stand.keeper.drop_older(name)
+    return after

@@ -1,9 +1,11 @@
-"""Which files belong together: the key of a workspace, made of ids and never showing them."""
+"""What belongs together: keys of workspaces and of reserved sandboxes, made of ids and never showing them."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+from dataclasses import dataclass
+from enum import StrEnum
 
 LENGTH = 26
 """130 bits in base32: short enough for a path component, too many to collide."""
@@ -24,3 +26,60 @@ def digest(*parts: str) -> str:
 def namespace(account: str, workspace: str) -> str:
     """Return the namespace of an account's workspace: a path component that gives away neither id."""
     return digest("workspace", account, workspace)
+
+
+class Scope(StrEnum):
+    """Who shares a reserved sandbox."""
+
+    WORKSPACE = "WORKSPACE"
+    SESSION = "SESSION"
+    USER = "USER"
+    AGENT = "AGENT"
+    GLOBAL = "GLOBAL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """Whose a sandbox is, and who uses it now. Ids only; `person` is known within one account alone."""
+
+    account: str
+    scope: Scope
+    conversation: str
+    agent: str = ""
+    person: str = ""
+    record: str | None = None
+    workspace: str | None = None
+
+    @property
+    def sharer(self) -> str:
+        """The id of whatever the scope names: all with the same one share the sandbox."""
+        return {
+            Scope.WORKSPACE: self.workspace or self.conversation,
+            Scope.SESSION: self.conversation,
+            Scope.USER: self.person,
+            Scope.AGENT: self.agent,
+            Scope.GLOBAL: "",
+        }[self.scope]
+
+
+def scope_of(wanted: str | None, *, workspace: str | None, person: str) -> Scope:
+    """Return the scope in force: the one wanted where it means something, else WORKSPACE, else SESSION."""
+    default = Scope.WORKSPACE if workspace else Scope.SESSION
+    if wanted is None or (wanted == Scope.USER and not person):
+        return default
+    return default if wanted == Scope.WORKSPACE else Scope(wanted)
+
+
+def prefix_of(installation: str) -> str:
+    """Return what the labels of one installation's sandboxes begin with, and nobody else's do."""
+    return f"dovecote-{installation}-"
+
+
+def label_of(installation: str, provider: str, owner: Owner, *, persistent: bool) -> str:
+    """Return the label of the one sandbox of this key: the same whenever and wherever it is asked for.
+
+    A sandbox stands on one workspace, so the workspace is always a part of the key.
+    """
+    parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.sharer)
+    kind = "reserved" if persistent else "passing"
+    return prefix_of(installation) + digest("sandbox", kind, provider, *parts)

@@ -121,9 +121,10 @@ async def running_in(connection: Connection, sandbox: str) -> int:
     return int(counted.scalar_one())
 
 
-async def mark_spawned(connection: Connection, job: str) -> None:
-    """Remember that the sandbox has taken the job."""
-    await connection.execute(update(jobs).where(jobs.c.id == job).values(spawned_at=datetime.now(UTC)))
+async def mark_spawned(connection: Connection, job: str, *, sandbox: str) -> None:
+    """Remember that the sandbox has taken the job, and which one that was in the end."""
+    now = datetime.now(UTC)
+    await connection.execute(update(jobs).where(jobs.c.id == job).values(spawned_at=now, sandbox=sandbox))
 
 
 async def request_stop(connection: Connection, job: str) -> bool:

@@ -44,7 +44,16 @@ plugin = ProviderPlugin(
     name="host",
     title="This machine, in bubblewrap namespaces",
     on_this_machine=True,
-    features=frozenset({Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.MOUNTS_WORKSPACE}),
+    features=frozenset(
+        {
+            Feature.JOBS,
+            Feature.PERSISTENT,
+            Feature.SUSPEND,
+            Feature.MOUNTS_WORKSPACE,
+            Feature.SNAPSHOT,
+            Feature.CALLBACK,
+        }
+    ),
     settings=HostSettings,
     check=_check,
     open=_open,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
+from collections.abc import AsyncIterator
 from pathlib import Path
 
-from sandbox.errors import Gone, Refused, Unsafe
-from sandbox.host import files
+from sandbox.errors import Gone, Refused, Unsafe, Unsupported
+from sandbox.host import files, snapshot
 from sandbox.host.execution import Vanished, execute
 from sandbox.host.jobs import Jobs, key_of
 from sandbox.host.limits import Cage
@@ -78,6 +79,19 @@ class HostSandbox(Sandbox):
         self._check("")
         if self._jobs.running():
             raise Refused("a sandbox with a running job is not suspended")
+
+    async def save(self) -> AsyncIterator[bytes]:
+        """Yield HOME, as it is at this moment; a sandbox that is not reserved has none that lasts."""
+        self._check("")
+        if not self._spec.persistent:
+            raise Unsupported("only a reserved sandbox has anything to save")
+        async for chunk in snapshot.save(self._place.home, self._place.directory):
+            yield chunk
+
+    async def restore(self, archive: AsyncIterator[bytes]) -> None:
+        """Put HOME back as it was saved, in the place of what is there now."""
+        self._check("")
+        await snapshot.restore(archive, self._place.home, self._place.directory)
 
     async def _execute(self, command: Command) -> Result:
         group = self._cage.open_run(self._spec)

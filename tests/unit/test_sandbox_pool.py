@@ -1,111 +1,125 @@
-"""Getting hold of sandboxes: reuse, reconnect, create, and one more try when one is gone."""
+"""Getting hold of sandboxes: reconnect, wake, create, and one more try when one is gone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandbox.errors import Gone, Unreachable
-from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
+from memory_register import MemoryRegister
+from memory_sandboxes import MemoryProvider
+from sandbox.endings import Endings
+from sandbox.errors import Busy, Gone, Refused, Unreachable
+from sandbox.guard import Guard
+from sandbox.model import Command, SandboxId, Spec
 from sandbox.pool import Pool
-from sandbox.port import Provider, Sandbox
+from sandbox.port import Sandbox
+from sandbox.register import Status, Wanted, reserved
+from sandbox.reserved import ReservedSandbox
+from sandbox.scope import Owner, Scope
+from sandbox.stand import Stand
 
-SPEC = Spec(label="one", namespace="space")
-
-
-class Shelf(Sandbox):
-    """A sandbox that only knows its name."""
-
-    def __init__(self, sandbox_id: SandboxId) -> None:
-        self.id = sandbox_id
-
-    async def run(self, command: Command) -> Result:
-        """Succeed."""
-        return Result(exit_code=0, stdout=command.stdin, stderr=b"")
-
-    async def spawn(self, job: Job) -> None:
-        """Do nothing."""
-
-    async def report(self, job_id: str) -> JobReport:
-        """Know no job."""
-        return JobReport(state=JobState.UNKNOWN)
-
-    async def stop(self, job_id: str) -> None:
-        """Do nothing."""
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Have no file."""
-        raise FileNotFoundError(path)
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Keep nothing."""
-
-    async def suspend(self) -> None:
-        """Do nothing."""
+SPEC = Spec(label="dovecote-here-one", namespace="space", persistent=True)
+OWNER = Owner(account="acc_1", scope=Scope.SESSION, conversation="cnv_1")
+WANTED = Wanted(spec=SPEC, owner=OWNER, provider="memory")
 
 
-class Shelves(Provider):
-    """A provider that counts, and knows the sandboxes in `alive`."""
+@dataclass(kw_only=True)
+class Stage:
+    """A pool on a register and a provider in memory, with a clock of its own."""
 
-    def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.alive: set[SandboxId] = set()
+    provider: MemoryProvider = field(default_factory=MemoryProvider)
+    register: MemoryRegister = field(default_factory=MemoryRegister)
+    now: datetime = datetime(2026, 1, 1, tzinfo=UTC)
+    checkpoint: Callable[[str], None] = field(default=lambda _name: None)
 
-    async def create(self, spec: Spec) -> Sandbox:
-        """Make a sandbox with a new id."""
-        self.calls.append("create")
-        made = Shelf(SandboxId(f"{spec.label}-{len(self.calls)}"))
-        self.alive.add(made.id)
-        return made
+    def stand(self) -> Stand:
+        """Return what a pool stands on."""
+        return Stand(
+            provider=self.provider,
+            register=self.register,
+            guard=Guard(patience=0.2),
+            checkpoint=self.checkpoint,
+            clock=lambda: self.now,
+        )
 
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
-        """Find a sandbox that is alive."""
-        self.calls.append("connect")
-        if sandbox_id not in self.alive:
-            raise Gone
-        return Shelf(sandbox_id)
-
-    async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Forget a sandbox."""
-        self.alive.discard(sandbox_id)
-
-    async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """List nothing."""
-        return []
+    def pool(self) -> Pool:
+        """Return a pool as another process would have one."""
+        return Pool(self.stand(), patience=1.0)
 
 
 async def test_an_open_sandbox_is_used_again() -> None:
-    """The same spec twice is one sandbox; a changed spec reconnects to it."""
-    provider = Shelves()
-    pool = Pool(provider)
-    first = await pool.acquire(SPEC)
-    assert await pool.acquire(SPEC) is first
-    changed = await pool.acquire(Spec(label="one", namespace="space", env={"A": "1"}))
-    assert changed.id == first.id
-    assert provider.calls == ["create", "connect"]
+    """The same key twice is one machine; a changed spec reconnects to it."""
+    stage = Stage()
+    pool = stage.pool()
+    first = await pool.acquire(WANTED)
+    assert await pool.acquire(WANTED) is first
+    changed = replace(WANTED, spec=replace(SPEC, env={"A": "1"}))
+    again = await pool.acquire(changed)
+    assert again is not first
+    assert again.id == first.id
+    assert stage.provider.made == 1
 
 
-async def test_a_known_sandbox_is_reconnected_and_a_dead_one_made_anew() -> None:
-    """An id from an earlier process is tried first; when it is gone there is a new one."""
-    provider = Shelves()
-    provider.alive.add(SandboxId("old"))
-    assert (await Pool(provider).acquire(SPEC, SandboxId("old"))).id == "old"
-    assert (await Pool(provider).acquire(SPEC, SandboxId("older"))).id != "older"
-    assert provider.calls == ["connect", "connect", "create"]
+async def test_another_process_finds_the_sandbox_by_its_row() -> None:
+    """What one pool made, another one reconnects to; when it is gone there is a new one."""
+    stage = Stage()
+    made = await stage.pool().acquire(WANTED)
+    assert (await stage.pool().acquire(WANTED)).id == made.id
+    await stage.provider.destroy(made.id)
+    assert (await stage.pool().acquire(WANTED)).id != made.id
+    row = stage.register.rows[SPEC.label]
+    assert (row.boot, row.status) == (2, Status.READY)
+
+
+async def test_twenty_at_once_make_one_sandbox() -> None:
+    """Those who come while one is being made wait for it, in this process and in another."""
+    stage = Stage()
+    pools = [stage.pool(), stage.pool()]
+    found = await asyncio.gather(*(pools[number % 2].acquire(WANTED) for number in range(20)))
+    assert len({sandbox.id for sandbox in found}) == 1
+    assert stage.provider.made == 1
+
+
+async def test_a_creation_nobody_finishes_is_taken_over() -> None:
+    """A row that is `creating` is waited for; after 25 seconds it is somebody's who died."""
+    stage = Stage()
+    await stage.register.add(reserved(WANTED, stage.now))
+    with pytest.raises(Unreachable):
+        await Pool(stage.stand(), patience=0.15).acquire(WANTED)
+    stage.now += timedelta(seconds=26)
+    assert (await stage.pool().acquire(WANTED)).id == "memory-1"
+
+
+async def test_a_provider_that_refuses_leaves_no_row() -> None:
+    """Nobody waits for what cannot be made."""
+    stage = Stage()
+
+    def refuse(name: str) -> None:
+        if name == "sandbox.acquire.before_create":
+            raise Refused("no room")
+
+    stage.checkpoint = refuse
+    with pytest.raises(Refused):
+        await stage.pool().acquire(WANTED)
+    assert not stage.register.rows
 
 
 async def test_gone_is_tried_exactly_once_more() -> None:
     """A function that finds its sandbox gone runs again on a new one, and not a third time."""
-    provider = Shelves()
+    stage = Stage()
     seen: list[SandboxId] = []
 
     async def fail(sandbox: Sandbox) -> None:
         seen.append(sandbox.id)
+        await stage.provider.destroy(sandbox.id)
         raise Gone
 
     with pytest.raises(Gone):
-        await Pool(provider).with_sandbox(SPEC, fail)
+        await stage.pool().use(WANTED, fail)
     assert len(seen) == len(set(seen)) == 2
 
 
@@ -119,5 +133,81 @@ async def test_other_errors_pass_at_once() -> None:
         raise Unreachable
 
     with pytest.raises(Unreachable):
-        await Pool(Shelves()).with_sandbox(SPEC, fail)
+        await Stage().pool().use(WANTED, fail)
     assert calls == 1
+
+
+async def test_a_suspended_sandbox_is_woken_by_its_next_use() -> None:
+    """Seconds are counted while it is awake and not while it sleeps."""
+    stage = Stage()
+    pool = stage.pool()
+    await pool.acquire(WANTED)
+    stage.now += timedelta(seconds=100)
+    row = stage.register.rows[SPEC.label]
+    assert await Endings(pool.stand, pool.evict).suspend(row, SPEC, why="idle")
+    asleep = stage.register.rows[SPEC.label]
+    assert (asleep.paused, asleep.seconds, asleep.active_since) == (True, 100.0, None)
+    assert stage.provider.machines[SandboxId("memory-1")].asleep
+    stage.now += timedelta(seconds=1000)
+    result = await ReservedSandbox(pool, WANTED).run(Command(script="echo up"))
+    awake = stage.register.rows[SPEC.label]
+    assert result.stdout == b"up\n"
+    assert (awake.paused, awake.seconds_at(stage.now)) == (False, 100.0)
+
+
+async def test_a_sandbox_in_use_is_not_put_to_sleep() -> None:
+    """Neither while a call runs, nor when it was used after the reaper looked."""
+    stage = Stage()
+    pool = stage.pool()
+    endings = Endings(pool.stand, pool.evict)
+    await pool.acquire(WANTED)
+    row = stage.register.rows[SPEC.label]
+
+    async def meanwhile(_sandbox: Sandbox) -> None:
+        with pytest.raises(Busy):
+            await endings.suspend(row, SPEC, why="idle")
+
+    await pool.use(WANTED, meanwhile)
+    await stage.register.touch(SPEC.label, "cnv_2", stage.now + timedelta(seconds=1))
+    assert not await endings.suspend(row, SPEC, why="idle")
+
+
+async def test_a_long_call_keeps_the_sandbox_awake() -> None:
+    """While a call runs, the idle timer is reset and the provider's own is put off."""
+    stage = Stage()
+    pool = stage.pool()
+    short = replace(WANTED, spec=replace(SPEC, idle_timeout=0.03))
+    await pool.acquire(short)
+    machine = stage.provider.machines[SandboxId("memory-1")]
+
+    async def thinking(_sandbox: Sandbox) -> None:
+        stage.now += timedelta(seconds=1)
+        await machine.kept_alive.wait()
+
+    async with asyncio.timeout(5):
+        await pool.use(short, thinking)
+    assert stage.register.rows[SPEC.label].used_at == stage.now
+
+
+async def test_a_sweep_removes_what_no_row_knows_of() -> None:
+    """An object of ours without a row goes; one with a row, and another installation's, stay."""
+    stage = Stage()
+    pool = stage.pool()
+    kept = await pool.acquire(WANTED)
+    orphan = await stage.provider.create(replace(SPEC, label="dovecote-here-two"))
+    foreign = await stage.provider.create(replace(SPEC, label="dovecote-there-one"))
+    endings = Endings(pool.stand, pool.evict)
+    assert await endings.sweep("dovecote-here-") == 1
+    assert set(stage.provider.machines) == {kept.id, foreign.id} - {orphan.id}
+    assert await endings.sweep("dovecote-here-") == 0
+
+
+async def test_a_deleted_sandbox_leaves_neither_row_nor_machine() -> None:
+    """Deleting drops the row first and then destroys; a second time there is nothing to delete."""
+    stage = Stage()
+    pool = stage.pool()
+    await pool.acquire(WANTED)
+    endings = Endings(pool.stand, pool.evict)
+    assert await endings.delete(SPEC.label, why="removed")
+    assert not await endings.delete(SPEC.label, why="removed")
+    assert (stage.register.rows, stage.provider.machines) == ({}, {})

@@ -1,0 +1,132 @@
+"""The register of sandboxes on SQL: each change one entry of the ledger, with event and seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from delivery.database import Database, Unavailable
+from delivery.event import Event, Kind
+from delivery.ledger import Entry, Ledger
+from gateway.store import conversations, sandboxes, usage
+from gateway.store.usage import Amount, Used
+from gateway.telemetry import Metrics
+from sandbox.errors import Unreachable
+from sandbox.guard import Leases
+from sandbox.register import Register, Reservation, now_utc
+
+
+class SqlRegister(Register):
+    """Rows of the table `sandboxes`."""
+
+    def __init__(self, ledger: Ledger, metrics: Metrics) -> None:
+        self._ledger = ledger
+        self._metrics = metrics
+
+    async def find(self, label: str) -> Reservation | None:
+        """Return the row of a label."""
+        async with self._ledger.database.read() as connection:
+            return await sandboxes.find(connection, label)
+
+    async def add(self, row: Reservation) -> bool:
+        """Insert a row; False when the label has one."""
+        async with self._ledger.entry("sandbox.reserve") as entry:
+            return await sandboxes.add(entry.connection, row)
+
+    async def swap(self, before: Reservation, after: Reservation, *, step: str, why: str) -> bool:
+        """Change a row, tell of what that means, and count the seconds of a stretch that ends."""
+        async with self._ledger.entry(step) as entry:
+            if not await sandboxes.swap(entry.connection, before, after):
+                return False
+            await self._ended(entry, before, after, why)
+            if before.active_since is None and after.active_since is not None:
+                await _tell(entry, after, Kind.SANDBOX_STARTED, why)
+        return True
+
+    async def drop(self, row: Reservation, *, step: str, why: str) -> bool:
+        """Delete a row, and end its stretch."""
+        async with self._ledger.entry(step) as entry:
+            if not await sandboxes.drop(entry.connection, row):
+                return False
+            await self._ended(entry, row, None, why)
+        return True
+
+    async def _ended(self, entry: Entry, before: Reservation, after: Reservation | None, why: str) -> None:
+        if before.active_since is None or (after is not None and after.active_since is not None):
+            return
+        now = now_utc()
+        await end_stretch(entry, before, why, now)
+        seconds = (now - before.active_since).total_seconds()
+        self._metrics.sandbox_seconds.labels(provider=before.provider, reason=why).inc(max(seconds, 0.0))
+        asleep = after is not None and after.paused
+        await _tell(entry, before, Kind.SANDBOX_SUSPENDED if asleep else Kind.SANDBOX_STOPPED, why)
+
+    async def touch(self, label: str, conversation: str, now: datetime) -> None:
+        """Reset the idle timer."""
+        async with self._ledger.database.begin() as connection:
+            await sandboxes.touch(connection, label, conversation, now)
+
+    async def every(self) -> Sequence[Reservation]:
+        """Return all rows."""
+        async with self._ledger.database.read() as connection:
+            return await sandboxes.every(connection)
+
+
+async def end_stretch(entry: Entry, row: Reservation, why: str, now: datetime) -> None:
+    """Write down the seconds of a stretch that ends now."""
+    assert row.active_since is not None
+    used = Used(
+        id=f"{row.label[-26:]}.{row.lock_version}.{int(row.active_since.timestamp() * 1000)}",
+        account=row.owner.account,
+        agent=row.owner.agent,
+        conversation=row.owner.conversation,
+        kind="sandbox",
+        what=row.provider,
+        reason=why,
+        amount=Amount(seconds=max((now - row.active_since).total_seconds(), 0.0)),
+        started_at=row.active_since,
+        ended_at=now,
+    )
+    await usage.record(entry.connection, used)
+
+
+async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
+    """Tell the conversation that caused it, if it still exists; of a passing sandbox nothing is told."""
+    conversation = row.owner.conversation
+    if not row.persistent or await conversations.by_id(entry.connection, conversation) is None:
+        return
+    told = {
+        "sandbox": row.label,
+        "provider": row.provider,
+        "scope": str(row.owner.scope),
+        "boot": row.boot,
+        "reason": why,
+    }
+    entry.tell(Event.now(kind, conversation, told))
+
+
+class SqlLeases(Leases):
+    """Leases in the table `sandbox_leases`, held by this process."""
+
+    def __init__(self, database: Database, holder: str) -> None:
+        self._database = database
+        self._holder = holder
+
+    async def take(self, label: str, *, ttl: float) -> int | None:
+        """Take the lease if it is free."""
+        async with self._database.begin() as connection:
+            return await sandboxes.take_lease(connection, label, holder=self._holder, now=now_utc(), ttl=ttl)
+
+    async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
+        """Go on holding it."""
+        try:
+            async with self._database.begin() as connection:
+                until = now_utc() + timedelta(seconds=ttl)
+                return await sandboxes.renew_lease(connection, label, fence, until=until)
+        except Unavailable as error:
+            raise Unreachable(str(error)) from error
+
+    async def leave(self, label: str, fence: int) -> None:
+        """Give it up."""
+        async with self._database.begin() as connection:
+            await sandboxes.leave_lease(connection, label, fence)

@@ -1,0 +1,66 @@
+"""The stands of sandboxes: every provider the settings name, opened, with its rows, guard and snapshots."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+
+from delivery.ledger import Ledger
+from gateway.ground import Ground
+from gateway.register import SqlLeases, SqlRegister
+from gateway.store import sandboxes
+from sandbox import registry as providers
+from sandbox.guard import Guard
+from sandbox.pool import Pool
+from sandbox.port import Surroundings
+from sandbox.register import Register
+from sandbox.stand import Stand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stands:
+    """What the workbench and the reaper build on."""
+
+    pools: Mapping[str, Pool]
+    register: Register
+    installation: str
+
+
+async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> Stands:
+    """Open the providers that the settings name; another is opened by naming it there."""
+    register = SqlRegister(ledger, ground.metrics)
+    async with ground.database.begin() as connection:
+        installation = await sandboxes.installation(connection, secrets.token_hex(6))
+    guard = _guard(ground)
+    around = _surroundings(ground)
+    pools = {}
+    for name in sorted({"host", ground.settings.sandbox.provider}):
+        plugin = providers.plugin(name)
+        options = plugin.settings.model_validate(ground.settings.sandbox.of(name))
+        provider = await stack.enter_async_context(plugin.open(options, around))
+        stand = Stand(provider=provider, register=register, guard=guard, checkpoint=ground.faults.checkpoint)
+        pools[name] = Pool(stand)
+    return Stands(pools=pools, register=register, installation=installation)
+
+
+def _guard(ground: Ground) -> Guard:
+    """A gateway that is alone on its files needs no leases on its sandboxes."""
+    if ground.alone_since is not None:
+        return Guard()
+    return Guard(SqlLeases(ground.database, ground.runner))
+
+
+def _surroundings(ground: Ground) -> Surroundings:
+    settings = ground.settings
+    surroundings = Surroundings(
+        state=settings.data_dir / "sandboxes",
+        callbacks=settings.data_dir / "callbacks",
+        callback_url=settings.public_url or "",
+        allow_unsandboxed=settings.allow_unsandboxed_host,
+        checkpoint=ground.faults.checkpoint,
+    )
+    for directory in (surroundings.state, surroundings.callbacks):
+        directory.mkdir(mode=0o700, exist_ok=True)
+    return surroundings

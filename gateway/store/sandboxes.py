@@ -1,0 +1,172 @@
+"""SQL of reserved sandboxes: their rows and the leases on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import delete, func, or_, select, update
+
+from delivery.database import Connection, insert_or
+from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
+from gateway.store.tables import jobs
+from sandbox.register import Reservation, Status
+from sandbox.scope import Owner, Scope
+
+_OWNER = ("account", "scope", "conversation", "agent", "person", "record", "workspace")
+_OWN = tuple(name for name in Reservation.__dataclass_fields__ if name != "owner")
+_COLUMNS = [sandboxes.c[name] for name in (*_OWNER, *_OWN)]
+
+
+def _row(found: Mapping[Any, Any]) -> Reservation:
+    owner = Owner(**{name: found[name] for name in _OWNER} | {"scope": Scope(found["scope"])})
+    own = {name: found[name] for name in _OWN} | {"status": Status(found["status"])}
+    return Reservation(owner=owner, **own)
+
+
+def _values(row: Reservation) -> dict[str, Any]:
+    owner = {name: getattr(row.owner, name) for name in _OWNER} | {"scope": str(row.owner.scope)}
+    return owner | {name: getattr(row, name) for name in _OWN} | {"status": str(row.status)}
+
+
+async def _all(connection: Connection, query: Any) -> list[Reservation]:
+    return [_row(found) for found in (await connection.execute(query)).mappings()]
+
+
+async def installation(connection: Connection, fresh: str) -> str:
+    """Return this installation's id; `fresh` becomes it when there is none yet."""
+    asked = insert_or(installations, connection.dialect.name).values(place=1, id=fresh)
+    await connection.execute(asked.on_conflict_do_nothing())
+    return str((await connection.execute(select(installations.c.id))).scalar_one())
+
+
+async def find(connection: Connection, label: str) -> Reservation | None:
+    """Return the row of a label."""
+    found = await _all(connection, select(*_COLUMNS).where(sandboxes.c.label == label))
+    return found[0] if found else None
+
+
+async def add(connection: Connection, row: Reservation) -> bool:
+    """Insert a row; False when the label has one."""
+    asked = insert_or(sandboxes, connection.dialect.name).values(_values(row))
+    return (await connection.execute(asked.on_conflict_do_nothing())).rowcount == 1
+
+
+async def swap(connection: Connection, before: Reservation, after: Reservation) -> bool:
+    """Write `after` over the row if it still has the lock_version of `before`."""
+    values = _values(after)
+    if before.used_at == after.used_at:  # somebody may have touched it, which is no change
+        del values["used_at"], values["conversation"]
+    changed = await connection.execute(
+        update(sandboxes)
+        .where(sandboxes.c.label == before.label, sandboxes.c.lock_version == before.lock_version)
+        .values(values)
+    )
+    return changed.rowcount == 1
+
+
+async def drop(connection: Connection, row: Reservation) -> bool:
+    """Delete the row if it still has this lock_version."""
+    done = await connection.execute(
+        delete(sandboxes).where(sandboxes.c.label == row.label, sandboxes.c.lock_version == row.lock_version)
+    )
+    return done.rowcount == 1
+
+
+async def touch(connection: Connection, label: str, conversation: str, now: datetime) -> None:
+    """Reset the idle timer."""
+    await connection.execute(
+        update(sandboxes).where(sandboxes.c.label == label).values(used_at=now, conversation=conversation)
+    )
+
+
+async def every(connection: Connection) -> list[Reservation]:
+    """Return all rows, oldest use first."""
+    return await _all(connection, select(*_COLUMNS).order_by(sandboxes.c.used_at))
+
+
+async def listed(
+    connection: Connection, account: str, *, after: str = "", limit: int = 50
+) -> Sequence[Reservation]:
+    """Return an account's rows by label."""
+    query = select(*_COLUMNS).where(sandboxes.c.account == account, sandboxes.c.label > after)
+    return await _all(connection, query.order_by(sandboxes.c.label).limit(limit))
+
+
+async def of_record(connection: Connection, account: str, record: str) -> Sequence[Reservation]:
+    """Return the rows of a sandbox record or a workspace."""
+    which = or_(sandboxes.c.record == record, sandboxes.c.workspace == record)
+    return await _all(connection, select(*_COLUMNS).where(sandboxes.c.account == account, which))
+
+
+async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[str]:
+    """Return the ids of the jobs that run in a row's sandbox."""
+    running = select(jobs.c.id).where(
+        jobs.c.sandbox == row.sandbox, jobs.c.provider == row.provider, jobs.c.state == "running"
+    )
+    return [str(found.id) for found in await connection.execute(running)]
+
+
+async def take_lease(
+    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float
+) -> int | None:
+    """Take the lease of a label if nobody has it, or its time is over; returns its fence."""
+    until = now + timedelta(seconds=ttl)
+    fresh = insert_or(sandbox_leases, connection.dialect.name).values(
+        label=label, holder=holder, fence=1, expires_at=until
+    )
+    if (await connection.execute(fresh.on_conflict_do_nothing())).rowcount == 1:
+        return 1
+    free = or_(sandbox_leases.c.holder.is_(None), sandbox_leases.c.expires_at < now)
+    taken = await connection.execute(
+        update(sandbox_leases)
+        .where(sandbox_leases.c.label == label, free)
+        .values(holder=holder, fence=sandbox_leases.c.fence + 1, expires_at=until)
+        .returning(sandbox_leases.c.fence)
+    )
+    fence: int | None = taken.scalar_one_or_none()
+    return fence
+
+
+async def renew_lease(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:
+    """Go on holding a lease; False when it has been taken since."""
+    renewed = await connection.execute(
+        update(sandbox_leases)
+        .where(
+            sandbox_leases.c.label == label,
+            sandbox_leases.c.fence == fence,
+            sandbox_leases.c.holder.is_not(None),
+        )
+        .values(expires_at=until)
+    )
+    return renewed.rowcount == 1
+
+
+async def leave_lease(connection: Connection, label: str, fence: int) -> None:
+    """Give a lease up; its fence stays, so that the next one is higher."""
+    await connection.execute(
+        update(sandbox_leases)
+        .where(sandbox_leases.c.label == label, sandbox_leases.c.fence == fence)
+        .values(holder=None)
+    )
+
+
+async def forget_leases(connection: Connection, *, before: datetime) -> None:
+    """Delete leases that nobody has held for long."""
+    await connection.execute(delete(sandbox_leases).where(sandbox_leases.c.expires_at < before))
+
+
+async def states(connection: Connection) -> Mapping[str, int]:
+    """Count the sandboxes by what they are doing."""
+    state = func.count()
+    running = sandboxes.c.active_since.is_not(None)
+    found = await connection.execute(
+        select(running.label("active"), sandboxes.c.paused, state.label("many")).group_by(
+            running, sandboxes.c.paused
+        )
+    )
+    counted = {"active": 0, "suspended": 0, "cold": 0}
+    for row in found:
+        counted["active" if row.active else "suspended" if row.paused else "cold"] += row.many
+    return counted

@@ -1,0 +1,161 @@
+"""Archives of files that a sandbox wrote: made without following a link, unpacked without trusting a name.
+
+Whoever wrote the files may be changing them now, and may want us to be led out: directories are walked
+by descriptors, files are opened without following links, and an archive is judged as a whole before anything
+of it is unpacked.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import posixpath
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from sandbox.errors import Refused, Unsafe
+
+MOST_MEMBERS = 500_000
+SYSTEM = ("/usr/", "/bin/", "/lib/", "/lib64/", "/opt/runtimes/")
+"""Where a link may lead besides the archive itself: read-only inside every sandbox (a venv's python)."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_CHUNK = 1 << 20
+_PERMISSIONS = 0o777
+
+
+def pack(directory: Path, top: str, into: IO[bytes], *, limit: int) -> None:
+    """Write a gzip tar of a directory's content below `top`; the same files always give the same bytes.
+
+    Sockets, devices and links that lead out are left out. Raises Refused beyond `limit` bytes of content.
+    """
+    with (
+        gzip.GzipFile(fileobj=into, mode="wb", compresslevel=1, mtime=0, filename="") as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        room = limit
+        for parent, names, files, descriptor in os.fwalk(directory, follow_symlinks=False):
+            names.sort()
+            below = Path(parent).relative_to(directory).as_posix()
+            for name in sorted([*names, *files]):
+                path = posixpath.normpath(posixpath.join(top, below, name))
+                room -= _add(tar, path, name, descriptor, top=top, room=room)
+
+
+def _add(tar: tarfile.TarFile, path: str, name: str, parent: int, *, top: str, room: int) -> int:
+    """Add one name of an open directory; returns the bytes it took."""
+    try:
+        status = os.stat(name, dir_fd=parent, follow_symlinks=False)
+    except FileNotFoundError:
+        return 0
+    member = _member(path, status)
+    if stat.S_ISLNK(status.st_mode):
+        member.type, member.linkname = tarfile.SYMTYPE, os.readlink(name, dir_fd=parent)
+        if _leads_out(member, top):
+            return 0
+    elif stat.S_ISDIR(status.st_mode):
+        member.type = tarfile.DIRTYPE
+    elif stat.S_ISREG(status.st_mode):
+        return _add_file(tar, member, name, parent, room)
+    else:
+        return 0
+    tar.addfile(member)
+    return 0
+
+
+def _member(path: str, status: os.stat_result) -> tarfile.TarInfo:
+    member = tarfile.TarInfo(path)
+    member.mode = stat.S_IMODE(status.st_mode) & _PERMISSIONS
+    member.mtime = int(status.st_mtime)
+    return member
+
+
+def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: int, room: int) -> int:
+    try:
+        descriptor = os.open(name, _READ, dir_fd=parent)
+    except OSError:  # gone meanwhile, a link by now, or not to be read
+        return 0
+    with os.fdopen(descriptor, "rb") as file:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            return 0
+        if status.st_size > room:
+            raise Refused("the sandbox's files are larger than a snapshot may be")
+        member.size = status.st_size
+        tar.addfile(member, _Exactly(file, status.st_size))
+    return status.st_size
+
+
+class _Exactly:
+    """A file that has as many bytes as it had when it was looked at, whatever is done to it meanwhile."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self._file = file
+        self._left = size
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes; zeros where the file has become shorter."""
+        wanted = self._left if size < 0 else min(size, self._left)
+        chunk = self._file.read(wanted)
+        self._left -= wanted
+        return chunk + b"\0" * (wanted - len(chunk))
+
+
+def judge(archive: Path, *, limit: int) -> None:
+    """Read an archive to its end without unpacking it; raises Unsafe with the first thing wrong with it."""
+    links: set[str] = set()
+    left, count = limit, 0
+    try:
+        with tarfile.open(archive, mode="r:gz") as tar:
+            for member in tar:
+                left, count = left - member.size, count + 1
+                if left < 0 or count > MOST_MEMBERS:
+                    raise Unsafe("the snapshot holds more than a snapshot may")
+                _judge(member, links)
+    except (tarfile.TarError, EOFError, OSError) as error:
+        raise Unsafe(f"the snapshot cannot be read: {error}") from error
+
+
+def _judge(member: tarfile.TarInfo, links: set[str]) -> None:
+    path = posixpath.normpath(member.name)
+    if member.name.startswith("/") or path.startswith("../") or path == ".." or "\0" in member.name:
+        raise Unsafe(f"the snapshot holds a path that leads out: {member.name[:80]!r}")
+    if any(parent in links for parent in _parents(path)) or path in links:
+        raise Unsafe(f"the snapshot writes through a link: {member.name[:80]!r}")
+    if member.issym():
+        if _leads_out(member, path.split("/", 1)[0]):
+            raise Unsafe(f"the snapshot holds a link that leads out: {member.name[:80]!r}")
+        links.add(path)
+    elif not (member.isreg() or member.isdir()):
+        raise Unsafe(f"the snapshot holds neither file, directory nor link: {member.name[:80]!r}")
+
+
+def _parents(path: str) -> Iterator[str]:
+    while path := posixpath.dirname(path):
+        yield path
+
+
+def _leads_out(member: tarfile.TarInfo, top: str) -> bool:
+    target = member.linkname
+    if target.startswith("/"):
+        return not posixpath.normpath(target).startswith(SYSTEM)
+    reached = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), target))
+    return reached != top and not reached.startswith(f"{top}/")
+
+
+def unpack(archive: Path, into: Path, *, top: str, limit: int) -> None:
+    """Unpack what stands below `top` into an empty directory that nobody else can reach; raises Unsafe."""
+    judge(archive, limit=limit)
+    with tarfile.open(archive, mode="r:gz") as tar:
+        for member in tar:
+            path = posixpath.normpath(member.name)
+            if not path.startswith(f"{top}/"):
+                continue
+            inner = member.replace(name=path[len(top) + 1 :], deep=False)
+            if inner.issym() and inner.linkname.startswith("/"):
+                (into / inner.name).parent.mkdir(parents=True, exist_ok=True)
+                (into / inner.name).symlink_to(inner.linkname)
+            else:
+                tar.extract(inner, into, filter="data")

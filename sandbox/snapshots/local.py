@@ -1,0 +1,60 @@
+"""Snapshots in a directory of this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+from sandbox.errors import Refused
+from sandbox.snapshots.port import Missing, Store
+
+
+class LocalStore(Store):
+    """Files below a directory; each is renamed into its place when it is whole and on the disk."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def put(self, name: str, archive: Path) -> None:
+        """Copy the file beside its place, sync it, and rename it."""
+        try:
+            await asyncio.to_thread(self._put, name, archive)
+        except OSError as error:
+            raise Refused(f"the snapshot cannot be kept: {error}") from error
+
+    def _put(self, name: str, archive: Path) -> None:
+        place = self._directory / name
+        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = place.with_name(f".{place.name}.part")
+        with archive.open("rb") as source, fresh.open("wb") as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
+        fresh.chmod(0o600)
+        fresh.rename(place)
+
+    async def get(self, name: str, into: Path) -> None:
+        """Copy the file."""
+        try:
+            await asyncio.to_thread(shutil.copyfile, self._directory / name, into)
+        except FileNotFoundError as error:
+            raise Missing(name) from error
+
+    async def drop(self, name: str) -> None:
+        """Remove the file, and its directory with the last one."""
+        place = self._directory / name
+        await asyncio.to_thread(place.unlink, missing_ok=True)
+        if place.parent.is_dir() and not any(place.parent.iterdir()):
+            place.parent.rmdir()
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        """List the files; those that are being written are not there yet."""
+        found = (
+            path.relative_to(self._directory).as_posix()
+            for path in self._directory.glob("*/*")
+            if not path.name.startswith(".")
+        )
+        return sorted(name for name in found if name.startswith(prefix))

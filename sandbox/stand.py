@@ -1,0 +1,24 @@
+"""What the ways to a provider's sandboxes stand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from sandbox.guard import Guard
+from sandbox.port import Provider
+from sandbox.register import Register, now_utc
+from sandbox.snapshots.keeper import Keeper
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stand:
+    """One provider with its rows, its guard and its snapshots. `checkpoint` passes fault points."""
+
+    provider: Provider
+    register: Register
+    guard: Guard = field(default_factory=Guard)
+    keeper: Keeper | None = None
+    checkpoint: Callable[[str], None] = field(default=lambda _name: None)
+    clock: Callable[[], datetime] = now_utc
