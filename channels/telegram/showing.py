@@ -49,8 +49,13 @@ class Stage:
         if is_unknown_method(error):
             self._is_known = False
             return True
-        if not isinstance(error, Rejected | NotPermitted | Undeliverable):
+        if not isinstance(error, Rejected | NotPermitted | Undeliverable) or _is_about_text(error):
             return False
         if len(self._refused) < MOST_REFUSALS:
             self._refused.add(room)
         return True
+
+
+def _is_about_text(error: ChannelError) -> bool:
+    """Say whether a message with these words would be refused as well."""
+    return any(words in str(error).lower() for words in ("too long", "is empty", "must be non-empty"))

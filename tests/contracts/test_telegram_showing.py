@@ -113,6 +113,13 @@ async def test_a_preview_too_fast_is_told_to_wait(simulator: Simulator, telegram
     assert await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="Let me")) is None
 
 
+async def test_text_too_long_for_a_preview_says_nothing_of_the_chat(telegram: Connection) -> None:
+    """It is refused as it would be in a message, and the next preview is shown."""
+    with pytest.raises(Rejected):
+        await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="x" * 4097))
+    assert await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="x")) is None
+
+
 @pytest.mark.parametrize("key", ["", "dlv_1.0", "x" * 64])
 def test_a_draft_has_a_number_telegram_takes(key: str) -> None:
     """The number is never 0, fits 31 bits, and is the same for the same key."""

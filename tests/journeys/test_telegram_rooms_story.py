@@ -1,0 +1,114 @@
+"""A team lives with the bot on Telegram: topics, webhooks, albums, a group that moves, orders in a group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.telegram.simulator import Simulator, simulate
+from channels.telegram.simulator.world import Post
+from gateway_process import GatewayProcess, channel_env, gateway
+
+FORUM = -1_000_000_004_711
+GROUP = -4711
+PRIVATE = 4711
+SECRET = "journey-secret_1"
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Telegram on loopback, with a forum and a group."""
+    async with simulate() as simulator:
+        await simulator.group(FORUM, forum=True)
+        await simulator.group(GROUP)
+        yield simulator
+
+
+def settings_of(platform: Simulator, **others: Any) -> dict[str, str]:
+    """Return the environment of a gateway with one Telegram channel that lets anyone in."""
+    return channel_env("telegram", platform.settings(allow=["*"], **others))
+
+
+@pytest.fixture
+async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway that polls."""
+    async with gateway(tmp_path / "data", env=settings_of(platform)) as process:
+        yield process
+
+
+async def said(platform: Simulator, words: str, *, chat: int) -> Post:
+    """Wait until the bot has said these words in a room."""
+
+    def found() -> list[Post]:
+        return [post for post in platform.messages(chat) if words in post.text]
+
+    await platform.wait_until(lambda: bool(found()), seconds=25)
+    return found()[0]
+
+
+async def until_delivered(process: GatewayProcess, count: int) -> None:
+    """Wait until so many deliveries are recorded as delivered."""
+    async with asyncio.timeout(30), process.http() as session:
+        while True:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            if sum(one["state"] == "delivered" for one in found) >= count:
+                return
+
+
+async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """Each topic is a conversation: the answer and the late result are said where it was asked."""
+    topic = await platform.topic(FORUM)
+    await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
+    started = await said(platform, "Started job", chat=FORUM)
+    await until_delivered(running, 1)
+    await running.kill()
+    await running.start()
+    result = await said(platform, "pigeon", chat=FORUM)
+    assert (started.thread, result.thread) == (topic, topic)
+
+
+async def test_a_job_follows_its_group(platform: Simulator, running: GatewayProcess) -> None:
+    """A group that becomes a supergroup while a job runs gets the result at its new id."""
+    await platform.say(GROUP, "@dovecote_bot !&sleep 2; echo pigeon", user=7)
+    await said(platform, "Started job", chat=GROUP)
+    await until_delivered(running, 1)
+    new = await platform.migrate(GROUP)
+    assert (await said(platform, "pigeon", chat=new)).chat == new
+
+
+async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: GatewayProcess) -> None:
+    """After a mention the bare word is the order, and `/help` alone is one too."""
+    await platform.say(GROUP, "@dovecote_bot status", user=7)
+    first = (await platform.wait_for_messages(1, chat=GROUP))[0]
+    await platform.say(GROUP, "/status@another_bot", user=7)
+    await platform.say(GROUP, "/help@dovecote_bot", user=7)
+    await said(platform, "/new", chat=GROUP)
+    assert len(platform.messages(GROUP)) == 2
+    assert first.id == platform.messages(GROUP)[0].id
+
+
+async def test_a_webhook_brings_an_album_as_one_message(platform: Simulator, tmp_path: Path) -> None:
+    """Posted parts are acknowledged one by one and answered once."""
+    process = GatewayProcess(tmp_path / "data", env=settings_of(platform))
+    try:
+        await process.start()
+        await process.stop()
+        public = f"http://127.0.0.1:{process.port}"
+        hook = settings_of(platform, mode="webhook", webhook_secret=SECRET)
+        await process.start(env={**hook, "DOVECOTE_PUBLIC_URL": public})
+        await platform.wait_until(lambda: platform.updates.info()["url"].startswith(public))
+        await platform.send_album(PRIVATE, [b"one", b"two"], caption="!echo two pictures")
+        await said(platform, "two pictures", chat=PRIVATE)
+        await platform.wait_until(lambda: not platform.world.updates)
+        await platform.say(PRIVATE, "!echo the end")
+        await said(platform, "the end", chat=PRIVATE)
+    finally:
+        await process.stop()
+    assert ["two pictures" in post.text for post in platform.messages(PRIVATE)] == [True, False]
