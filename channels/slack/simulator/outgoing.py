@@ -221,9 +221,7 @@ class Poster:
             return True
         if statuses[-1] // 100 != 2:  # noqa: PLR2004 - any 2xx is taken
             return answer.headers.get("x-slack-no-retry") != "1"
-        with suppress(ValueError):
-            told = json.loads(said or b"{}")
-            self._answered(payload, told if isinstance(told, dict) else {})
+        self._answered(payload, _understood(said))
         return False
 
     async def close(self) -> None:
@@ -232,3 +230,12 @@ class Poster:
             task.cancel()
         if self._retrying:
             await asyncio.wait(self._retrying)
+
+
+def _understood(said: bytes) -> Raw:
+    """Return what an app's answer says: JSON, or plain words."""
+    try:
+        told = json.loads(said or b"{}")
+    except ValueError:
+        return {"text": said.decode(errors="replace")}
+    return told if isinstance(told, dict) else {}

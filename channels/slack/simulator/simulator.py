@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -46,7 +46,7 @@ class Simulator(People):
         self.server = Server(
             self.tokens, self.world, self.methods, self.faults, sockets=self.sockets, pacing=self.pacing
         )
-        self._echoes: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def url(self) -> str:
@@ -138,20 +138,25 @@ class Simulator(People):
         if payload.get("type") == "view_submission" and answer.get("response_action") == "errors":
             for modal in self.world.modals:
                 modal.is_open = modal.is_open or modal.id == payload["view"]["id"]
+        self._begin(self.world.announce())
 
     def _echo(self, post: Post) -> None:
         """Tell the app of its own message, as Slack does."""
-        told = asyncio.create_task(self.tell_again(post))
-        self._echoes.add(told)
-        told.add_done_callback(self._echoes.discard)
+        self._begin(self.tell_again(post))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> None:
+        """Do something beside the call that caused it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End what is still being told."""
         await self.poster.close()
-        for echo in list(self._echoes):
-            echo.cancel()
-        if self._echoes:
-            await asyncio.wait(self._echoes)
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
 
 
 @asynccontextmanager
