@@ -10,6 +10,9 @@ BINARY = "application/octet-stream"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What models that see are given."""
 
+ACTIVE = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
+"""What a browser might run: given to it as bytes of no kind."""
+
 LONGEST_NAME = 120
 _LOOKED_AT = 8192
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -12,15 +13,18 @@ import structlog
 
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError, Unreachable
+from delivery.event import new_id
+from gateway.files import kinds
 from gateway.files.depot import Absent, Depot, whole
 from gateway.store import files as store
-from gateway.store.files import FileRow
+from gateway.store.files import FileRow, FileState
 
 log = structlog.get_logger(__name__)
 
 EVERY = 300.0
 GRACE = timedelta(hours=1)
 """How long bytes are kept that no file has: their file may be about to be written down."""
+_KIND = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
 _TRIES = 20
 _PAUSE = 0.1
 
@@ -47,6 +51,27 @@ class Shelf:
                 return digest
             await asyncio.sleep(_PAUSE)  # the same bytes are being dropped at this moment
         raise Unreachable("the same bytes are being dropped; try again later")
+
+    async def keep(self, account: str, name: str, content: bytes, *, kind: str = "") -> FileRow:
+        """Keep a file for a message that is still to be said; `kind` is what the sender takes it for."""
+        digest = await self.put(content)
+        shown = kinds.clean_name(name)
+        found = kinds.media_type(content[:65536], shown)
+        row = FileRow(
+            id=new_id("fil"),
+            account=account,
+            conversation=None,
+            state=FileState.UPLOADED,
+            identity=digest,
+            name=shown,
+            type=kind if found == kinds.BINARY and _is_harmless(kind) else found,
+            size=len(content),
+            sha256=digest,
+            created_at=datetime.now(UTC),
+        )
+        async with self._database.begin() as connection:
+            await store.add(connection, row)
+        return row
 
     async def find(self, file: str) -> FileRow | None:
         """Return a file that is still kept."""
@@ -94,3 +119,8 @@ class Shelf:
             await self._depot.drop(digest)
             async with self._database.begin() as connection:
                 await store.end_dropping(connection, digest)
+
+
+def _is_harmless(kind: str) -> bool:
+    """Say whether what a sender says of a file may be passed on where its content says nothing."""
+    return bool(_KIND.fullmatch(kind)) and kind not in kinds.ACTIVE | kinds.IMAGES

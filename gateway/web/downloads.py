@@ -10,20 +10,13 @@ from urllib.parse import quote
 from aiohttp import hdrs, web
 from pydantic import Field, StrictStr
 
-from delivery.event import new_id
 from gateway.files import kinds
 from gateway.files.depot import Absent
-from gateway.store import files as store
-from gateway.store.files import FileRow, FileState
+from gateway.store.files import FileRow
 from gateway.web import bodies
 from gateway.web.auth import Key, Signed, bearer_of
 from gateway.web.problems import Problem, not_found
 from gateway.web.typed import DOOR, Call, Nothing, Route, Shown, Strict
-
-ACTIVE = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
-"""What a browser might run: given as bytes of no kind."""
-
-BINARY = "application/octet-stream"
 
 
 class Signature(Strict):
@@ -97,7 +90,7 @@ async def _allowed(call: Call[Nothing, Signature]) -> FileRow | None:
 
 def _headers(row: FileRow) -> dict[str, str]:
     return {
-        hdrs.CONTENT_TYPE: BINARY if row.type in ACTIVE else row.type,
+        hdrs.CONTENT_TYPE: kinds.BINARY if row.type in kinds.ACTIVE else row.type,
         hdrs.CONTENT_DISPOSITION: f"attachment; filename*=UTF-8''{quote(row.name, safe='')}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -114,30 +107,8 @@ async def upload(call: Call[Nothing, Named]) -> FileTold:
         limit=min(filing.settings.attachment_bytes, bounds.file_bytes),
         deadline=bounds.body_deadline * 12,
     )
-    row = await keep(call, call.query.name, content)
+    row = await filing.shelf.keep(call.account, call.query.name, content)
     return FileTold.model_validate(filing.links.shape(row))
-
-
-async def keep(call: Call[Any, Any], name: str, content: bytes, kind: str = "") -> FileRow:
-    """Keep what a client sent for a message that is still to be said; `kind` is what the client says."""
-    digest = await call.core.filing.shelf.put(content)
-    shown = kinds.clean_name(name)
-    found = kinds.media_type(content[:65536], shown)
-    row = FileRow(
-        id=new_id("fil"),
-        account=call.account,
-        conversation=None,
-        state=FileState.UPLOADED,
-        identity=digest,
-        name=shown,
-        type=kind if found == BINARY and kind and kind not in ACTIVE else found,
-        size=len(content),
-        sha256=digest,
-        created_at=datetime.now(UTC),
-    )
-    async with call.surface.database.begin() as connection:
-        await store.add(connection, row)
-    return row
 
 
 ROUTES = (
@@ -148,7 +119,7 @@ ROUTES = (
         handler=fetch,
         summary="fetch a file by its link, or with its owner's key",
         query=Signature,
-        media=BINARY,
+        media=kinds.BINARY,
         tag="files",
     ),
     Route(

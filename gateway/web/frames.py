@@ -21,8 +21,8 @@ from pydantic import (
 from delivery.port import Recorded
 from delivery.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed
 from gateway.web import bodies
+from gateway.web.attachments import Attachments
 from gateway.web.problems import Problem
-from gateway.web.turns import Attached
 
 BATCH_BYTES = 256 * 1024
 _CURSOR = re.compile(r"^(?:([0-9a-z_]{1,40})-)?([0-9]{1,20})$")
@@ -82,7 +82,7 @@ class Send(_Frame):
     text: Annotated[StrictStr, Field(min_length=1, max_length=60_000)]
     id: Named
     agent: Named | None = None
-    attachments: Annotated[tuple[Attached, ...], Field(max_length=20)] = ()
+    attachments: Attachments = ()
 
 
 class Approve(_Frame):

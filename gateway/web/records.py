@@ -172,6 +172,8 @@ def remove(kind: Kind) -> Handler:
             await call.surface.book.remove(connection, record)
         if kind == "channel":
             await call.surface.channels_changed(call.account, record.id)
+        if kind in ("sandbox", "workspace") and call.surface.core is not None:
+            await call.surface.core.sandboxes.forget(call.account, record.id)
         if kind == "workspace":
             await files.forget(call.surface, call.account, record.id)
 

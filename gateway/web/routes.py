@@ -10,6 +10,7 @@ from gateway.web import (
     accounts,
     approvals,
     asyncapi,
+    attachments,
     audit,
     channels,
     completion,
@@ -126,7 +127,7 @@ def _webhooks() -> tuple[Route, ...]:
 def _turns() -> tuple[Route, ...]:
     t, taken = turns, turns.TurnTaken
     gone = {409: "the conversation belongs to another agent", 429: "too much is waiting there"}
-    accept = partial(_post, status=202, gives=taken, also=gone)
+    accept = partial(_post, status=202, gives=taken, also=gone, body_bytes=attachments.BODY_BYTES)
     step, stat = Items[turns.StepShown], t.TurnStatus
     either: Any = t.AnyStatus
     return (

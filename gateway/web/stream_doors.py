@@ -13,7 +13,7 @@ from gateway.approvals import AlreadyDecided, NoSuchApproval
 from gateway.core import Core
 from gateway.intake import Submission
 from gateway.store import conversations, turns
-from gateway.web import socket, stream
+from gateway.web import attachments, socket, stream
 from gateway.web.auth import Door, Key, Socket, bearer_of
 from gateway.web.frames import Approve, Cancel, Mistaken, Send
 from gateway.web.readership import Accepted, Readers, Readership
@@ -92,6 +92,11 @@ def readership(surface: Surface, core: Core, door: Door) -> Readership:
 
 
 async def _submit(core: Core, principal: Principal, said: Send) -> Accepted:
+    about = {"id": said.id}
+    try:
+        kept = await attachments.keep_all(core, principal.account, said.attachments)
+    except attachments.BadAttachment as error:
+        raise Mistaken("invalid", f"{error.pointer}: {error.detail}", about) from None
     submission = Submission(
         account=principal.account,
         text=said.text,
@@ -101,9 +106,8 @@ async def _submit(core: Core, principal: Principal, said: Send) -> Accepted:
         source="socket",
         key=said.id,
         own_count=True,
-        attachments=[one.model_dump() for one in said.attachments],
+        attachments=kept,
     )
-    about = {"id": said.id}
     try:
         taken = await core.intake.submit(submission)
     except intake.Missing as error:
@@ -112,6 +116,7 @@ async def _submit(core: Core, principal: Principal, said: Send) -> Accepted:
         raise Mistaken("invalid", str(error), about) from None
     except intake.QueueFull as error:
         raise Mistaken("too_many", str(error), about) from None
+    await attachments.adopt(core, principal.account, kept, conversation=taken.conversation, turn=taken.turn)
     return Accepted(turn=taken.turn, conversation=taken.conversation)
 
 

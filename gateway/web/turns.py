@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -21,25 +22,15 @@ from gateway.store import turns as store
 from gateway.store.jobs import Job
 from gateway.store.turns import StepRow, Turn
 from gateway.turn import TurnState
+from gateway.web.attachments import Attached, Attachments, BadAttachment, adopt, keep_all
 from gateway.web.conversations import found
 from gateway.web.deliveries import DeliveryShown, shown_all
 from gateway.web.pages import Items
-from gateway.web.problems import Problem, not_found
+from gateway.web.problems import Problem, invalid, not_found
 from gateway.web.typed import Call, Nothing, Shown, Strict
+from sandbox.config import Problem as Fault
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
-
-
-class Attached(Strict):
-    """A file that goes with a message, by its URL; it is shown, not fetched."""
-
-    name: Annotated[StrictStr, Field(min_length=1, max_length=200)]
-    type: Annotated[StrictStr, Field(max_length=100)] = "application/octet-stream"
-    size: Annotated[int, Field(ge=0, strict=True)] = 0
-    url: HookUrl
-
-
-Attachments = Annotated[tuple[Attached, ...], Field(max_length=20)]
 
 
 class TurnWebhook(Strict):
@@ -156,7 +147,7 @@ async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
         conversation=body.conversation,
         key=call.idempotency_key,
         endpoint=endpoint,
-        attachments=[one.model_dump() for one in body.attachments],
+        attachments=await _attachments(call, body.attachments),
         notify=True,
     )
     return await _submit(call, submission, secret)
@@ -172,10 +163,17 @@ async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
         asker=call.principal.key,
         conversation=conversation.id,
         key=call.idempotency_key,
-        attachments=[one.model_dump() for one in call.body.attachments],
+        attachments=await _attachments(call, call.body.attachments),
         notify=True,
     )
     return await _submit(call, submission, None)
+
+
+async def _attachments(call: Call[Any, Nothing], attached: Sequence[Attached]) -> list[dict[str, Any]]:
+    try:
+        return await keep_all(call.core, call.account, attached)
+    except BadAttachment as error:
+        raise invalid([Fault(pointer=error.pointer, detail=error.detail)]) from None
 
 
 async def _submit(call: Call[Any, Nothing], submission: Submission, secret: str | None) -> TurnTaken:
@@ -189,6 +187,8 @@ async def _submit(call: Call[Any, Nothing], submission: Submission, secret: str 
         raise Problem(422, str(error)) from None
     except intake.QueueFull as error:
         raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
+    kept = [dict(one) for one in submission.attachments]
+    await adopt(call.core, call.account, kept, conversation=taken.conversation, turn=taken.turn)
     base = (call.surface.public_url or "").rstrip("/")
     return TurnTaken(
         turnId=taken.turn,

@@ -20,6 +20,8 @@ from sandbox.config import Problem as Fault
 
 SURFACE = web.AppKey("surface", Surface)
 DOOR = web.AppKey("door", Door)
+LARGE = 6
+"""How many times longer a large body may take."""
 
 
 class Strict(BaseModel):
@@ -90,7 +92,8 @@ class Route:
 
     `takes` None means no body. `status` is the answer's when the handler returns a model or None. `media`
     tells of answers that are not JSON. `also` are further statuses with their meaning. `lenient` replaces
-    what cannot be stored of a body's text, where a program's output is taken as it comes.
+    what cannot be stored of a body's text, where a program's output is taken as it comes. `body_bytes`
+    is what a body may weigh where that is more than usual.
     """
 
     method: str
@@ -105,6 +108,7 @@ class Route:
     raw: bool = False
     optional_body: bool = False
     lenient: bool = False
+    body_bytes: int = 0
     media: str | None = None
     also: Mapping[int, str] = field(default_factory=dict)
     tag: str = ""
@@ -150,7 +154,8 @@ async def _body(surface: Surface, route: Route, request: web.Request) -> bytes:
     limit = surface.bounds.body_bytes if known else bodies.PRE_AUTH
     if isinstance(route.access, JobToken):
         limit = surface.bounds.body_bytes
-    raw = await bodies.read_bytes(request, limit=limit, deadline=surface.bounds.body_deadline)
+    deadline = surface.bounds.body_deadline * (LARGE if route.body_bytes else 1)
+    raw = await bodies.read_bytes(request, limit=max(limit, route.body_bytes), deadline=deadline)
     if raw and route.takes is not None:
         bodies.require_json(request)
     if raw and route.takes is None and raw.strip() not in (b"", b"{}"):
