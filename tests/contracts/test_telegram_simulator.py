@@ -38,7 +38,7 @@ class Client:
 
     async def control(self, act: str, **arguments: Any) -> Any:
         """Drive people and fate from outside."""
-        async with self._session.post(f"{self.simulator.url}/control/{act}", json=arguments) as response:
+        async with self._session.post(f"{self.simulator.url}/_control/{act}", json=arguments) as response:
             answer = await response.json()
         return answer["result"] if response.status == 200 else (response.status, answer)
 
@@ -298,6 +298,9 @@ async def test_another_process_can_drive_it(bot: Client) -> None:
     assert (status, [message["text"] for message in said]) == (200, ["good day"])
     assert (await bot.get("/control/wait?count=2&seconds=0.01"))[0] == 408
     assert (await bot.get("/control/messages?chat=8"))[1] == []
+    assert [name for name, _ in (await bot.get("/_control/calls"))[1]] == ["sendMessage"]
+    await bot.call("sendMessageDraft", chat_id=7, draft_id=5, text="and")
+    assert [draft["text"] for draft in (await bot.get("/_control/state"))[1]["drafts"]] == ["and"]
     assert (await bot.control("fly"))[0] == 404
     assert (await bot.control("say", chat=7))[0] == 400
 
@@ -322,3 +325,70 @@ async def test_commands_and_reactions_are_kept(bot: Client) -> None:
     reaction = [{"type": "emoji", "emoji": "👍"}]
     assert await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=reaction) is True
     assert (await bot.call("sendChatAction", chat_id=7, action="dancing"))[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "words"),
+    [
+        ("sendMessageDraft", {"chat_id": 7, "draft_id": 0, "text": "x"}, "non-zero"),
+        ("sendMessageDraft", {"chat_id": FORUM, "draft_id": 1, "text": "x"}, "PEER_INVALID"),
+        ("sendMessageDraft", {"chat_id": 7, "draft_id": 1, "text": "x" * 4097}, "too long"),
+        ("setMessageReaction", {"chat_id": 7, "message_id": 99, "reaction": []}, "not found"),
+        ("sendVoice", {"chat_id": 7}, "there is no voice"),
+    ],
+)
+async def test_what_the_newer_methods_refuse(
+    bot: Client, method: str, arguments: dict[str, Any], words: str
+) -> None:
+    """Drafts are for private chats, reactions for messages that are there, uploads have files."""
+    await bot.control("group", chat=FORUM, forum=True)
+    status, description, _ = await bot.call(method, **arguments)
+    assert (status, words in description) == (400, True)
+
+
+async def test_a_reaction_is_one_of_those_telegram_has(bot: Client) -> None:
+    """One standard emoji, and of those only what the chat allows."""
+    number = await bot.simulator.say(7, "well done")
+
+    async def react(*emoji: str) -> Any:
+        signs = [{"type": "emoji", "emoji": one} for one in emoji]
+        return await bot.call("setMessageReaction", chat_id=7, message_id=number, reaction=signs)
+
+    assert "REACTION_INVALID" in (await react("\N{SNAIL}"))[1]
+    assert "TOO_MANY" in (await react("👍", "👎"))[1]
+    assert await react("👍") is True
+    await bot.control("restrict", chat=7, reactions=["🔥"])
+    assert "REACTION_INVALID" in (await react("👍"))[1]
+    assert await react() is True
+
+
+async def test_an_album_comes_as_updates_of_its_own(bot: Client) -> None:
+    """Each part has the album's number; the words are at the first."""
+    await bot.control("send_album", chat=7, contents=["b25l", "dHdv"], caption="two")
+    messages = [update["message"] for update in await bot.call("getUpdates")]
+    assert [message.get("caption") for message in messages] == ["two", None]
+    assert {message["media_group_id"] for message in messages} == {"1313"}
+
+
+async def test_reactions_come_when_asked_for_by_name(bot: Client) -> None:
+    """By default Telegram tells of none."""
+    number = await bot.simulator.say(7, "hello")
+    await bot.control("react", chat=7, message=number, emoji="👍")
+    assert len(await bot.call("getUpdates", allowed_updates=["message", "message_reaction"])) == 1
+    await bot.control("react", chat=7, message=number, emoji=None)
+    changed = (await bot.call("getUpdates"))[-1]["message_reaction"]
+    assert [len(changed[name]) for name in ("old_reaction", "new_reaction")] == [1, 0]
+
+
+async def test_rates_hold_for_groups_and_overall(bot: Client) -> None:
+    """Twenty a minute in a group, thirty a second in all; an edit counts as well."""
+    await bot.control("group", chat=-5)
+    await bot.control("limit", group_per_minute=2)
+    sent = await bot.call("sendMessage", chat_id=-5, text="1")
+    await bot.call("editMessageText", chat_id=-5, message_id=sent["message_id"], text="2")
+    assert 50 <= (await bot.call("sendMessage", chat_id=-5, text="3"))[2]["retry_after"] <= 60
+    assert (await bot.call("sendMessage", chat_id=7, text="1"))["text"] == "1"
+    await bot.control("limit", overall_per_second=1)
+    assert [
+        isinstance(await bot.call("sendMessage", chat_id=chat, text="x"), tuple) for chat in (7, -5)
+    ].count(True) >= 1

@@ -2,11 +2,15 @@
 
 POST|GET /bot<token>/<method>      the Bot API
 GET      /file/bot<token>/<path>   files
-POST     /control/<act>            what people and fate do: say, edit, press, react, send_file, send_album,
+POST     /_control/<act>           what people and fate do: say, edit, press, react, send_file, send_album,
                                    group, topic, close_topic, delete_topic, restrict, migrate, block, kick,
                                    push, fail, cut, well, limit, forget; JSON arguments, see Simulator
-GET      /control/messages[?chat=] what the bot said
-GET      /control/wait?count=&chat=&seconds=   the same, once there are so many
+GET      /_control/messages[?chat=] what the bot said
+GET      /_control/wait?count=&chat=&seconds=   the same, once there are so many
+GET      /_control/calls[?after=]  the calls from that number on: method and arguments
+GET      /_control/state           drafts that show now, the menu, the webhook, how many calls were too fast
+
+The control surface is for loopback alone, as the whole simulator is; `/control` is another name for it.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ class Controlled(Protocol):
     def described(self, chat: int | None) -> list[dict[str, Any]]:
         """Return what the bot said, as JSON."""
 
+    def state(self) -> dict[str, Any]:
+        """Return what else there is to see, as JSON."""
+
 
 class Server:
     """Answers HTTP requests for one bot."""
@@ -59,9 +66,12 @@ class Server:
         application = web.Application(client_max_size=BODY_LIMIT)
         application.router.add_route("*", "/bot{token}/{method}", self._answer_call)
         application.router.add_get("/file/bot{token}/{path:.+}", self._answer_file)
-        application.router.add_get("/control/messages", self._answer_messages)
-        application.router.add_get("/control/wait", self._answer_wait)
-        application.router.add_post("/control/{act}", self._answer_act)
+        for control in ("/_control", "/control"):
+            application.router.add_get(f"{control}/messages", self._answer_messages)
+            application.router.add_get(f"{control}/wait", self._answer_wait)
+            application.router.add_get(f"{control}/calls", self._answer_calls)
+            application.router.add_get(f"{control}/state", self._answer_state)
+            application.router.add_post(f"{control}/{{act}}", self._answer_act)
         return application
 
     async def _answer_call(self, request: web.Request) -> web.StreamResponse:
@@ -125,6 +135,12 @@ class Server:
 
     async def _answer_messages(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(self._control.described(_number(request, "chat")))
+
+    async def _answer_calls(self, request: web.Request) -> web.StreamResponse:
+        return web.json_response(self.calls[_number(request, "after") or 0 :])
+
+    async def _answer_state(self, _: web.Request) -> web.StreamResponse:
+        return web.json_response(self._control.state())
 
     async def _answer_wait(self, request: web.Request) -> web.StreamResponse:
         chat = _number(request, "chat")

@@ -298,10 +298,26 @@ class Simulator:
                 "text": post.text,
                 "entities": post.raw.get("entities", []),
                 "buttons": post.buttons,
+                "reactions": post.raw.get("reactions", []),
                 "history": post.history,
             }
             for post in self.messages(chat)
         ]
+
+    def state(self) -> Raw:
+        """Return what else there is to see: drafts, the menu, the webhook, how many calls were too fast."""
+        now = self.world.clock()
+        drafts = [
+            {"chat": draft.chat, "draft_id": draft.number, "text": draft.text, "seconds": draft.until - now}
+            for draft in self.world.shown.values()
+            if draft.until > now
+        ]
+        return {
+            "drafts": drafts,
+            "commands": self.methods.commands,
+            "webhook": self.updates.info(),
+            "too_fast": self.meter.refused,
+        }
 
     async def _speak(
         self, chat: int, author: Raw, content: Raw, *, thread: int | None = None, reply_to: int | None = None
