@@ -34,7 +34,7 @@ class Attached(Strict):
     name: Annotated[StrictStr, Field(min_length=1, max_length=200)]
     type: Annotated[StrictStr, Field(max_length=100)] = ""
     size: Annotated[int, Field(ge=0, strict=True)] = 0
-    content: Annotated[StrictStr, Field(repr=False)] | None = None
+    content: StrictStr | None = Field(default=None, repr=False)
     url: Annotated[StrictStr, Field(max_length=2000)] | None = None
 
     @model_validator(mode="after")
