@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from channels.message import Address, Reply
+from channels.message import Address, File, Reply, Showing, Sign
 from channels.registry import plugin
 from memory_notes import MemoryNotes
 
@@ -28,6 +28,23 @@ async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
         sent = await connection.channel.send(address, Reply(text="**Dovecote** live test", key="live"))
         for _ in range(2):
             await connection.channel.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))
+
+
+async def test_the_real_platform_shows_previews_signs_and_files() -> None:
+    """What is being said is shown and ends as one message; it takes our signs, and a file by its type."""
+    telegram = plugin("telegram")
+    settings = telegram.settings.model_validate({"token": TOKEN})
+    address = Address(channel="chn_live", room=CHAT)
+    async with telegram.open("chn_live", settings, MemoryNotes()) as connection:
+        channel = connection.channel
+        shown = await channel.show(address, Showing(key="live-shown", text="Let me"))
+        final = Reply(text="Let me **see**", key="live-shown")
+        place = shown.platform_id if shown else None
+        sent = await (channel.edit(address, place, final) if place else channel.send(address, final))
+        for sign in (*Sign, None):
+            await channel.react(address, sent.platform_id, sign)
+        file = File(name="live.txt", media_type="text/plain", content=b"live", caption="**a file**")
+        assert (await channel.upload(address, file, key="live-file")).platform_id
 
 
 async def test_the_probe_finds_the_token_good() -> None:
