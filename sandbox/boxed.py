@@ -65,9 +65,13 @@ class Boxed:
         check(command.script)
         key, begun = secrets.token_hex(8), time.monotonic()
         text = self._program(command, key, sweeping=sweeping)
+        # A task of its own: what an SDK makes of a cancellation on Python 3.11 is not to be relied on.
+        asking = asyncio.create_task(self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE))
         try:
-            answer = await self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE)
+            await asyncio.wait({asking})
+            answer = asking.result()
         except BaseException:  # cancelled, or the exchange broke off: nothing of the command may live on
+            asking.cancel()
             await self._clean_up(key)
             raise
         return _result(answer, command, int((time.monotonic() - begun) * 1000))

@@ -1,0 +1,77 @@
+"""The manifest of the E2B provider; it imports nothing of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
+from typing import Any
+
+from sandbox.config import Problem, SandboxConfig
+from sandbox.e2b.settings import E2bSettings
+from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+
+_MEANINGLESS = {
+    "image": "a template is named instead: template",
+    "snapshot": "a template is named instead: template",
+    "cpu": "the template says how many",
+    "memory_gb": "the template says how much",
+    "disk_gb": "the template says how much",
+    "workspace_root": "it is fixed",
+    "persistent_disk_gb": "a paused sandbox keeps its disk",
+    "auto_archive_seconds": "a paused sandbox is kept by the service",
+}
+
+
+def _check(config: SandboxConfig) -> Sequence[Problem]:
+    return list(_problems(config))
+
+
+def _problems(config: SandboxConfig) -> Iterator[Problem]:
+    for field, instead in _MEANINGLESS.items():
+        if getattr(config.options, field) is not None:
+            name = type(config.options).model_fields[field].alias or field
+            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on e2b: {instead}")
+    if config.options.persistent_home is False and config.persistent:
+        yield Problem(
+            pointer="/options/persistentHome",
+            detail="false is not possible on e2b: a paused sandbox keeps it",
+        )
+    network = config.network
+    if network.mode == "restricted" and not (network.allow_domains or network.allow_cidrs):
+        yield Problem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
+
+
+def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+    from sandbox.e2b.provider import open_provider
+
+    return open_provider(settings, surroundings)
+
+
+def _abilities(settings: Any) -> Sequence[Ability]:
+    installed = find_spec("e2b") is not None
+    return (
+        Ability(
+            name="sdk",
+            present=installed,
+            detail="the e2b package is installed" if installed else "install it: pip install 'dovecote[e2b]'",
+        ),
+        Ability(
+            name="key",
+            present=settings.api_key is not None,
+            detail="a key is set" if settings.api_key else "no key: set E2B_API_KEY or [sandbox.e2b] api_key",
+        ),
+    )
+
+
+plugin = ProviderPlugin(
+    name="e2b",
+    title="E2B, micro virtual machines in the cloud",
+    features=frozenset(
+        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.RESTRICTED_NETWORK, Feature.EXPOSE}
+    ),
+    settings=E2bSettings,
+    check=_check,
+    open=_open,
+    abilities=_abilities,
+)

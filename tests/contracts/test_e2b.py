@@ -1,0 +1,156 @@
+"""What is E2B's own: how its errors fold, what it is told, and how a paused sandbox is woken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2b_service import API_KEY, E2bService, e2b_service
+from sandbox.config import SandboxConfig
+from sandbox.e2b import plugin
+from sandbox.errors import Gone, Refused, Unauthorized, Unreachable
+from sandbox.model import Command, Job, JobState, Network, Spec
+from sandbox.port import Provider, Surroundings
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[E2bService]:
+    """Run a service."""
+    async with e2b_service(tmp_path / "service") as running:
+        yield running
+
+
+def _open(service: E2bService, tmp_path: Path, **changes: Any) -> Any:
+    given = {"api_key": API_KEY, "api_url": service.url, "sandbox_url": service.url, "http_version": "1.1"}
+    surroundings = Surroundings(
+        state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
+    )
+    return plugin.open(plugin.settings.model_validate(given | changes), surroundings)
+
+
+@pytest.fixture
+async def provider(service: E2bService, tmp_path: Path) -> AsyncIterator[Provider]:
+    """Open the provider."""
+    async with _open(service, tmp_path) as provider:
+        yield provider
+
+
+def _spec(**changes: Any) -> Spec:
+    fields: dict[str, Any] = {"label": "dovecote-1", "namespace": "space", "persistent": True}
+    return Spec(**fields | changes)
+
+
+async def test_a_paused_sandbox_wakes_with_its_processes(provider: Provider, service: E2bService) -> None:
+    """Whoever paused it, the next call resumes it; files and memory are there."""
+    sandbox = await provider.create(_spec())
+    await sandbox.run(Command(script="echo kept > file"))
+    await sandbox.suspend()
+    assert service.machines[sandbox.id].box.frozen
+    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
+    service.machines[sandbox.id].box.freeze(still=True)
+    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
+
+
+async def test_a_sandbox_with_a_running_job_is_not_paused(provider: Provider) -> None:
+    """A pause would let the job stand still."""
+    sandbox = await provider.create(_spec())
+    await sandbox.spawn(Job(id="job_1", script="sleep 30", token="t"))
+    with pytest.raises(Refused):
+        await sandbox.suspend()
+    await sandbox.stop("job_1")
+    await sandbox.suspend()
+    assert (await sandbox.report("job_1")).state is JobState.EXITED
+
+
+async def test_a_killed_sandbox_is_gone(provider: Provider, service: E2bService) -> None:
+    """Killed by its time-out or by hand, it is Gone for every call, and a new one can be made."""
+    sandbox = await provider.create(_spec())
+    await service.kill(sandbox.id)
+    with pytest.raises(Gone):
+        await sandbox.run(Command(script="true"))
+    with pytest.raises(Gone):
+        await provider.connect(sandbox.id, _spec())
+    again = await provider.create(_spec())
+    assert again.id != sandbox.id
+
+
+async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: E2bService) -> None:
+    """Of sandboxes with one label one is kept, whoever made it."""
+    made = await asyncio.gather(*(provider.create(_spec()) for _ in range(4)))
+    assert {sandbox.id for sandbox in made} == set(service.machines)
+    assert len(service.machines) == 1
+    assert (await (await provider.create(_spec())).run(Command(script="echo one"))).stdout == b"one\n"
+
+
+async def test_what_the_service_is_told(provider: Provider, service: E2bService) -> None:
+    """Label, template, what becomes of it when it is not used, and the network in each mode."""
+    closed = await provider.create(_spec(label="closed", persistent=False))
+    opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))
+    some = await provider.create(
+        _spec(
+            label="some",
+            network=Network.RESTRICTED,
+            allow_domains=("pypi.org",),
+            allow_cidrs=("192.0.2.0/24",),
+        )
+    )
+    told = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
+    assert told[closed.id]["metadata"] == {"dovecote-label": "closed"}
+    assert told[closed.id]["templateID"] == "base"
+    assert (told[closed.id]["autoPause"], told[opened.id]["autoPause"]) == (False, True)
+    assert told[closed.id]["allow_internet_access"] is False
+    assert told[opened.id]["allow_internet_access"] is True
+    assert told[some.id]["network"]["allowOut"] == ["pypi.org", "192.0.2.0/24", "bots.example"]
+    assert told[some.id]["network"]["denyOut"] == ["0.0.0.0/0"]
+
+
+async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:
+    """A wrong key and a missing one are the operator's, a service that is down is tried again."""
+    async with _open(service, tmp_path, api_key="e2b_wrong") as provider:
+        with pytest.raises(Unauthorized):
+            await provider.create(_spec())
+    async with _open(service, tmp_path, api_key=None) as provider:
+        with pytest.raises(Unauthorized, match="E2B_API_KEY"):
+            await provider.create(_spec())
+    async with _open(service, tmp_path, api_url="http://127.0.0.1:9") as provider:
+        with pytest.raises(Unreachable):
+            await provider.create(_spec())
+    async with _open(service, tmp_path) as provider:
+        with pytest.raises(Refused, match="template"):
+            await provider.create(_spec(options={"template": "not-allowed"}))
+        service.unready = 1
+        assert await provider.create(_spec())
+
+
+async def test_the_keys_are_kept_to_themselves(service: E2bService, tmp_path: Path) -> None:
+    """Neither the settings nor an error show the key."""
+    async with _open(service, tmp_path, api_key="e2b_canary") as provider:
+        with pytest.raises(Unauthorized) as caught:
+            await provider.create(_spec())
+    assert "canary" not in str(caught.value)
+    assert "canary" not in repr(plugin.settings(api_key="e2b_canary"))
+
+
+async def test_a_port_is_shown_under_the_services_own_name(provider: Provider) -> None:
+    """An exposed port has a URL of the sandbox."""
+    sandbox = await provider.create(_spec())
+    assert await sandbox.expose(8080) == f"https://8080-{sandbox.id}.e2b.app"
+
+
+@pytest.mark.parametrize(
+    ("config", "pointer"),
+    [
+        ({"options": {"image": "debian"}}, "/options/image"),
+        ({"options": {"memoryGb": 2}}, "/options/memoryGb"),
+        ({"network": {"mode": "restricted"}}, "/network"),
+        ({"persistent": True, "options": {"persistentHome": False}}, "/options/persistentHome"),
+    ],
+)
+def test_what_it_cannot_do_is_said_beforehand(config: dict[str, Any], pointer: str) -> None:
+    """A config that means nothing here is refused with its field and the remedy."""
+    problems = plugin.check(SandboxConfig.model_validate({"provider": "e2b"} | config))
+    assert [problem.pointer for problem in problems] == [pointer]

@@ -1,0 +1,120 @@
+"""The program that keeps a box: inside its namespaces, it starts processes and tells what they do.
+
+Speaks lines of JSON on a unix socket, one connection for each request; the standard library only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+PIECE = 32 * 1024
+
+
+class Agent:
+    """The processes of this box by their number."""
+
+    def __init__(self) -> None:
+        self.children: dict[int, asyncio.subprocess.Process] = {}
+
+    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Do one thing."""
+        with contextlib.suppress(ConnectionError):
+            asked = json.loads(await reader.readline())
+            await getattr(self, asked.pop("do"))(writer, **asked)
+        writer.close()
+
+    async def start(
+        self, writer: asyncio.StreamWriter, *, argv: list[str], env: dict[str, str], cwd: str, stdin: bool
+    ) -> None:
+        """Start a process and tell its number, its output as it comes, and its end."""
+        try:
+            child = await asyncio.create_subprocess_exec(
+                *argv,
+                env=env,
+                cwd=cwd,
+                stdin=asyncio.subprocess.PIPE if stdin else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return tell(writer, error=str(error))
+        self.children[child.pid] = child
+        tell(writer, pid=child.pid)
+        assert child.stdout is not None
+        assert child.stderr is not None
+        await asyncio.gather(pump(child.stdout, writer, "stdout"), pump(child.stderr, writer, "stderr"))
+        code = await child.wait()
+        self.children.pop(child.pid, None)
+        tell(writer, code=code)
+        return None
+
+    async def feed(self, writer: asyncio.StreamWriter, *, pid: int, data: str, end: bool) -> None:
+        """Give a process some of its input."""
+        child = self.children.get(pid)
+        if child is None or child.stdin is None:
+            return tell(writer, error="no such process")
+        child.stdin.write(base64.b64decode(data))
+        if end:
+            child.stdin.close()
+        return tell(writer, done=True)
+
+    async def kill(self, writer: asyncio.StreamWriter, *, pid: int, number: int) -> None:
+        """Send a signal."""
+        if pid not in self.children:
+            return tell(writer, error="no such process")
+        os.kill(pid, number)
+        return tell(writer, done=True)
+
+    async def put(self, writer: asyncio.StreamWriter, *, path: str, data: str) -> None:
+        """Write a file."""
+        await asyncio.to_thread(write, Path(path), base64.b64decode(data))
+        tell(writer, done=True)
+
+    async def get(self, writer: asyncio.StreamWriter, *, path: str) -> None:
+        """Read a file."""
+        try:
+            content = await asyncio.to_thread(Path(path).read_bytes)
+        except OSError as error:
+            return tell(writer, error=error.strerror)
+        return tell(writer, data=base64.b64encode(content).decode())
+
+
+def write(path: Path, content: bytes) -> None:
+    """Write a file, its directories made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def tell(writer: asyncio.StreamWriter, **said: Any) -> None:
+    """Say one thing."""
+    writer.write(json.dumps(said).encode() + b"\n")
+
+
+async def pump(source: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+    """Pass output on."""
+    while piece := await source.read(PIECE):
+        tell(writer, **{name: base64.b64encode(piece).decode()})
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+
+
+async def main(socket: str) -> None:
+    """Serve until the box ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    agent = Agent()
+    server = await asyncio.start_unix_server(agent.answer, socket, limit=256 * 1024 * 1024)
+    async with server:
+        await server.serve_forever()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))
