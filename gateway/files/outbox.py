@@ -46,7 +46,7 @@ class Yard:
     @property
     def slack(self) -> timedelta:
         """How far the clocks may differ: the kernel's ticks here, whole seconds and a journey elsewhere."""
-        return timedelta(seconds=0.5 if self.directory is not None else 3.0)
+        return timedelta(seconds=0.02 if self.directory is not None else 2.0)
 
 
 async def opened(found: Awaitable[Sandbox] | Sandbox) -> Sandbox:
