@@ -1,17 +1,43 @@
-"""A person on Slack: command, answer, job, kill -9, the result in the same thread."""
+"""A person on Slack: streamed answer, approval in a modal, job, kill -9, the result in the same thread."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from channels.slack.simulator import Simulator, simulate
+from channels.slack.simulator import Post, Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
 
 ROOM = "C0ROOM"
+BEGINNING = "Once upon a time"
+WHOLE = "Once upon a time there was a dove."
+JOB = {"command": "sleep 2; echo pig''eon", "background": True}
+
+
+class Teller:
+    """The model: stops in the middle of its story once, starts a job when asked, and repeats its result."""
+
+    def __init__(self) -> None:
+        self.stories = 0
+
+    def __call__(self, body: dict[str, Any]) -> Turn:
+        """Answer one request."""
+        text = last_text(body)
+        if body["messages"][-1]["role"] == "tool":
+            return Turn(text="It is under way.", pieces=1)
+        if "start the job" in text:
+            return Turn(calls=[ToolCall(name="bash", args=JOB)])
+        if "pigeon" in text:
+            return Turn(text="The job said: pigeon", pieces=1)
+        self.stories += 1
+        return Turn(text=BEGINNING, fault="stall") if self.stories == 1 else Turn(text=WHOLE)
 
 
 @pytest.fixture
@@ -21,11 +47,25 @@ async def platform() -> AsyncIterator[Simulator]:
         yield simulator
 
 
+@asynccontextmanager
+async def connected(
+    platform: Simulator, data: Path, *, mode: str = "socket", **env: str
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway with one Slack channel that lets anyone in; in http mode Slack is told its address."""
+    secret = {"signing_secret": platform.signing_secret} if mode == "http" else {}
+    settings = channel_env("slack", platform.settings(mode=mode, **secret))
+    async with gateway(data, env={**settings, **env}) as process:
+        if mode == "http":
+            async with process.http() as session, session.get("/accounts/me/channels") as answer:
+                (channel,) = (await answer.json())["items"]
+            platform.request_url = f"{process.url}/channels/{channel['id']}/inbound"
+        yield process
+
+
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
-    """Run a gateway with one Slack channel that lets anyone in."""
-    env = channel_env("slack", platform.settings(allow=["*"]))
-    async with gateway(tmp_path / "data", env=env) as process:
+    """Run a gateway that has no model."""
+    async with connected(platform, tmp_path / "data") as process:
         yield process
 
 
@@ -39,6 +79,74 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
+async def until_recorded(data: Path) -> None:
+    """Wait until the gateway has written down where its draft shows."""
+    async with asyncio.timeout(10):
+        while True:
+            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def said(platform: Simulator, words: str) -> Post:
+    """Wait for a message of the bot that holds these words."""
+
+    def found() -> list[Post]:
+        return [post for post in platform.messages(ROOM) if words in post.text]
+
+    try:
+        await platform.wait_until(lambda: bool(found()), seconds=30)
+    except TimeoutError:
+        texts = [post.text for post in platform.messages(ROOM)]
+        raise AssertionError(f"nobody said {words!r}: {texts}") from None
+    return found()[-1]
+
+
+async def killed(process: GatewayProcess) -> None:
+    """Kill the gateway, and start it again."""
+    await process.kill()
+    await process.start()
+
+
+@pytest.mark.parametrize("mode", ["socket", "http"])
+async def test_a_story_an_approval_and_a_job_through_kill_9(
+    platform: Simulator, tmp_path: Path, mode: str
+) -> None:
+    """Everything is said once, in the thread that the question opened, whatever the gateway goes through."""
+    async with OpenAIServer(Teller()) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        env["OPENAI_API_KEY"] = "loopback"
+        async with connected(platform, tmp_path / "data", mode=mode, **env) as process:
+            thread = await platform.say(ROOM, "<@U0BOT> tell me a story")
+            story = await said(platform, BEGINNING)
+            assert story.streaming is not None
+            await until_recorded(process.data)
+            await killed(process)
+            await said(platform, WHOLE)
+            await platform.say(ROOM, "<@U0BOT> start the job", thread=thread)
+            question = await said(platform, "May I run this?")
+            deny, approve = "deny_with:", "approve_with:"
+            values = [button["value"] for button in question.buttons]
+            assert [value for value in values if value.startswith(deny)]
+            (wanted,) = [value for value in values if value.startswith(approve)]
+            await platform.press(ROOM, question.ts, wanted)
+            await platform.wait_until(lambda: bool(platform.open_modals()), seconds=20)
+            await platform.submit("but only once")
+            await said(platform, "It is under way.")
+            await platform.wait_until(lambda: question.buttons == [], seconds=30)
+            await until_delivered(process, 3)
+            await killed(process)
+            await said(platform, "The job said: pigeon")
+    texts = [post.text for post in platform.messages(ROOM)]
+    assert (story.text, texts.count(WHOLE)) == (WHOLE, 1)
+    assert not [post for post in platform.messages(ROOM) if post.streaming]
+    assert "Approved by" in question.text
+    assert "but only once" in question.text
+    assert [sum(words in text for text in texts) for words in ("under way", "The job said")] == [1, 1]
+    assert {post.thread for post in platform.messages(ROOM)} == {thread}
+
+
 async def test_a_mention_is_answered_once_in_its_thread(platform: Simulator, running: GatewayProcess) -> None:
     """A mention arrives twice and is answered once, in the thread that it opens."""
     asked = await platform.say(ROOM, "<@U0BOT> !echo first")
@@ -50,23 +158,30 @@ async def test_a_mention_is_answered_once_in_its_thread(platform: Simulator, run
 
 
 async def test_a_slash_command_is_answered(platform: Simulator, running: GatewayProcess) -> None:
-    """`/dovecote help` tells the commands."""
-    await platform.slash(ROOM, "help")
-    (answer,) = await platform.wait_for_messages(1, room=ROOM)
-    assert "/status" in answer.text
+    """`/dovecote help` tells the commands, to whoever asked and nobody else."""
+    await platform.slash(ROOM, "help", user="U0BOB")
+    await platform.wait_until(lambda: bool(platform.world.notices), seconds=20)
+    (notice,) = platform.world.notices
+    assert (notice["user"], "/status" in notice["text"]) == ("U0BOB", True)
+    assert platform.messages(ROOM) == []
 
 
-async def test_a_job_started_in_a_thread_comes_home_through_kill_9(
+async def test_an_order_after_a_mention_is_obeyed_in_its_thread(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """The result of a job is said in the thread that asked for it, although the gateway was killed."""
+    """`@bot status` in a thread is about that thread, and is answered there."""
     root = await platform.say(ROOM, "what a day")
-    await platform.say(ROOM, "<@U0BOT> !&sleep 2; echo pigeon", thread=root)
-    (started,) = await platform.wait_for_messages(1, room=ROOM)
-    assert "Started job" in started.text
-    await until_delivered(running, 1)
-    await running.kill()
-    await running.start()
-    said = await platform.wait_for_messages(2, room=ROOM)
-    assert "pigeon" in said[-1].text
-    assert {post.thread for post in said} == {root}
+    await platform.say(ROOM, "<@U0BOT> !echo hello", thread=root)
+    await platform.wait_for_messages(1, room=ROOM)
+    await platform.say(ROOM, "<@U0BOT> status", thread=root)
+    answer = (await platform.wait_for_messages(2, room=ROOM))[-1]
+    assert (answer.thread, "echo" in answer.text) == (root, False)
+
+
+async def test_an_answer_is_shown_by_a_sign(platform: Simulator, running: GatewayProcess) -> None:
+    """The question bears a sign of the bot's while it is seen, and another once it is answered."""
+    asked = await platform.say(ROOM, "<@U0BOT> !echo first")
+    post = platform.world.find(ROOM, asked)
+    assert post is not None
+    await platform.wait_until(lambda: list(post.reactions) == ["white_check_mark"], seconds=20)
+    assert "reactions.add" in [method for method, _ in platform.calls]
