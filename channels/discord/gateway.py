@@ -10,7 +10,9 @@ import asyncio
 import json
 import logging
 import random
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -39,6 +41,10 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 
 FRESH_PAUSE = (1.0, 5.0)
 """Discord asks for a random wait within these before a refused session is replaced."""
+
+SPACING, LONGEST_SPACING, REMEMBERED, PATIENT = 5.0, 300.0, 3600.0, 10
+"""Seconds between two identifies, at first and at most, how long one counts, and how many are let pass before
+the pause grows: Discord resets the token of a bot that begins a thousand sessions a day."""
 
 GUILDS, GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1, 1 << 9, 1 << 12, 1 << 15
 GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
@@ -88,12 +94,22 @@ class Session:
         self.id, self.url, self.sequence = "", "", None
 
 
+def identify_wait(times: Sequence[float], now: float) -> float:
+    """Return the seconds until a new session may be begun, by when the last ones were."""
+    recent = [when for when in times if now - when < REMEMBERED]
+    if not recent:
+        return 0.0
+    gap = min(SPACING * 2.0 ** max(0, len(recent) - PATIENT), LONGEST_SPACING)
+    return max(0.0, recent[-1] + gap - now)
+
+
 class Gateway:
     """One bot's connections to the gateway, one after the other; the session outlives them."""
 
     def __init__(self, http: aiohttp.ClientSession, settings: DiscordSettings) -> None:
         self._http = http
         self._settings = settings
+        self._identified: deque[float] = deque(maxlen=32)
         self.session = Session()
 
     async def converse(self, take: Take, receiving: Callable[[bool], None]) -> bool:
@@ -101,6 +117,8 @@ class Gateway:
 
         Raises Unauthorized when only an operator can help, another ChannelError when there is no connection.
         """
+        if not self.session.resumes:
+            await asyncio.sleep(identify_wait(self._identified, time.monotonic()))
         base = self.session.url if self.session.resumes and self.session.url else self._settings.gateway_url
         url = f"{base}{'&' if '?' in base else '?'}{QUERY}"
         try:
@@ -108,6 +126,8 @@ class Gateway:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             self.session.url = ""  # the next try goes by the front door
             raise Unreachable(f"gateway: {type(error).__name__}") from None
+        if not self.session.resumes:
+            self._identified.append(time.monotonic())
         line = _Line(socket, self.session, self._settings, take, receiving)
         try:
             await line.run()

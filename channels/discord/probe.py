@@ -1,11 +1,13 @@
-"""`channels test` for Discord: the token, what the bot may read, and how things come in."""
+"""`channels test` for Discord: the token, the application, what the bot may do, how things come in."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from channels.discord.api import connect
+from channels.discord import permissions
+from channels.discord.api import Api, connect
+from channels.discord.codec import Bot
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError
 from channels.port import Finding
@@ -13,8 +15,11 @@ from channels.port import Finding
 CONTENT_FLAGS = (1 << 18) | (1 << 19)
 """The application's flags for the message content intent, granted or taken as a small bot."""
 
-PERMISSIONS = 274878008320
-"""View channels, send messages (also in threads), attach files, read message history."""
+FEW_STARTS = 50
+"""Sessions left of the day's thousand below which something begins them too often."""
+
+MOST_SERVERS = 5
+"""Servers whose missing permissions are named."""
 
 _REMEDIES = {
     "retry": "See whether api_url can be reached from here, then try again.",
@@ -32,13 +37,32 @@ async def probe(settings: DiscordSettings) -> tuple[Finding, ...]:
             servers = await api.call("GET", "users/@me/guilds", name="servers")
         except ChannelError as error:
             return (Finding(subject="discord", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),)
+        starts = await _starts(api) if settings.mode == "gateway" else ()
     application = application if isinstance(application, dict) else {}
+    servers = [one for one in servers if isinstance(one, dict)] if isinstance(servers, list) else []
     return (
         Finding(subject="bot", ok=True, detail=f"{bot.username} ({bot.id})"),
+        _identity(application, settings, bot),
         _content(application, settings),
         _servers(servers, bot.application_id),
+        _permissions(servers, bot.application_id),
         _reception(application, settings),
+        *starts,
     )
+
+
+def _identity(application: Mapping[str, Any], settings: DiscordSettings, bot: Bot) -> Finding:
+    """The commands go to the application's id, and posts are verified with its key."""
+    number, key = str(application.get("id") or ""), str(application.get("verify_key") or "")
+    if number and number != bot.application_id:
+        remedy = f'Set application_id = "{number}".'
+        return Finding(subject="application", ok=False, detail=f"its id is {number}", remedy=remedy)
+    if settings.public_key and key and key.lower() != settings.public_key.lower():
+        remedy = f'Set public_key = "{key}", or use the token of the same application.'
+        return Finding(
+            subject="application", ok=False, detail="public_key is another application's", remedy=remedy
+        )
+    return Finding(subject="application", ok=True, detail=f"{number or bot.application_id}, its key fits")
 
 
 def _content(application: Mapping[str, Any], settings: DiscordSettings) -> Finding:
@@ -55,18 +79,37 @@ def _content(application: Mapping[str, Any], settings: DiscordSettings) -> Findi
     )
 
 
-def _servers(servers: object, application: str) -> Finding:
-    count = len(servers) if isinstance(servers, list) else 0
-    invitation = (
+def _invitation(application: str) -> str:
+    return (
         f"https://discord.com/oauth2/authorize?client_id={application}"
-        f"&scope=bot%20applications.commands&permissions={PERMISSIONS}"
+        f"&scope=bot%20applications.commands&permissions={permissions.WANTED}"
     )
+
+
+def _servers(servers: list[Mapping[str, Any]], application: str) -> Finding:
     return Finding(
         subject="servers",
         ok=True,
-        detail=f"the bot is in {count}",
-        remedy="" if count else f"Invite it: {invitation}",
+        detail=f"the bot is in {len(servers)}",
+        remedy="" if servers else f"Invite it: {_invitation(application)}",
     )
+
+
+def _permissions(servers: list[Mapping[str, Any]], application: str) -> Finding:
+    """What a server's roles grant the bot; single channels may still take it away."""
+    lacking = {str(one.get("name")): permissions.missing(_number(one.get("permissions"))) for one in servers}
+    lacking = {name: missing for name, missing in lacking.items() if missing}
+    if not lacking:
+        detail = f"all that is needed ({permissions.WANTED}), as far as servers grant it"
+        return Finding(subject="permissions", ok=True, detail=detail)
+    named = [f"{name}: {', '.join(missing)}" for name, missing in list(lacking.items())[:MOST_SERVERS]]
+    remedy = f"Grant it to the bot's role there, or invite it again: {_invitation(application)}"
+    return Finding(subject="permissions", ok=False, detail="missing in " + "; ".join(named), remedy=remedy)
+
+
+def _number(value: object) -> int:
+    """Without a number nothing can be said to be missing."""
+    return int(value) if isinstance(value, str) and value.isdecimal() else permissions.WANTED
 
 
 def _reception(application: Mapping[str, Any], settings: DiscordSettings) -> Finding:
@@ -83,3 +126,20 @@ def _reception(application: Mapping[str, Any], settings: DiscordSettings) -> Fin
         detail="commands and buttons are posted elsewhere" if url else "ready",
         remedy=remedy if url else "",
     )
+
+
+async def _starts(api: Api) -> tuple[Finding, ...]:
+    """Say how many sessions may still be begun today; nothing where Discord does not tell."""
+    try:
+        told = await api.call("GET", "gateway/bot", name="gateway")
+    except ChannelError:
+        return ()
+    limit = told.get("session_start_limit") if isinstance(told, dict) else None
+    left = limit.get("remaining") if isinstance(limit, dict) else None
+    if not isinstance(left, int):
+        return ()
+    remedy = (
+        "" if left >= FEW_STARTS else "Something connects as this bot again and again: find it and stop it."
+    )
+    detail = f"{left} of {limit.get('total')} are left today" if isinstance(limit, dict) else ""
+    return (Finding(subject="sessions", ok=left >= FEW_STARTS, detail=detail, remedy=remedy),)

@@ -67,17 +67,19 @@ class DiscordSettings(ChannelSettings):
     gateway_url: Annotated[str, AfterValidator(_check_socket_url)] = Field(
         default="wss://gateway.discord.gg/", description="Where the gateway is."
     )
-    cdn_url: Url = Field(default="https://cdn.discordapp.com", description="Where attachments are.")
+    cdn_url: Url = Field(
+        default="https://cdn.discordapp.com", description="Where attachments are, beside Discord's own hosts."
+    )
     message_content: bool = Field(
         default=True,
         description="Ask for the privileged intent that lets the bot read what does not name it.",
     )
-    commands: bool = Field(default=True, description="Register the slash commands /dovecote and /ask.")
+    commands: bool = Field(default=True, description="Register the slash commands (/ask, /stop, /status …).")
     backfill_minutes: int = Field(
         default=60,
         ge=0,
         le=1440,
-        description="How far back channels are read when nothing was received for a while; 0: never.",
+        description="How far back rooms are read that were never heard of; 0: nothing is ever read.",
     )
 
     @model_validator(mode="after")

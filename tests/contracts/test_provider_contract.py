@@ -18,7 +18,7 @@ from sandbox_rigs import TOKEN, Rig, elsewhere, ended, every_rig, printed, proce
 
 EVERY_BYTE = bytes(range(256)) * 64
 RUNTIMES_OWN = {"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM", "SHLVL", "_"}
-RUNTIMES_OWN |= {"PIP_BREAK_SYSTEM_PACKAGES", "NPM_CONFIG_PREFIX", "DOVECOTE_CALLBACK", "DOVECOTE_WORKSPACE"}
+RUNTIMES_OWN |= {"DOVECOTE_TASK", "PIP_BREAK_SYSTEM_PACKAGES", "NPM_CONFIG_PREFIX", "DOVECOTE_CALLBACK", "DOVECOTE_WORKSPACE"}
 
 
 @pytest.fixture(params=list(every_rig()))
@@ -38,7 +38,7 @@ async def provider(rig: Rig) -> AsyncIterator[Provider]:
     """Return each provider, open; its sandboxes are destroyed afterwards."""
     async with rig.opened() as provider:
         yield provider
-        for sandbox_id, _ in await provider.list():
+        for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
@@ -178,10 +178,12 @@ async def test_paths_stay_inside(sandbox: Sandbox) -> None:
 async def test_a_label_is_one_sandbox(provider: Provider, rig: Rig) -> None:
     """Creating twice with one label gives one sandbox, listed once, by its prefix."""
     first, second = await provider.create(rig.spec()), await provider.create(rig.spec())
-    other = await provider.create(rig.spec(label="other:1"))
+    label = f"{rig.label}:other"
+    other = await provider.create(rig.spec(label=label))
     assert first.id == second.id != other.id
-    assert await provider.list() == sorted([(first.id, "label"), (other.id, "other:1")])
-    assert await provider.list("other") == [(other.id, "other:1")]
+    assert await provider.list(rig.label) == sorted([(first.id, rig.label), (other.id, label)])
+    assert await provider.list(label) == [(other.id, label)]
+    assert (first.id, rig.label) in await provider.list()
 
 
 async def test_a_sandbox_is_found_again_by_its_id(rig: Rig) -> None:
@@ -238,7 +240,7 @@ async def test_a_job_outlives_its_sandbox_object(provider: Provider, sandbox: Sa
     )
     await printed(sandbox, "job_1", b"begun")
     del sandbox
-    (sandbox_id, _) = (await provider.list())[0]
+    (sandbox_id, _) = (await provider.list(rig.label))[0]
     found = await provider.connect(sandbox_id, rig.spec())
     assert (await found.report("job_1")).state is JobState.RUNNING
     await found.write("go", b"")
@@ -354,5 +356,5 @@ async def test_a_run_does_not_outlive_the_process_that_started_it(rig: Rig, nap:
     await child.wait()
     await until(dead)
     async with rig.opened() as provider:
-        ((sandbox_id, _),) = await provider.list()
+        ((sandbox_id, _),) = await provider.list(rig.label)
         await provider.destroy(sandbox_id)
