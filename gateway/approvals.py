@@ -25,11 +25,19 @@ CHANGED = "The sandbox was changed after this was approved, so I ask again."
 
 
 class AlreadyDecided(Exception):
-    """Somebody else decided otherwise first; `winner` is what stands."""
+    """Somebody else decided otherwise first, or nothing is left to decide; `winner` is what stands."""
 
     def __init__(self, winner: Approval) -> None:
-        super().__init__(f"already {winner.state} by {winner.decided_name or winner.decided_by or 'nobody'}")
+        super().__init__(_standing(winner))
         self.winner = winner
+
+
+def _standing(winner: Approval) -> str:
+    if winner.state == "void":
+        return "the sandbox was changed since, and it was asked again"
+    if winner.state == "expired":
+        return "the turn that asked has ended"
+    return f"already {winner.state} by {winner.decided_name or winner.decided_by or 'nobody'}"
 
 
 class NoSuchApproval(Exception):
