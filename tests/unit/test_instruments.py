@@ -93,5 +93,12 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
     finally:
         await database.close()
     text = metrics.render().decode()
-    for queue in ("turns.queued", "deliveries.dead", "events.untold", "jobs.running", "approvals.pending"):
+    for queue in (
+        "turns.queued",
+        "deliveries.dead",
+        "events.untold",
+        "jobs.running",
+        "approvals.pending",
+        "chats.dead",
+    ):
         assert f'dovecote_queue_depth{{queue="{queue}"}} 0.0' in text
