@@ -14,10 +14,13 @@ from typing import Any
 
 import aiohttp
 import pytest
+import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, ToolCall, Turn, last_text
 from web_face import Answer, Client
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 ENV = {
@@ -37,7 +40,7 @@ class Stage:
     other: Client
     nobody: Client
 
-    async def turn(self, text: str, conversation: str = "demo", **more: object) -> tuple[str, Answer]:
+    async def turn(self, conversation: str, text: str, **more: object) -> tuple[str, Answer]:
         """Ask the default agent; returns the conversation and the final status."""
         body = {"input": text, "conversation": conversation, **more}
         taken = await self.mine.ask("POST", "/agents/default/turns", body)
@@ -55,10 +58,13 @@ class Stage:
         return [event["data"] for event in events if event["type"] == kind]
 
 
-@pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    """Run a gateway that serves two accounts and takes small files."""
-    async with gateway(tmp_path / "data", env=ENV) as process, aiohttp.ClientSession() as session:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """Run one gateway for all, which serves two accounts and takes small files."""
+    async with (
+        gateway(tmp_path_factory.mktemp("files") / "data", env=ENV) as process,
+        aiohttp.ClientSession() as session,
+    ):
         operator = Client(session=session, url=process.url, key=ADMIN_KEY)
         made = await operator.ask("POST", "/accounts", {"name": "other"})
         yield Stage(
@@ -74,7 +80,7 @@ LEAVE = "!mkdir -p outbox/deep; printf 'one' > outbox/result.txt; printf '<html>
 
 async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage) -> None:
     """Message and finish carry the files; a link is for anybody, a bare path for the owner alone."""
-    conversation, _ = await stage.turn(LEAVE)
+    conversation, _ = await stage.turn("left", LEAVE)
     (said,) = await stage.told(conversation, "message.completed")
     (done,) = await stage.told(conversation, "agent.finished")
     page, result = said["files"]
@@ -97,7 +103,7 @@ async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage)
 
 async def test_wrong_and_expired_links_are_the_same_nothing(stage: Stage) -> None:
     """No change of a link fetches anything, and none says why."""
-    conversation, _ = await stage.turn("!mkdir -p outbox; echo x > outbox/a; echo y > outbox/b")
+    conversation, _ = await stage.turn("links", "!mkdir -p outbox; echo x > outbox/x; echo y > outbox/y")
     (said,) = await stage.told(conversation, "message.completed")
     one, two = (file["url"] for file in said["files"])
     signature = one.partition("signature=")[2]
@@ -117,10 +123,10 @@ async def test_wrong_and_expired_links_are_the_same_nothing(stage: Stage) -> Non
 
 async def test_each_file_is_sent_once_and_a_changed_one_again(stage: Stage) -> None:
     """An outbox that nobody empties is not sent anew with every turn, in any conversation."""
-    conversation, _ = await stage.turn("!mkdir -p outbox; echo 1 > outbox/a")
-    await stage.turn("!ls outbox; touch outbox/a")
-    await stage.turn("!echo 2 > outbox/a")
-    other, _ = await stage.turn("!ls outbox", conversation="another")
+    conversation, _ = await stage.turn("once", "!mkdir -p outbox; echo 1 > outbox/once")
+    await stage.turn("once", "!ls outbox; touch outbox/once")
+    await stage.turn("once", "!echo 2 > outbox/once")
+    other, _ = await stage.turn("another", "!ls outbox")
     said = await stage.told(conversation, "message.completed")
     assert [len(one["files"]) for one in said] == [1, 0, 1]
     assert [one["files"] for one in await stage.told(other, "message.completed")] == [[]]
@@ -133,8 +139,8 @@ async def test_links_out_and_what_is_too_much_are_declined(stage: Stage) -> None
         "yes | head -c 100001 > outbox/a-large; "
         "for name in b c d e; do echo $name > outbox/$name; done"
     )
-    conversation, _ = await stage.turn(script)
-    await stage.turn("!echo again")
+    conversation, _ = await stage.turn("much", script)
+    await stage.turn("much", "!echo again")
     said, notice, again = await stage.told(conversation, "message.completed")
     assert [one["name"] for one in said["files"]] == ["b", "c", "d"]
     assert (notice["role"], again["files"]) == ("notice", [])
@@ -145,7 +151,7 @@ async def test_links_out_and_what_is_too_much_are_declined(stage: Stage) -> None
 
 async def test_a_job_s_files_are_told_with_its_end(stage: Stage) -> None:
     """The job's event and its follow-up's finish carry what it left; the follow-up's message does not."""
-    conversation, _ = await stage.turn("!&mkdir -p outbox; echo late > outbox/late.txt")
+    conversation, _ = await stage.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
     async with asyncio.timeout(30):
         while len(await stage.told(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
@@ -165,7 +171,9 @@ def inline(name: str, content: bytes) -> dict[str, str]:
 async def test_attachments_land_in_the_inbox_under_safe_names(stage: Stage) -> None:
     """Names neither leave the inbox nor overwrite each other, and the files belong to the conversation."""
     attached = [inline("../../etc/passwd", b"1"), inline("a.txt", b"22"), inline("a.txt", b"333")]
-    conversation, status = await stage.turn("!ls -1 inbox; cat inbox/*", attachments=attached)
+    conversation, status = await stage.turn(
+        "names", "!cd inbox; ls -1 a*.txt passwd; cat a*.txt passwd", attachments=attached
+    )
     assert "a (2).txt\na.txt\npasswd\n333221" in status.body["output"]
     (received,) = await stage.told(conversation, "message.received")
     assert [(one["name"], one["size"]) for one in received["files"]] == [
@@ -186,7 +194,7 @@ async def test_a_posted_file_is_named_by_its_link(stage: Stage) -> None:
         assert answer.status == 201
         posted = await answer.json()
     _, status = await stage.turn(
-        "!wc -c < inbox/big.bin", attachments=[{"name": "big.bin", "url": posted["url"]}]
+        "posted", "!wc -c < inbox/big.bin", attachments=[{"name": "big.bin", "url": posted["url"]}]
     )
     assert "90000" in status.body["output"]
     refused = await stage.other.ask(
@@ -220,11 +228,13 @@ async def test_what_cannot_be_attached_is_refused(stage: Stage) -> None:
 
 async def test_what_is_too_large_is_told_to_the_person_and_the_agent(stage: Stage) -> None:
     """A file beyond the operator's bound is not taken, and both hear why."""
-    conversation, status = await stage.turn("what is it?", attachments=[inline("big.bin", b"\0" * 100_001)])
+    conversation, status = await stage.turn(
+        "large", "what is it?", attachments=[inline("large.bin", b"\0" * 100_001)]
+    )
     notice, said = await stage.told(conversation, "message.completed")
-    assert "big.bin" in notice["text"]
+    assert "large.bin" in notice["text"]
     assert "is the most" in notice["text"]
-    assert "[attachment big.bin is not here" in said["text"]
+    assert "[attachment large.bin is not here" in said["text"]
     assert status.body["state"] == "completed"
 
 
@@ -271,7 +281,7 @@ async def test_a_model_delivers_a_file_and_hears_what_became_of_it(tmp_path: Pat
             stage = Stage(process=process, mine=mine, other=mine, nobody=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
             assert (await mine.ask("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
-            conversation, _ = await stage.turn("go on")
+            conversation, _ = await stage.turn("model", "go on")
             said = [one for one in await stage.told(conversation, "message.completed") if one["files"]]
     (answer,) = said
     assert [(one["name"], one["caption"]) for one in answer["files"]] == [("answer.txt", "the answer")]

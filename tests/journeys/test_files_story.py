@@ -1,0 +1,244 @@
+"""People and their bot exchange files: results through kill -9, pictures into the inbox, on each platform."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from channels.discord import simulator as discord
+from channels.slack import simulator as slack
+from channels.telegram import simulator as telegram
+from gateway_process import GatewayProcess, channel_env, gateway
+
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
+PATIENCE = 40.0
+FOLLOW_UP = "completed, exit code 0"
+
+
+class Chat(Protocol):
+    """A platform as its people see it: one thread of a group, and a conversation of two."""
+
+    kind: str
+    simulator: Any
+
+    @abstractmethod
+    async def prepare(self) -> None:
+        """Make the rooms."""
+
+    @abstractmethod
+    async def say(self, text: str) -> None:
+        """Say something in the thread."""
+
+    @abstractmethod
+    async def show(self, picture: bytes) -> None:
+        """Send a picture in private."""
+
+    @abstractmethod
+    async def whisper(self, text: str) -> None:
+        """Say something in private."""
+
+    @abstractmethod
+    def texts(self) -> list[str]:
+        """Return what the bot said, anywhere."""
+
+    @abstractmethod
+    def files(self) -> list[tuple[str, bytes, bool]]:
+        """Return (name, bytes, whether it is in the thread) of what the bot attached."""
+
+
+class TelegramChat(Chat):
+    """A forum's topic, and a private chat."""
+
+    kind = "telegram"
+
+    def __init__(self, simulator: telegram.Simulator) -> None:
+        self.simulator = simulator
+        self.forum, self.person = -1000000004711, 4711
+
+    async def prepare(self) -> None:
+        """Make a forum with a topic."""
+        await self.simulator.group(self.forum, forum=True)
+        self.topic = await self.simulator.topic(self.forum)
+
+    async def say(self, text: str) -> None:
+        """Type into the topic."""
+        await self.simulator.say(self.forum, text, thread=self.topic, user=7)
+
+    async def show(self, picture: bytes) -> None:
+        """Send a photo."""
+        await self.simulator.send_file(self.person, picture)
+
+    async def whisper(self, text: str) -> None:
+        """Type into the private chat."""
+        await self.simulator.say(self.person, text)
+
+    def texts(self) -> list[str]:
+        """Return the bot's messages."""
+        return [post.text for post in self.simulator.messages()]
+
+    def files(self) -> list[tuple[str, bytes, bool]]:
+        """Return the bot's documents."""
+        return [
+            (post.raw["document"]["file_name"], post.file or b"", post.thread == self.topic)
+            for post in self.simulator.messages()
+            if "document" in post.raw
+        ]
+
+
+class SlackChat(Chat):
+    """A channel's thread, and a direct message."""
+
+    kind = "slack"
+
+    def __init__(self, simulator: slack.Simulator) -> None:
+        self.simulator = simulator
+
+    async def prepare(self) -> None:
+        """Open a thread in a channel."""
+        self.root = await self.simulator.say("C0ROOM", "good morning")
+
+    async def say(self, text: str) -> None:
+        """Mention the bot in the thread."""
+        await self.simulator.say("C0ROOM", f"<@U0BOT> {text}", thread=self.root)
+
+    async def show(self, picture: bytes) -> None:
+        """Send a picture."""
+        await self.simulator.send_file("D0ADA", picture, name="photo.jpg", media_type="image/png")
+
+    async def whisper(self, text: str) -> None:
+        """Type into the direct message."""
+        await self.simulator.say("D0ADA", text)
+
+    def texts(self) -> list[str]:
+        """Return the bot's messages."""
+        return [post.text for post in self.simulator.messages()]
+
+    def files(self) -> list[tuple[str, bytes, bool]]:
+        """Return the files of the bot's messages."""
+        return [
+            (file["title"], self.simulator.world.contents[file["id"]], post.thread == self.root)
+            for post in self.simulator.messages()
+            for file in post.raw.get("files", [])
+        ]
+
+
+class DiscordChat(Chat):
+    """A thread of a server's channel, and a private channel."""
+
+    kind = "discord"
+
+    def __init__(self, simulator: discord.Simulator) -> None:
+        self.simulator = simulator
+
+    async def prepare(self) -> None:
+        """Open a thread."""
+        await self.simulator.server_channel(4004)
+        self.thread = await self.simulator.thread(4004)
+
+    async def say(self, text: str) -> None:
+        """Say it in the thread."""
+        await self.simulator.say(self.thread, text)
+
+    async def show(self, picture: bytes) -> None:
+        """Send a picture."""
+        await self.simulator.send_file(4711, picture, name="photo.jpg", media_type="image/png")
+
+    async def whisper(self, text: str) -> None:
+        """Say it in private."""
+        await self.simulator.say(4711, text)
+
+    def texts(self) -> list[str]:
+        """Return the bot's messages."""
+        return [post.text for post in self.simulator.messages()]
+
+    def files(self) -> list[tuple[str, bytes, bool]]:
+        """Return the attachments of the bot's messages."""
+        contents = list(self.simulator.world.files.items())
+        return [
+            (file["filename"], _named(contents, file["filename"]), int(post.raw["channel_id"]) == self.thread)
+            for post in self.simulator.messages()
+            for file in post.raw.get("attachments", [])
+        ]
+
+
+def _named(contents: list[tuple[str, bytes]], name: str) -> bytes:
+    return next(content for path, content in contents if path.endswith(f"/{name}"))
+
+
+CHATS: dict[str, tuple[Any, Callable[[Any], Chat]]] = {
+    "telegram": (telegram.simulate, TelegramChat),
+    "slack": (slack.simulate, SlackChat),
+    "discord": (discord.simulate, DiscordChat),
+}
+
+
+@asynccontextmanager
+async def a_chat(kind: str) -> AsyncIterator[Chat]:
+    """Run a platform on loopback, with its rooms."""
+    simulate, chat_of = CHATS[kind]
+    async with simulate() as simulator:
+        chat = chat_of(simulator)
+        await chat.prepare()
+        yield chat
+
+
+@pytest.fixture(params=sorted(CHATS))
+async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Chat]:
+    """Each platform in turn."""
+    async with a_chat(request.param) as one:
+        yield one
+
+
+def env_of(chat: Chat, **more: str) -> dict[str, str]:
+    """Return the environment of a gateway whose bot hears everything that is said."""
+    return {**channel_env(chat.kind, chat.simulator.settings(allow=["*"], groups="always")), **more}
+
+
+@pytest.fixture
+async def running(chat: Chat, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway on the platform."""
+    async with gateway(tmp_path / "data", env=env_of(chat)) as process:
+        yield process
+
+
+async def until(chat: Chat, condition: Callable[[], bool]) -> None:
+    """Wait until something holds of what the bot said."""
+    await chat.simulator.wait_until(condition, seconds=PATIENCE)
+
+
+async def until_settled(process: GatewayProcess) -> None:
+    """Wait until nothing is owed to anybody."""
+    async with asyncio.timeout(PATIENCE), process.http() as session:
+        while True:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            if found and all(one["state"] == "delivered" for one in found):
+                return
+
+
+async def test_a_job_s_file_comes_home_through_kill_9(chat: Chat, running: GatewayProcess) -> None:
+    """The result and the file arrive in the thread that asked, once, although the gateway was killed."""
+    await chat.say("!&sleep 2; mkdir -p outbox; echo pigeon > outbox/result.txt; echo all''done")
+    await until(chat, lambda: any("Started job" in text for text in chat.texts()))
+    await until_settled(running)
+    await running.kill()
+    await running.start()
+    await until(chat, lambda: any("alldone" in text for text in chat.texts()) and bool(chat.files()))
+    await until_settled(running)
+    assert chat.files() == [("result.txt", b"pigeon\n", True)]
+
+
+async def test_a_picture_lands_in_the_inbox(chat: Chat, running: GatewayProcess) -> None:
+    """What a person sends lies in inbox/ under its name, and the bot says so."""
+    await chat.show(PNG)
+    came = re.compile(r"\[attached: inbox/photo[-\d]*\.jpg, 72 bytes, image/png\]")
+    await until(chat, lambda: any(came.search(text) for text in chat.texts()))
+    await chat.whisper("!ls inbox | wc -l; cat inbox/photo* | wc -c")
+    await until(chat, lambda: any("1\n72" in text for text in chat.texts()))
