@@ -1,8 +1,13 @@
-"""Our reactions: one sign under a message, in place of an earlier one."""
+"""Our reactions: one sign under a message, in place of an earlier one.
+
+The first sign, that a message was seen, needs no look at what is there; any other does after a restart.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
+from dataclasses import dataclass, field
 from typing import Any
 
 from channels.errors import Rejected
@@ -14,35 +19,43 @@ EMOJI = {Sign.SEEN: "eyes", Sign.DONE: "white_check_mark", Sign.FAILED: "x"}
 REMEMBERED = 2000
 
 
+@dataclass(slots=True)
+class Put:
+    """Our signs under one message (None: not known yet); who changes them holds the lock."""
+
+    names: set[str] | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
 class Signs:
     """The signs we put; those of an earlier process are looked up."""
 
     def __init__(self, api: Api, *, me: str) -> None:
         self._api = api
         self._me = me
-        self._put: OrderedDict[tuple[str, str], set[str]] = OrderedDict()
+        self._put: OrderedDict[tuple[str, str], Put] = OrderedDict()
 
     async def put(self, address: Address, ts: str, sign: Sign | None) -> None:
         """Make the sign the only one of ours; raises ChannelError."""
         wanted = EMOJI[sign] if sign else None
-        there = await self._there(address, ts, first=sign is Sign.SEEN)
-        if wanted and wanted not in there:
-            await self._call("reactions.add", address, ts, wanted, well="already_reacted")
-            there.add(wanted)
-        for name in sorted(there - {wanted}):
-            await self._call("reactions.remove", address, ts, name, well="no_reaction")
-            there.discard(name)
+        put = self._of(address, ts)
+        async with put.lock:
+            if put.names is None:
+                put.names = set() if sign is Sign.SEEN else await self._looked_up(address, ts)
+            if wanted and wanted not in put.names:
+                await self._call("reactions.add", address, ts, wanted, well="already_reacted")
+                put.names.add(wanted)
+            for name in sorted(put.names - {wanted}):
+                await self._call("reactions.remove", address, ts, name, well="no_reaction")
+                put.names.discard(name)
 
-    async def _there(self, address: Address, ts: str, *, first: bool) -> set[str]:
-        """Return our signs under a message; the first of them needs no look."""
-        place = (address.room, ts)
-        known = self._put.pop(place, None)
-        if known is None:
-            known = set() if first else await self._looked_up(address, ts)
-        self._put[place] = known
+    def _of(self, address: Address, ts: str) -> Put:
+        """Return what is remembered of a message; the longest unused is forgotten."""
+        put = self._put.setdefault((address.room, ts), Put())
+        self._put.move_to_end((address.room, ts))
         if len(self._put) > REMEMBERED:
             self._put.popitem(last=False)
-        return known
+        return put
 
     async def _looked_up(self, address: Address, ts: str) -> set[str]:
         answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -24,6 +25,12 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 RECEIVING, INTERRUPTED = True, False
 QUIET = 0.3
 """Seconds without a frame after which a connection that is being replaced holds nothing more."""
+
+SHORTEST = 1.0
+"""Seconds a connection that replaced another has to last; one that does not is followed after a pause."""
+
+CROWDED_SECONDS = 30.0
+"""How long to wait when too many connections are open."""
 
 _ENVELOPES = {"events_api", "slash_commands", "interactive"}
 Take = Callable[[dict[str, Any]], Awaitable[bool]]
@@ -84,14 +91,17 @@ class Line:
     async def _hold(self, connections: AsyncExitStack) -> None:
         """Take envelopes by a connection, and by those that replace it in time."""
         socket = await self._open(connections)
+        beginning = -SHORTEST
         while await self._converse(socket):
+            if time.monotonic() - beginning < SHORTEST:
+                return
             following = await self._follow(connections)
             if following is None:
                 await self._converse(socket)
                 return
             await self._drain(socket)
             await socket.close()
-            socket = following
+            socket, beginning = following, time.monotonic()
 
     async def _open(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse:
         socket = await self._api.open_socket()
@@ -168,7 +178,9 @@ class Line:
 
 
 def _check_reason(reason: object) -> None:
-    """A link that was disabled does not come back by trying."""
+    """A link that was disabled does not come back by trying, and one too many not at once."""
+    if reason == "too_many_websockets":
+        raise RateLimited(CROWDED_SECONDS, scope="account")
     if reason == "link_disabled":
         raise Unauthorized("Socket Mode is switched off for this app: switch it on, or use mode = http")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -148,6 +149,16 @@ async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, 
         assert list(post.reactions) == shown
     await slack.channel.react(ROOM, ts, None)
     assert list(post.reactions) == []
+
+
+async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, slack: Connection) -> None:
+    """The later one stays, however long the calls take."""
+    ts = await simulator.say("C0ROOM", "hello")
+    signs = (Sign.SEEN, Sign.DONE, Sign.SEEN, Sign.FAILED)
+    await asyncio.gather(*(slack.channel.react(ROOM, ts, sign) for sign in signs))
+    post = simulator.world.find("C0ROOM", ts)
+    assert post is not None
+    assert list(post.reactions) == ["x"]
 
 
 async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack: Connection) -> None:

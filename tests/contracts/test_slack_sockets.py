@@ -162,3 +162,19 @@ async def test_a_replacement_that_does_not_open_loses_nothing(
         while "two" not in texts(ear):
             await ear.wait(len(ear.updates) + 1)
     assert list(dict.fromkeys(texts(ear))) == ["one", "two"]
+
+
+async def test_a_connection_that_is_one_too_many_is_not_hurried(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """Slack allows a few connections for an app: the next is tried for later, and the gateway is told."""
+    ear = Ear()
+    async with receiving(slack, ear):
+        await simulator.say("C0ROOM", "one")
+        await ear.wait(1)
+        await simulator.sockets.refresh("too_many_websockets")
+        async with asyncio.timeout(10):
+            while simulator.sockets.open:
+                await simulator.sockets.changed.wait()
+    assert simulator.sockets.connected == 1
+    assert ear.states == [True, False]
