@@ -12,6 +12,7 @@ import pytest
 from channels.telegram.simulator import Simulator, simulate
 from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess, channel_env, gateway
+from nats_servers import free_ports
 
 FORUM = -1_000_000_004_711
 GROUP = -4711
@@ -96,14 +97,12 @@ async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: 
 
 async def test_a_webhook_brings_an_album_as_one_message(platform: Simulator, tmp_path: Path) -> None:
     """Posted parts are acknowledged one by one and answered once."""
-    process = GatewayProcess(tmp_path / "data", env=settings_of(platform))
+    (port,) = free_ports(1)
+    hook = settings_of(platform, mode="webhook", webhook_secret=SECRET)
+    env = {**hook, "DOVECOTE_PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    process = GatewayProcess(tmp_path / "data", env=env, port=port)
     try:
         await process.start()
-        await process.stop()
-        public = f"http://127.0.0.1:{process.port}"
-        hook = settings_of(platform, mode="webhook", webhook_secret=SECRET)
-        await process.start(env={**hook, "DOVECOTE_PUBLIC_URL": public})
-        await platform.wait_until(lambda: platform.updates.info()["url"].startswith(public))
         await platform.send_album(PRIVATE, [b"one", b"two"], caption="!echo two pictures")
         await said(platform, "two pictures", chat=PRIVATE)
         await platform.wait_until(lambda: not platform.world.updates)
