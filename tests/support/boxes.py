@@ -115,12 +115,17 @@ class Box:
         assert theirs != _namespace(os.getpid())
         return [pid for pid in _all() if _namespace(pid) == theirs]
 
-    async def end(self) -> None:
-        """End the machine with everything in it, and its disk."""
+    async def stop(self) -> None:
+        """End the machine with everything in it; its disk stays for the next start."""
         if self.child is not None and self.child.returncode is None:
             self.freeze(still=False)
             self.child.kill()
             await self.child.wait()
+        self.socket.unlink(missing_ok=True)
+
+    async def end(self) -> None:
+        """End the machine with everything in it, and its disk."""
+        await self.stop()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
 

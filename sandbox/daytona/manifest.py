@@ -1,0 +1,79 @@
+"""The manifest of the Daytona provider; it imports nothing of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from importlib.util import find_spec
+from typing import Any
+
+from sandbox.config import Problem, SandboxConfig
+from sandbox.daytona.settings import DaytonaSettings
+from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+
+_MEANINGLESS = {
+    "image": "a snapshot is named instead: snapshot",
+    "template": "a snapshot is named instead: snapshot",
+    "cpu": "the snapshot says how many",
+    "memory_gb": "the snapshot says how much",
+    "disk_gb": "the snapshot says how much",
+    "workspace_root": "it is fixed",
+    "persistent_disk_gb": "a stopped sandbox keeps its disk",
+}
+
+
+def _check(config: SandboxConfig) -> Sequence[Problem]:
+    return list(_problems(config))
+
+
+def _problems(config: SandboxConfig) -> Iterator[Problem]:
+    for field, instead in _MEANINGLESS.items():
+        if getattr(config.options, field) is not None:
+            name = type(config.options).model_fields[field].alias or field
+            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on daytona: {instead}")
+    if config.options.persistent_home is False and config.persistent:
+        yield Problem(
+            pointer="/options/persistentHome",
+            detail="false is not possible on daytona: a stopped sandbox keeps it",
+        )
+    network = config.network
+    if network.mode == "restricted" and not (network.allow_domains or network.allow_cidrs):
+        yield Problem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
+
+
+def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+    from sandbox.daytona.provider import open_provider
+
+    return open_provider(settings, surroundings)
+
+
+def _abilities(settings: Any) -> Sequence[Ability]:
+    installed = find_spec("daytona") is not None
+    with_key = settings.api_key is not None
+    return (
+        Ability(
+            name="sdk",
+            present=installed,
+            detail="the daytona package is installed"
+            if installed
+            else "install it: pip install 'dovecote[daytona]'",
+        ),
+        Ability(
+            name="key",
+            present=with_key,
+            detail="a key is set" if with_key else "no key: set DAYTONA_API_KEY or [sandbox.daytona] api_key",
+        ),
+    )
+
+
+plugin = ProviderPlugin(
+    name="daytona",
+    title="Daytona, cloud sandboxes",
+    features=frozenset(
+        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.RESTRICTED_NETWORK, Feature.EXPOSE}
+    ),
+    settings=DaytonaSettings,
+    check=_check,
+    open=_open,
+    abilities=_abilities,
+)

@@ -1,0 +1,155 @@
+"""What is Daytona's own: how its errors fold, what it is told, and how a stopped sandbox is started."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from daytona_service import API_KEY, DaytonaService, daytona_service
+from sandbox.config import SandboxConfig
+from sandbox.daytona import plugin
+from sandbox.errors import Gone, Refused, Unauthorized, Unreachable
+from sandbox.model import Command, Job, JobState, Network, Spec
+from sandbox.port import Provider, Surroundings
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[DaytonaService]:
+    """Run a service."""
+    async with daytona_service(tmp_path / "service") as running:
+        yield running
+
+
+def _open(service: DaytonaService, tmp_path: Path, **changes: Any) -> Any:
+    surroundings = Surroundings(
+        state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
+    )
+    given = {"api_key": API_KEY, "api_url": service.url} | changes
+    return plugin.open(plugin.settings.model_validate(given), surroundings)
+
+
+@pytest.fixture
+async def provider(service: DaytonaService, tmp_path: Path) -> AsyncIterator[Provider]:
+    """Open the provider."""
+    async with _open(service, tmp_path) as provider:
+        yield provider
+
+
+def _spec(**changes: Any) -> Spec:
+    fields: dict[str, Any] = {"label": "dovecote-1", "namespace": "space", "persistent": True}
+    return Spec(**fields | changes)
+
+
+async def test_a_stopped_sandbox_is_started_by_the_next_call(
+    provider: Provider, service: DaytonaService
+) -> None:
+    """Stopped by us, by its idle timer or archived, the next call starts it; the files are there."""
+    sandbox = await provider.create(_spec())
+    await sandbox.run(Command(script="echo kept > file"))
+    await sandbox.suspend()
+    assert service.machines[sandbox.id].state == "stopped"
+    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
+    await service.stop(sandbox.id)
+    service.machines[sandbox.id].state = "archived"
+    assert await sandbox.read("file", limit=10) == b"kept\n"
+
+
+async def test_a_job_that_ended_with_its_machine_says_so(provider: Provider, service: DaytonaService) -> None:
+    """A stop ends processes: the job is told as recreated, never as running for ever."""
+    sandbox = await provider.create(_spec())
+    await sandbox.spawn(Job(id="job_1", script="sleep 600", token="t"))
+    await service.stop(sandbox.id)
+    assert (await sandbox.report("job_1")).state is JobState.RECREATED
+
+
+async def test_the_idle_timer_is_off_while_a_job_runs(provider: Provider, service: DaytonaService) -> None:
+    """Nobody suspends a sandbox with a running job: neither we nor the service."""
+    sandbox = await provider.create(_spec(idle_timeout=900))
+    timers = service.machines[sandbox.id].timers
+    assert timers["autoStopInterval"] == 30
+    await sandbox.spawn(Job(id="job_1", script="sleep 600", token="t"))
+    assert timers["autoStopInterval"] == 0
+    with pytest.raises(Refused):
+        await sandbox.suspend()
+    await sandbox.stop("job_1")
+    await sandbox.report("job_1")
+    assert timers["autoStopInterval"] == 30
+    await sandbox.keep_alive(30)
+    assert service.machines[sandbox.id].active == 1
+
+
+async def test_a_deleted_sandbox_is_gone(provider: Provider, service: DaytonaService) -> None:
+    """Deleted at the service, it is Gone for every call, and a new one can be made."""
+    sandbox = await provider.create(_spec())
+    await service.delete(sandbox.id)
+    with pytest.raises(Gone):
+        await sandbox.run(Command(script="true"))
+    with pytest.raises(Gone):
+        await provider.connect(sandbox.id, _spec())
+    assert (await provider.create(_spec())).id != sandbox.id
+
+
+async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, service: DaytonaService) -> None:
+    """Of sandboxes with one label one is kept, whoever made it."""
+    made = await asyncio.gather(*(provider.create(_spec()) for _ in range(3)))
+    assert {sandbox.id for sandbox in made} == set(service.machines)
+    assert len(service.machines) == 1
+
+
+async def test_what_the_service_is_told(provider: Provider, service: DaytonaService) -> None:
+    """Labels, timers, lifetime, and the network in each mode."""
+    closed = await provider.create(_spec(label="closed", persistent=False, max_lifetime=7200))
+    opened = await provider.create(_spec(label="opened", network=Network.ALLOW_ALL))
+    some = await provider.create(
+        _spec(
+            label="some",
+            network=Network.RESTRICTED,
+            allow_domains=("pypi.org",),
+            allow_cidrs=("192.0.2.0/24",),
+        )
+    )
+    told = {sandbox.id: service.machines[sandbox.id].asked for sandbox in (closed, opened, some)}
+    assert told[closed.id]["labels"]["dovecote-label"] == "closed"
+    assert told[closed.id]["ttlMinutes"] == 120
+    assert (told[closed.id]["autoDeleteInterval"], told[opened.id]["autoDeleteInterval"]) == (0, -1)
+    assert told[closed.id]["networkBlockAll"] is True
+    assert told[opened.id]["networkBlockAll"] is False
+    assert told[some.id]["domainAllowList"] == "pypi.org,bots.example"
+    assert told[some.id]["networkAllowList"] == "192.0.2.0/24"
+
+
+async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> None:
+    """A wrong key and a missing one are the operator's, a service that is down is tried again."""
+    async with _open(service, tmp_path, api_key="dtn_canary") as provider:
+        with pytest.raises(Unauthorized) as caught:
+            await provider.create(_spec())
+    assert "canary" not in str(caught.value)
+    async with _open(service, tmp_path, api_key=None) as provider:
+        with pytest.raises(Unauthorized, match="DAYTONA_API_KEY"):
+            await provider.create(_spec())
+    async with _open(service, tmp_path, api_url="http://127.0.0.1:9") as provider:
+        with pytest.raises(Unreachable):
+            await provider.create(_spec())
+    async with _open(service, tmp_path) as provider:
+        with pytest.raises(Refused, match="snapshot"):
+            await provider.create(_spec(options={"snapshot": "not-allowed"}))
+    assert "canary" not in repr(plugin.settings(api_key="dtn_canary"))
+
+
+@pytest.mark.parametrize(
+    ("config", "pointer"),
+    [
+        ({"options": {"image": "debian"}}, "/options/image"),
+        ({"options": {"template": "base"}}, "/options/template"),
+        ({"network": {"mode": "restricted"}}, "/network"),
+        ({"persistent": True, "options": {"persistentHome": False}}, "/options/persistentHome"),
+    ],
+)
+def test_what_it_cannot_do_is_said_beforehand(config: dict[str, Any], pointer: str) -> None:
+    """A config that means nothing here is refused with its field and the remedy."""
+    problems = plugin.check(SandboxConfig.model_validate({"provider": "daytona"} | config))
+    assert [problem.pointer for problem in problems] == [pointer]

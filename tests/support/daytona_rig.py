@@ -1,0 +1,19 @@
+"""How the Daytona provider is opened in a test: with the SDK, at a stand-in of the service on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from daytona_service import API_KEY
+from sandbox.daytona.settings import DaytonaSettings
+from sandbox.registry import installed
+from sandbox_rigs import Make, Rig
+from service_processes import service_url
+
+
+def _loopback(directory: Path) -> Rig:
+    settings = DaytonaSettings.model_validate({"api_key": API_KEY, "api_url": service_url("daytona_service")})
+    return Rig(name="loopback", plugin=installed()["daytona"], settings=settings, directory=directory)
+
+
+WAYS: dict[str, Make] = {"loopback": _loopback}

@@ -1,0 +1,274 @@
+"""A service that speaks Daytona's API on loopback, written from the clients in the daytona package (0.226).
+
+The control plane (sandboxes made, listed, started, stopped, archived, deleted, their timers) and the toolbox
+(commands, files), with real commands in boxes behind them. What it was told of networks is kept for tests to
+look at; it enforces none of it. There are no events over Socket.IO: the SDK then asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import secrets
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aiohttp import web
+
+from boxes import Box
+
+API_KEY = "dtn_0123456789abcdef"
+HOME = "/home/daytona"
+INTERVALS = {
+    "autostop": "autoStopInterval",
+    "autoarchive": "autoArchiveInterval",
+    "autodelete": "autoDeleteInterval",
+}
+
+
+@dataclass(slots=True)
+class Machine:
+    """One sandbox of the service."""
+
+    id: str
+    box: Box
+    asked: Mapping[str, Any]
+    state: str = "started"
+    timers: dict[str, int] = field(default_factory=dict)
+    created: datetime = field(default_factory=lambda: datetime.now(UTC))
+    active: int = 0
+
+    def shown(self, url: str) -> dict[str, Any]:
+        """Return the sandbox as the API tells of it."""
+        asked = self.asked
+        return {
+            "id": self.id,
+            "organizationId": "org",
+            "name": asked.get("name") or self.id,
+            "snapshot": asked.get("snapshot") or "default",
+            "user": "daytona",
+            "env": asked.get("env") or {},
+            "labels": asked.get("labels") or {},
+            "public": bool(asked.get("public")),
+            "networkBlockAll": bool(asked.get("networkBlockAll")),
+            "kvm": False,
+            "target": asked.get("target") or "us",
+            "cpu": 1,
+            "gpu": 0,
+            "memory": 1,
+            "disk": 3,
+            "state": self.state,
+            "createdAt": self.created.isoformat(),
+            "toolboxProxyUrl": f"{url}/toolbox",
+            **self.timers,
+        }
+
+
+class DaytonaService:
+    """The service; `url` is the API's, the toolbox is below it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.machines: dict[str, Machine] = {}
+        self.url = ""
+
+    def application(self) -> web.Application:
+        """Return the routes."""
+        application = web.Application(client_max_size=128 * 1024 * 1024)
+        route = application.router.add_route
+        one = "/sandbox/{id}"
+        for method, path, handler in (
+            ("POST", "/sandbox", self._create),
+            ("GET", "/sandbox", self._list),
+            ("GET", one, self._show),
+            ("DELETE", one, self._delete),
+            ("POST", f"{one}/start", self._start),
+            ("POST", f"{one}/stop", self._stop),
+            ("POST", f"{one}/archive", self._archive),
+            ("POST", f"{one}/last-activity", self._activity),
+            ("POST", f"{one}/{{timer:autostop|autoarchive|autodelete}}/{{minutes}}", self._timer),
+            ("GET", f"{one}/ports/{{port}}/signed-preview-url", self._preview),
+        ):
+            route(method, path, self._control(handler))
+        for method, path, inside in (
+            ("POST", "/process/execute", self._execute),
+            ("POST", "/files/bulk-upload", self._upload),
+            ("GET", "/user-home-dir", self._home),
+        ):
+            route(method, f"/toolbox/{{id}}{path}", self._toolbox(inside))
+        return application
+
+    def _control(self, handler: Any) -> Any:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            if request.headers.get("Authorization") != f"Bearer {API_KEY}":
+                return _problem(401, "Invalid credentials")
+            if "id" not in request.match_info:
+                return await handler(request)  # type: ignore[no-any-return]
+            machine = self.machines.get(request.match_info["id"])
+            if machine is None:
+                return _problem(404, f"Sandbox with ID or name {request.match_info['id']} not found")
+            return await handler(request, machine)  # type: ignore[no-any-return]
+
+        return answer
+
+    def _toolbox(self, handler: Any) -> Any:
+        async def answer(request: web.Request) -> web.StreamResponse:
+            machine = self.machines.get(request.match_info["id"])
+            if request.headers.get("Authorization") != f"Bearer {API_KEY}":
+                return _problem(401, "unauthorized")
+            if machine is None:
+                return _problem(404, "sandbox not found")
+            if machine.state != "started":
+                return _problem(400, "bad request: failed to get runner info: sandbox is not started")
+            return await handler(request, machine)  # type: ignore[no-any-return]
+
+        return answer
+
+    def _told(self, machine: Machine) -> web.Response:
+        return web.json_response(machine.shown(self.url))
+
+    async def _create(self, request: web.Request) -> web.Response:
+        asked = await request.json()
+        number = secrets.token_hex(16)
+        machine = Machine(id=number, box=Box(self.directory / number[:8], HOME), asked=asked)
+        machine.timers = {name: asked[name] for name in INTERVALS.values() if asked.get(name) is not None}
+        await machine.box.start()
+        machine.created = datetime.now(UTC)
+        self.machines[number] = machine
+        return self._told(machine)
+
+    async def _list(self, request: web.Request) -> web.Response:
+        wanted = json.loads(request.query.get("labels", "{}"))
+        found = [
+            machine.shown(self.url)
+            for machine in sorted(self.machines.values(), key=lambda one: one.created)
+            if wanted.items() <= dict(machine.asked.get("labels") or {}).items()
+        ]
+        begin = int(request.query.get("cursor", "0"))
+        end = begin + int(request.query.get("limit", "100"))
+        return web.json_response(
+            {"items": found[begin:end], "nextCursor": str(end) if end < len(found) else None}
+        )
+
+    async def _show(self, _request: web.Request, machine: Machine) -> web.Response:
+        return self._told(machine)
+
+    async def _delete(self, _request: web.Request, machine: Machine) -> web.Response:
+        await self.delete(machine.id)
+        machine.state = "destroyed"
+        return self._told(machine)
+
+    async def delete(self, number: str) -> None:
+        """Take a sandbox away, as its lifetime or an operator at the service would."""
+        await self.machines.pop(number).box.end()
+
+    async def _start(self, _request: web.Request, machine: Machine) -> web.Response:
+        if machine.state == "started":
+            return _problem(409, "Sandbox is not in a state that can be started")
+        await machine.box.start()
+        machine.state = "started"
+        return self._told(machine)
+
+    async def _stop(self, _request: web.Request, machine: Machine) -> web.Response:
+        await self.stop(machine.id)
+        return self._told(machine)
+
+    async def stop(self, number: str) -> None:
+        """Stop a sandbox, as its idle timer would; files stay, processes do not."""
+        machine = self.machines[number]
+        await machine.box.stop()
+        machine.state = "stopped"
+
+    async def _archive(self, _request: web.Request, machine: Machine) -> web.Response:
+        if machine.state != "stopped":
+            return _problem(400, "Sandbox is not stopped")
+        machine.state = "archived"
+        return self._told(machine)
+
+    async def _activity(self, _request: web.Request, machine: Machine) -> web.Response:
+        machine.active += 1
+        return web.Response(status=201)
+
+    async def _timer(self, request: web.Request, machine: Machine) -> web.Response:
+        machine.timers[INTERVALS[request.match_info["timer"]]] = int(request.match_info["minutes"])
+        return self._told(machine)
+
+    async def _preview(self, request: web.Request, machine: Machine) -> web.Response:
+        port = int(request.match_info["port"])
+        url = f"https://{port}-signedtoken.proxy.example"
+        return web.json_response({"sandboxId": machine.id, "port": port, "token": "signedtoken", "url": url})
+
+    async def _home(self, _request: web.Request, _machine: Machine) -> web.Response:
+        return web.json_response({"dir": HOME})
+
+    async def _execute(self, request: web.Request, machine: Machine) -> web.Response:
+        asked = await request.json()
+        env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, **(asked.get("envs") or {})}
+        said = machine.box.run(["/bin/sh", "-c", asked["command"]], env=env, cwd=asked.get("cwd") or HOME)
+        try:
+            async with asyncio.timeout(asked.get("timeout") or 10):
+                return web.json_response(await _merged(said))
+        except TimeoutError:
+            return _problem(408, "command execution timeout")
+
+    async def _upload(self, request: web.Request, machine: Machine) -> web.Response:
+        parts, name = await request.multipart(), ""
+        while (part := await parts.next()) is not None:
+            content = bytes(await part.read())  # type: ignore[union-attr]
+            if str(part.name).endswith(".path"):  # type: ignore[union-attr]
+                name = content.decode()
+            else:
+                await machine.box.put(name, content)
+        return web.Response(status=200)
+
+    async def close(self) -> None:
+        """End every sandbox."""
+        for number in list(self.machines):
+            await self.delete(number)
+
+
+async def _merged(said: AsyncIterator[Mapping[str, Any]]) -> dict[str, Any]:
+    output, code = b"", -1
+    async with contextlib.aclosing(said):  # type: ignore[type-var]
+        async for one in said:
+            output += base64.b64decode(one.get("stdout") or one.get("stderr") or "")
+            code = one.get("code", code)
+    return {"exitCode": code, "result": output.decode(errors="replace")}
+
+
+def _problem(status: int, message: str) -> web.Response:
+    return web.json_response({"statusCode": status, "message": message, "error": message}, status=status)
+
+
+@asynccontextmanager
+async def daytona_service(directory: Path) -> AsyncIterator[DaytonaService]:
+    """Run the service on a free port of loopback."""
+    service = DaytonaService(directory)
+    runner = web.AppRunner(service.application())
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield service
+    finally:
+        await service.close()
+        await runner.cleanup()
+
+
+async def _serve(directory: Path) -> None:
+    """Tell the address on stdout and serve until stdin is closed."""
+    async with daytona_service(directory) as service:
+        print(service.url, flush=True)  # noqa: T201 - for who started us
+        await asyncio.to_thread(sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(_serve(Path(sys.argv[1])))

@@ -1,0 +1,22 @@
+"""How the E2B provider is opened in a test: with the SDK, at a stand-in of the service on loopback."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from e2b_service import API_KEY
+from sandbox.e2b.settings import E2bSettings
+from sandbox.registry import installed
+from sandbox_rigs import Make, Rig
+from service_processes import service_url
+
+
+def _loopback(directory: Path) -> Rig:
+    url = service_url("e2b_service")
+    settings = E2bSettings.model_validate(
+        {"api_key": API_KEY, "api_url": url, "sandbox_url": url, "http_version": "1.1"}
+    )
+    return Rig(name="loopback", plugin=installed()["e2b"], settings=settings, directory=directory)
+
+
+WAYS: dict[str, Make] = {"loopback": _loopback}
