@@ -62,6 +62,9 @@ class _Slack(Rig):
         post = self.simulator.world.find(ROOM, platform_id)
         return [name for name, who in post.reactions.items() if BOT_USER in who] if post else []
 
+    def show_keys(self) -> None:
+        """Slack's histories always show the metadata of messages."""
+
     async def send_file(self, content: bytes) -> None:
         await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")
 
