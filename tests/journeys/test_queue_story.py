@@ -1,0 +1,152 @@
+"""Messages that come while the agent works: corrected, collected, heard at the next step, or put first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.telegram.simulator import Simulator
+from gateway_process import GatewayProcess
+from openai_server import OpenAIServer, Script, Turn, echo, last_text
+from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+
+WAIT = "!touch started; while [ ! -e go ]; do sleep 0.05; done; echo went"
+
+
+@pytest.fixture
+async def platform(tmp_path: Path) -> AsyncIterator[Simulator]:
+    """Run a gateway at a simulated Telegram whose bot shows by reactions what it does."""
+    reactions = {"DOVECOTE_CHANNELS__TELEGRAM__REACTIONS": "true"}
+    async with telegram_gateway(tmp_path / "data", **reactions) as (simulator, _process):
+        yield simulator
+
+
+@asynccontextmanager
+async def model_chat(
+    data: Path, script: Script
+) -> AsyncIterator[tuple[Simulator, GatewayProcess, OpenAIServer]]:
+    """Run a gateway at a simulated Telegram whose agent asks a scripted model."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(OpenAIServer(script))
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": server.base_url}
+        platform, process = await stack.enter_async_context(telegram_gateway(data, **env))
+        yield platform, process, server
+
+
+async def until_taken(process: GatewayProcess, text: str) -> None:
+    """Wait until the gateway has accepted a message."""
+    async with asyncio.timeout(20), process.http() as session:
+        said: list[str] = []
+        while text not in said:
+            async with session.get("/conversations") as answer:
+                items = (await answer.json())["items"]
+            for item in items:
+                async with session.get(f"/conversations/{item['id']}/snapshot") as answer:
+                    said += [one["text"] for one in (await answer.json())["messages"]]
+
+
+async def until_cancelled(process: GatewayProcess, count: int) -> None:
+    """Wait until so many turns of the one conversation are cancelled."""
+    async with process.http() as session, session.get("/conversations") as answer:
+        (conversation,) = (await answer.json())["items"]
+    async with asyncio.timeout(20):
+        while True:
+            events = await process.events(conversation["id"])
+            if sum(event["type"] == "turn.cancelled" for event in events) == count:
+                return
+
+
+async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(platform: Simulator) -> None:
+    """The edit takes the place of what waits; eyes and a thumb show what became of each message."""
+    await platform.say(CHAT, WAIT)
+    second = await platform.say(CHAT, "!echo teh pigeon")
+    await answer_to(platform, "/status", containing="1 more waits in line")
+    await platform.edit(CHAT, second, "!echo the pigeon")
+    await answer_to(platform, "/queue", containing="Queue mode")
+    await answer_to(platform, "/stop", containing="Stopping 2 turns")
+    await answer_to(platform, "!echo after", containing="after")
+    third = await platform.say(CHAT, "!echo teh dove")
+    await until_said(platform, "teh dove")
+    await platform.edit(CHAT, third, "!echo the dove")
+    await until_said(platform, "the dove")
+    assert not [post for post in platform.messages(CHAT) if "pigeon" in post.text]
+
+    def signs() -> list[int]:
+        calls = [params for method, params in platform.calls if method == "setMessageReaction"]
+        return [int(params["message_id"]) for params in calls]
+
+    await platform.wait_until(lambda: signs().count(third) >= 2, seconds=20)
+
+
+async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
+    """The model's server sees the connection go, what it had said stays, and the new message is answered."""
+
+    def script(body: dict[str, Any]) -> Turn:
+        stalls = "story" in last_text(body)
+        return Turn(text="Once upon a time", fault="stall") if stalls else echo(body)
+
+    async with model_chat(tmp_path / "data", script) as (platform, _process, server):
+        await answer_to(platform, "/queue interrupt", containing="ends what runs")
+        await platform.say(CHAT, "tell me a story")
+        async with asyncio.timeout(20):
+            await server.streaming.wait()
+        await answer_to(platform, "rather this", containing="echo: rather this")
+        assert server.disconnects == 1
+        texts = [post.text for post in platform.messages(CHAT)]
+    assert any("Once upon a time" in text for text in texts)
+    assert "Stopped." not in texts
+
+
+async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> None:
+    """`/stop` ends the model call and what waits behind it, with one word about it."""
+    script = [Turn(text="a long story", fault="stall")]
+    async with model_chat(tmp_path / "data", script) as (platform, process, server):
+        await platform.say(CHAT, "tell me")
+        async with asyncio.timeout(20):
+            await server.streaming.wait()
+        for number in range(3):
+            await platform.say(CHAT, f"and {number}")
+        await until_taken(process, "and 2")
+        await platform.say(CHAT, "/stop")
+        async with asyncio.timeout(20):
+            await server.left.wait()
+        await until_said(platform, "Stopping 4 turns")
+        await until_cancelled(process, 4)
+        await answer_to(platform, "/status", containing="Nothing is running")
+        stopped = [post for post in platform.messages(CHAT) if post.text == "Stopped."]
+    assert len(stopped) == 1
+
+
+async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
+    """What comes while a command waits for approval is asked together afterwards."""
+    async with model_chat(tmp_path / "data", echo) as (platform, process, server):
+        await answer_to(platform, "/queue collect", containing="together")
+        question = await answer_to(platform, "run: echo pigeon", containing="May I run this?")
+        await platform.say(CHAT, "one")
+        await platform.say(CHAT, "two")
+        await until_taken(process, "two")
+        approval = next(word for word in question.split() if word.startswith("apr_"))
+        await answer_to(platform, f"/approve {approval}", containing="result:")
+        await until_said(platform, "echo: one")
+        assert last_text(server.bodies[-1]) == "one\n\ntwo"
+        assert server.requests == 3
+
+
+async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Path) -> None:
+    """In mode steer the next model request has the words; no further turn answers them."""
+    async with model_chat(tmp_path / "data", echo) as (platform, process, server):
+        await answer_to(platform, "/queue steer", containing="next step")
+        question = await answer_to(platform, "run: echo pigeon", containing="May I run this?")
+        await platform.say(CHAT, "and a dove")
+        await until_taken(process, "and a dove")
+        approval = next(word for word in question.split() if word.startswith("apr_"))
+        await answer_to(platform, f"/approve {approval}", containing="echo: and a dove")
+        await answer_to(platform, "/status", containing="Nothing is running")
+        roles = [message["role"] for message in server.bodies[-1]["messages"]]
+        assert roles[-2:] == ["tool", "user"]
+        assert server.requests == 2
