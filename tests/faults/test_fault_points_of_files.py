@@ -1,0 +1,118 @@
+"""Killed at every step of a file's way, out and in: it arrives once, and what fails is told once (G1, G2)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator, simulate
+from channels.telegram.simulator.failure import Failure
+from channels.telegram.simulator.faults import Fault
+from gateway_process import GatewayProcess, channel_env
+
+CHAT = 7
+PATIENCE = 40.0
+
+OUT = ("file.kept", "file.stage.before_commit", "file.stage.after_commit")
+IN = (
+    ("file.arrive.before_commit", "file.arrive.after_commit", "file.fetched"),
+    ("file.written", "file.arrive.before_commit", "file.arrive.after_commit"),
+)
+"""First an attachment's name is written down, then it is fetched, put away, and written down as received."""
+
+NOTE = ("file.note.before_commit", "file.note.after_commit")
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Telegram on loopback."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Have a gateway with a Telegram channel and a public address, not started yet."""
+    env = channel_env("telegram", platform.settings())
+    gateway = GatewayProcess(tmp_path / "data", env=env | {"DOVECOTE_PUBLIC_URL": "https://doves.example"})
+    yield gateway
+    await gateway.stop()
+
+
+async def killed_at(process: GatewayProcess, point: str, *, first: bool) -> None:
+    """Run until a point kills the gateway; the first time somebody speaks only after it is ready."""
+    if not first:
+        await process.start(env={"DOVECOTE_FAULT": point}, wait=False)
+    assert await process.ended() == -9, point
+
+
+async def until(platform: Simulator, condition: Callable[[], bool]) -> None:
+    """Wait until something holds of what people see."""
+    await platform.wait_until(condition, seconds=PATIENCE)
+
+
+def documents(platform: Simulator) -> list[tuple[str, bytes]]:
+    """Return what the bot attached."""
+    return [
+        (post.raw["document"]["file_name"], post.file or b"")
+        for post in platform.messages(CHAT)
+        if "document" in post.raw
+    ]
+
+
+def said(platform: Simulator, text: str) -> int:
+    """Count the bot's messages with this text."""
+    return sum(text in post.text for post in platform.messages(CHAT))
+
+
+async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
+    platform: Simulator, process: GatewayProcess
+) -> None:
+    """Killed after the bytes are kept and around the row of the file, it is attached exactly once."""
+    await process.start(env={"DOVECOTE_FAULT": OUT[0]})
+    await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
+    for place, point in enumerate(OUT):
+        await killed_at(process, point, first=place == 0)
+    await process.start()
+    await until(platform, lambda: bool(documents(platform)))
+    await platform.say(CHAT, "!echo second")
+    await until(platform, lambda: said(platform, "second") > 0)
+    assert documents(platform) == [("result.txt", b"pigeon\n")]
+
+
+@pytest.mark.parametrize("points", IN, ids=["named and fetched", "written and recorded"])
+async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
+    points: tuple[str, ...], platform: Simulator, process: GatewayProcess
+) -> None:
+    """Killed while it is named, fetched, written or recorded, it lies in the inbox once."""
+    await process.start(env={"DOVECOTE_FAULT": points[0]})
+    await platform.send_file(
+        CHAT, b"%PDF-1.4", name="report.pdf", media_type="application/pdf", caption="!ls -1 inbox | cat -n"
+    )
+    for place, point in enumerate(points):
+        await killed_at(process, point, first=place == 0)
+    await process.start()
+    await until(platform, lambda: said(platform, "1\treport.pdf") > 0)
+    assert said(platform, "2\t") == 0
+
+
+async def test_a_refused_attachment_is_told_once_whatever_point_kills(
+    platform: Simulator, process: GatewayProcess
+) -> None:
+    """Telegram refuses the file: people read why and where it is, although the gateway died over the note."""
+    refusal = Failure(400, "Bad Request: file is too ugly")
+    platform.faults.add(Fault("fail", 10, method="sendDocument", failure=refusal))
+    await process.start(env={"DOVECOTE_FAULT": NOTE[0]})
+    await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
+    for place, point in enumerate(NOTE):
+        await killed_at(process, point, first=place == 0)
+    await process.start()
+    await until(platform, lambda: said(platform, "could not attach") > 0)
+    (words,) = [post.text for post in platform.messages(CHAT) if "could not attach" in post.text]
+    assert "file is too ugly" in words
+    assert "https://doves.example/files/fil_" in words
+    await platform.say(CHAT, "what happened?")
+    await until(platform, lambda: said(platform, "outbox/result.txt could not be attached") > 0)
+    assert documents(platform) == []
