@@ -66,6 +66,7 @@ plugin = ChannelPlugin(
         room_sends_per_second=1.0,
         account_sends_per_second=50.0,
         typing_seconds=10.0,
+        recognised_seconds=120.0,
     ),
     settings=DiscordSettings,
     open=_open,

@@ -18,7 +18,7 @@ from channels.discord.deferred import Deferred, Place
 from channels.discord.errors import NoAccess, NotThere
 from channels.discord.interactions import SAY
 from channels.discord.speech import TEXT_LIMIT
-from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Undeliverable
+from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unsupported
 from channels.message import Address, Command, File, Press, Reply, Sent, Sign
 from channels.port import Channel
 
@@ -32,6 +32,7 @@ SIGNS_KEPT = 10_000
 SKEW = timedelta(minutes=1)
 """How far Discord's clock and ours may differ."""
 
+READING = "Read Message History"
 SPEAKING = ("Send Messages", "Send Messages in Threads")
 
 
@@ -79,31 +80,35 @@ class DiscordChannel(Channel):
         return Sent(platform_id=platform_id)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> Sent | None:
-        """Look for a message of ours with the key's nonce, as far as Discord shows nonces."""
+        """Look for a message of ours with the key's nonce; raises Unsupported where nonces are not shown."""
         wanted = nonce(key)
         before = await self._deferred.filled_before(wanted)
         if before is not None:
             return Sent(platform_id=before[1])
-        after = codec.snowflake(since - SKEW)
+        after, is_certain = codec.snowflake(since - SKEW), True
         for _ in range(MOST_PAGES):
             page = await self._page(address, after)
-            found = [one for one in page if one.get("nonce") == wanted and self._is_ours(one)]
+            ours = [one for one in page if self._is_ours(one)]
+            found = [one for one in ours if one.get("nonce") == wanted]
             if found:
                 return _sent(found[0])
+            is_certain &= all("nonce" in one or "interaction_metadata" in one for one in ours)
             if len(page) < PAGE:
                 break
             after = max(int(message["id"]) for message in page)
+        else:
+            is_certain = False
+        if not is_certain:
+            raise Unsupported("find: Discord does not show here which messages are whose")
         return None
 
     async def _page(self, address: Address, after: int) -> list[dict[str, Any]]:
         where = path("channels", speech.place(address), "messages")
         query = f"after={after}&limit={PAGE}"
         try:
-            found = await self._call(
-                "GET", where, address, name="find", needs="Read Message History", query=query
-            )
-        except (NotPermitted, NotThere):  # then nobody can tell
-            return []
+            found = await self._call("GET", where, address, name="find", needs=READING, query=query)
+        except NotThere:
+            raise Unsupported("find: there is no history to look into") from None
         listed = found if isinstance(found, list) else []
         return [one for one in listed if isinstance(one, dict) and str(one.get("id")).isdecimal()]
 
@@ -251,7 +256,7 @@ class DiscordChannel(Channel):
         if len(parts) != REFERENCE_PARTS or not all(part.isdecimal() for part in parts):
             raise Rejected("this names no file")
         where = path("channels", parts[0], "messages", parts[1])
-        message = await self._api.call("GET", where, name="find file", needs="Read Message History")
+        message = await self._api.call("GET", where, name="find file", needs=READING)
         files = message.get("attachments") if isinstance(message, dict) else None
         for file in files if isinstance(files, list) else ():
             if isinstance(file, dict) and file.get("id") == parts[2] and isinstance(file.get("url"), str):

@@ -11,6 +11,7 @@ import pytest
 from channel_rigs import Ear, opened, receiving
 from channels.discord import plugin
 from channels.discord.simulator import Simulator, simulate
+from channels.errors import NotPermitted, Unsupported
 from channels.message import Address, Message, Reply
 from memory_notes import MemoryNotes
 
@@ -186,11 +187,12 @@ async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simula
 
 
 async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Simulator) -> None:
-    """After the window of the nonce the message can still be found; without nonces nobody can tell."""
+    """After the nonce's window the message can still be found; without nonces it says it cannot tell."""
     async with opened(plugin, simulator.settings()) as connection:
         since = datetime.now(UTC) - timedelta(minutes=1)
         sent = await connection.channel.send(ROOM, Reply(text="once", key="k"))
-        assert await connection.channel.find(ROOM, "k", since=since) is None
+        with pytest.raises(Unsupported, match="does not show"):
+            await connection.channel.find(ROOM, "k", since=since)
         simulator.world.shows_nonces = True
         await simulator.pass_time(200)
         for number in range(150):
@@ -198,7 +200,8 @@ async def test_a_send_is_found_by_its_nonce_where_history_shows_it(simulator: Si
         assert await connection.channel.find(ROOM, "k", since=since) == sent
         assert await connection.channel.find(ROOM, "other", since=since) is None
         await simulator.deny(CHAT, "View Channels")
-        assert await connection.channel.find(ROOM, "k", since=since) is None
+        with pytest.raises(NotPermitted):
+            await connection.channel.find(ROOM, "k", since=since)
 
 
 async def test_the_inbox_closes_in_time_with_a_store_that_hangs(simulator: Simulator) -> None:

@@ -1,19 +1,44 @@
-"""A person on Discord: question, answer, job, kill -9, the result in the same channel, each said once."""
+"""A person on Discord: streamed answer, approval in a form, job, kill -9, the result in the same thread."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Post, Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
 
 CHAT = 4711
 ROOM = 4004
+BEGINNING = "Once upon a time"
+WHOLE = "Once upon a time there was a dove."
+JOB = {"command": "sleep 2; echo pig''eon", "background": True}
+
+
+class Teller:
+    """The model: stops in the middle of its story once, starts a job when asked, and repeats its result."""
+
+    def __init__(self) -> None:
+        self.stories = 0
+
+    def __call__(self, body: dict[str, Any]) -> Turn:
+        """Answer one request."""
+        text = last_text(body)
+        if body["messages"][-1]["role"] == "tool":
+            return Turn(text="It is under way.", pieces=1)
+        if "start the job" in text:
+            return Turn(calls=[ToolCall(name="bash", args=JOB)])
+        if "pigeon" in text:
+            return Turn(text="The job said: pigeon", pieces=1)
+        self.stories += 1
+        return Turn(text=BEGINNING, fault="stall") if self.stories == 1 else Turn(text=WHOLE)
 
 
 @pytest.fixture
@@ -47,6 +72,94 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
+async def until_recorded(data: Path) -> None:
+    """Wait until the gateway has written down where its draft shows."""
+    async with asyncio.timeout(10):
+        while True:
+            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def said(platform: Simulator, words: str) -> Post:
+    """Wait for a message of the bot that holds these words."""
+
+    def found() -> list[Post]:
+        return [post for post in platform.messages() if words in post.text]
+
+    try:
+        await platform.wait_until(lambda: bool(found()), seconds=30)
+    except TimeoutError:
+        texts = [post.text for post in platform.messages()]
+        raise AssertionError(f"nobody said {words!r}: {texts}") from None
+    return found()[-1]
+
+
+@asynccontextmanager
+async def connected(
+    platform: Simulator, data: Path, mode: str, model: OpenAIServer
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway whose agent asks the model; in interactions mode Discord is told where to post."""
+    env = settings_of(platform, mode=mode, public_key=platform.public_key)
+    env |= {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+    async with gateway(data, env={**env, "OPENAI_API_KEY": "loopback"}) as process:
+        await posting(platform, process, mode)
+        yield process
+
+
+async def posting(platform: Simulator, process: GatewayProcess, mode: str) -> None:
+    """Set the endpoint, as in the portal, and see it pass the trial."""
+    if mode == "interactions":
+        async with process.http() as session, session.get("/accounts/me/channels") as answer:
+            (channel,) = (await answer.json())["items"]
+        assert await platform.set_endpoint(f"{process.url}/channels/{channel['id']}/inbound")
+
+
+async def ask(platform: Simulator, thread: int, mode: str, words: str) -> None:
+    """Ask in a thread, by a mention or by `/ask`."""
+    if mode == "gateway":
+        await platform.say(ROOM, f"<@{platform.world.bot['id']}> {words}", thread=thread)
+    else:
+        await platform.command(thread, "ask", words)
+
+
+@pytest.mark.parametrize("mode", ["gateway", "interactions"])
+async def test_a_story_an_approval_and_a_job_through_kill_9(
+    platform: Simulator, tmp_path: Path, mode: str
+) -> None:
+    """Everything is said once, in the thread it was asked in, whatever the gateway goes through."""
+    thread = await platform.thread(ROOM)
+    async with (
+        OpenAIServer(Teller()) as model,
+        connected(platform, tmp_path / "data", mode, model) as process,
+    ):
+        await ask(platform, thread, mode, "tell me a story")
+        story = await said(platform, BEGINNING)
+        await until_recorded(process.data)
+        await process.kill()
+        await process.start()
+        await posting(platform, process, mode)
+        story = await said(platform, WHOLE)
+        await ask(platform, thread, mode, "start the job")
+        question = await said(platform, "May I run this?")
+        opened = await platform.press(thread, question.id, "Approve with comment…")
+        await platform.wait_until(lambda: opened.modal is not None, seconds=20)
+        await platform.submit(opened, "but only once")
+        await said(platform, "It is under way.")
+        decided = await said(platform, "Approved by")
+        await until_delivered(process, 3)
+        await process.kill()
+        await process.start()
+        await said(platform, "The job said: pigeon")
+    texts = [post.text for post in platform.messages()]
+    assert (decided.id, decided.buttons, "but only once" in decided.text) == (question.id, [], True)
+    assert story.history[0].startswith(BEGINNING)
+    for words in (WHOLE, "May I run", "Approved by", "under way", "The job said"):
+        assert sum(words in text for text in texts) == (0 if words == "May I run" else 1)
+    assert {post.thread for post in platform.messages()} == {thread}
+
+
 async def test_what_is_said_in_private_is_answered(platform: Simulator, running: GatewayProcess) -> None:
     """What a person sends is answered in the same conversation."""
     await platform.say(CHAT, "!echo hello")
@@ -66,30 +179,47 @@ async def test_a_slash_command_is_answered_in_its_thread(
     assert (answer.id, answer.thread, "hello" in answer.text) == (asked.original["id"], thread, True)
 
 
-async def test_a_job_comes_home_through_kill_9(platform: Simulator, running: GatewayProcess) -> None:
-    """The result of a job is said in the channel that asked for it, once, although the gateway was killed."""
-    await platform.say(ROOM, f"<@{platform.world.bot['id']}> !&sleep 2; echo pigeon")
-    (started,) = await platform.wait_for_messages(1, chat=ROOM)
-    assert "Started job" in started.text
-    await until_delivered(running, 1)
-    await running.kill()
-    await running.start()
-    said = await platform.wait_for_messages(2, chat=ROOM)
-    await until_delivered(running, 2)
-    assert ["pigeon" in post.text for post in platform.messages(ROOM)] == [False, True]
-    assert "pigeon" in said[-1].text
-
-
 async def test_what_was_said_while_the_gateway_was_down_is_answered(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """The channel is read when the gateway is back."""
+    """The channel and the private conversation, which Discord does not list, are read when it is back."""
+    await platform.say(CHAT, "!echo before")
+    await platform.wait_for_messages(1, chat=CHAT)
+    await until_delivered(running, 1)
     await running.kill()
     platform.sessions.forget()
     await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo patience")
+    await platform.say(CHAT, "!echo virtue")
     await running.start()
     (answer,) = await platform.wait_for_messages(1, chat=ROOM)
     assert "patience" in answer.text
+    _, private = await platform.wait_for_messages(2, chat=CHAT)
+    assert "virtue" in private.text
+
+
+async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, running: GatewayProcess) -> None:
+    """`/status` is answered to whoever asked and nobody else, `@bot status` where it was said."""
+    asked = await platform.command(ROOM, "status")
+    await platform.wait_until(lambda: bool(asked.notices))
+    assert platform.messages(ROOM) == []
+    await platform.say(ROOM, f"<@{platform.world.bot['id']}> status")
+    (answer,) = await platform.wait_for_messages(1, chat=ROOM)
+    assert answer.text == asked.notices[0]
+
+
+async def test_a_missing_permission_is_told_to_the_operator(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """The delivery's error names the permission and what to do."""
+    await platform.mute(ROOM)
+    await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo hello")
+    async with asyncio.timeout(20), running.http() as session:
+        error = ""
+        while not error:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            error = next((str(one) for one in found if "Send Messages" in str(one)), "")
+    assert "grant it" in error
 
 
 async def test_a_kill_between_send_and_record_says_it_once(
