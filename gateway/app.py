@@ -27,6 +27,7 @@ from delivery.sinks.chat import ChatSink
 from gateway import doors, lanes
 from gateway.approvals import Approvals
 from gateway.broker import BrokerFailed
+from gateway.budgets import Meter, metered
 from gateway.commands import Commands
 from gateway.conductor import Conductor
 from gateway.core import Core
@@ -259,7 +260,7 @@ def _core(
         jobs=jobs,
         incoming=filing.incoming,
         outgoing=filing.outgoing,
-        agents=performers.find,
+        agents=metered(performers.find, Meter(ground.database, ground.metrics, settings.prices)),
         runner=ground.runner,
         at_most=settings.turn_workers,
         lease_ttl=settings.lease_ttl,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
-from typing import Annotated, Any, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
@@ -182,6 +182,15 @@ class LimitSettings(Frozen):
     step_timeout: Seconds = Field(
         default=180.0, alias="stepTimeoutSeconds", description="seconds one model request may take"
     )
+    budget_seconds: float = Field(
+        default=0, ge=0, alias="budgetSeconds", description="active sandbox seconds, in all turns together"
+    )
+    budget_tokens: int = Field(
+        default=0, ge=0, alias="budgetTokens", description="tokens read and written, in all turns together"
+    )
+    budget_cost: float = Field(
+        default=0, ge=0, alias="budgetCost", description="money, as `prices` say, in all turns together"
+    )
     repeated_calls: int = Field(
         default=5,
         ge=2,
@@ -240,12 +249,50 @@ PROVIDERS = ("agentrun", "aws_lambda", "daytona", "docker", "e2b", "host", "kube
 """Sandbox providers we know of; their tables may stand in the file before they are installed."""
 
 
+class BucketSettings(Frozen):
+    """A bucket of an S3-compatible store."""
+
+    bucket: str = Field(default="", description="the bucket's name")
+    prefix: str = Field(default="dovecote/", description="what the names of its objects begin with")
+    endpoint: WebUrl | None = Field(default=None, description="the store's URL, if it is not AWS")
+    region: str = Field(default="us-east-1", description="the bucket's region")
+    access_key: Secret | None = Field(default=None, description="the access key; none: as AWS's SDK finds it")
+    secret_key: Secret | None = Field(default=None, description="the secret key that belongs to it")
+
+    def opened(self) -> dict[str, Any]:
+        """Return the bucket with its keys in clear: for the store that is opened with them."""
+        keys = {"access_key": self.access_key, "secret_key": self.secret_key}
+        clear = {name: key.get_secret_value() if key else None for name, key in keys.items()}
+        return {**self.model_dump(include={"bucket", "prefix", "endpoint", "region"}), **clear}
+
+
+class PriceSettings(Frozen):
+    """What a model costs, for a million tokens."""
+
+    input: float = Field(default=0.0, ge=0, description="for a million tokens read")
+    output: float = Field(default=0.0, ge=0, description="for a million tokens written")
+
+
 class SandboxSettings(Frozen):
     """Which provider new sandboxes use, and each provider's own table, kept for its plugin."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     provider: Text = Field(default="host", description="the provider of the default sandbox")
+    snapshots: Literal["none", "local", "s3", "nats"] = Field(
+        default="none", description="where snapshots of reserved sandboxes are kept: none, local, s3 or nats"
+    )
+    snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
+    snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
+    guard_ttl: float = Field(
+        default=30.0, ge=3, le=1800, description="seconds until a dead replica's sandboxes are free again"
+    )
+    guard_patience: float = Field(
+        default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox another replica uses"
+    )
+    reap_interval: float = Field(
+        default=15.0, gt=0, le=600, description="seconds between looks for idle and expired sandboxes"
+    )
     __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
 
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:

@@ -29,6 +29,12 @@ log = structlog.get_logger(__name__)
 LOOK_EVERY = 15.0
 SWEEP_EVERY = 600.0
 LEASE = "sandboxes"
+_KEY = 26
+
+
+def id_of(label: str) -> str:
+    """Return what people call a sandbox: the key in its label."""
+    return f"box_{label[-_KEY:]}"
 
 
 class Sandboxes:
@@ -54,14 +60,17 @@ class Sandboxes:
         self._reaper = Reaper(register, self._endings, around)
 
     async def listed(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
-        """Return the account's sandboxes by label."""
+        """Return the account's sandboxes after an id."""
         async with self._database.read() as connection:
-            return await store.listed(connection, account, after=after, limit=limit)
+            return await store.listed(connection, account, after=self._label(after), limit=limit)
 
-    async def find(self, account: str, label: str) -> Reservation | None:
-        """Return a sandbox of the account."""
+    def _label(self, sandbox: str) -> str:
+        return self._prefix + sandbox.removeprefix("box_")
+
+    async def find(self, account: str, sandbox: str) -> Reservation | None:
+        """Return a sandbox of the account by its id."""
         async with self._database.read() as connection:
-            row = await store.find(connection, label)
+            row = await store.find(connection, self._label(sandbox))
         return row if row is not None and row.owner.account == account else None
 
     async def run_in(self, row: Reservation, command: Command) -> Result:

@@ -33,6 +33,7 @@ from gateway.options import (
     NatsUrl,
     Networks,
     Origins,
+    PriceSettings,
     Role,
     Roles,
     SandboxSettings,
@@ -43,6 +44,7 @@ from gateway.options import (
     VendorSettings,
     WebUrl,
 )
+from gateway.together import together
 from gateway.verdicts import explain, plugin_problems
 
 __all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
@@ -113,6 +115,18 @@ class Settings(BaseSettings):
     )
     reconcile_interval: float = Field(
         default=5.0, gt=0, le=15, description="seconds between looks at jobs whose callback may be lost"
+    )
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="gateways on this database; what they could not share is refused",
+    )
+    shared_files: bool = Field(
+        default=False, description="the data directory is one shared file system of all replicas"
+    )
+    prices: dict[str, PriceSettings] = Field(
+        default={}, description='[prices."openai:NAME"]: what a model costs, for budgets'
     )
     turn_workers: int = Field(default=64, ge=1, le=1024, description="turns at work at once in this process")
     delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries at work at once")
@@ -219,11 +233,13 @@ def _add_dotenv(layers: Layers, path: Path) -> None:
 def _validate(layers: Layers) -> Settings:
     of_plugins = list(plugin_problems(layers))  # first: it fills in kinds and splits lists
     problems = list(layers.problems)
+    settings: Settings | None = None
     try:
         settings = Settings.model_validate(layers.values)
     except ValidationError as error:
         problems += [explain(layers, found) for found in error.errors()]
-        settings = None
+    if settings is not None:
+        problems += together(layers, settings)
     problems += of_plugins
     if problems or settings is None:
         raise Misconfigured(tuple(problems))

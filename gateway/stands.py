@@ -14,8 +14,11 @@ from gateway.store import sandboxes
 from sandbox import registry as providers
 from sandbox.guard import Guard
 from sandbox.pool import Pool
-from sandbox.port import Surroundings
+from sandbox.port import Feature, Surroundings
 from sandbox.register import Register
+from sandbox.snapshots.keeper import Keeper
+from sandbox.snapshots.local import LocalStore
+from sandbox.snapshots.port import Store
 from sandbox.stand import Stand
 
 
@@ -34,13 +37,20 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     async with ground.database.begin() as connection:
         installation = await sandboxes.installation(connection, secrets.token_hex(6))
     guard = _guard(ground)
+    keeper = await _keeper(ground, stack)
     around = _surroundings(ground)
     pools = {}
     for name in sorted({"host", ground.settings.sandbox.provider}):
         plugin = providers.plugin(name)
         options = plugin.settings.model_validate(ground.settings.sandbox.of(name))
         provider = await stack.enter_async_context(plugin.open(options, around))
-        stand = Stand(provider=provider, register=register, guard=guard, checkpoint=ground.faults.checkpoint)
+        stand = Stand(
+            provider=provider,
+            register=register,
+            guard=guard,
+            keeper=keeper if Feature.SNAPSHOT in plugin.features else None,
+            checkpoint=ground.faults.checkpoint,
+        )
         pools[name] = Pool(stand)
     return Stands(pools=pools, register=register, installation=installation)
 
@@ -49,7 +59,30 @@ def _guard(ground: Ground) -> Guard:
     """A gateway that is alone on its files needs no leases on its sandboxes."""
     if ground.alone_since is not None:
         return Guard()
-    return Guard(SqlLeases(ground.database, ground.runner))
+    sandbox = ground.settings.sandbox
+    leases = SqlLeases(ground.database, ground.runner)
+    return Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
+
+
+async def _keeper(ground: Ground, stack: AsyncExitStack) -> Keeper | None:
+    """Open the store of snapshots that the settings name."""
+    settings = ground.settings.sandbox
+    store: Store
+    match settings.snapshots:
+        case "none":
+            return None
+        case "local":
+            store = LocalStore(ground.settings.data_dir / "snapshots")
+        case "s3":
+            from sandbox.snapshots.s3 import Bucket, open_bucket
+
+            store = await stack.enter_async_context(open_bucket(Bucket(**settings.snapshot_s3.opened())))
+        case "nats":
+            from gateway.snapshots import NatsStore
+
+            store = await NatsStore.open(ground.link)
+    scratch = ground.settings.data_dir / "scratch"
+    return Keeper(store, scratch, limit=settings.snapshot_limit_mb * 1024 * 1024)
 
 
 def _surroundings(ground: Ground) -> Surroundings:

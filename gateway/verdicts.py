@@ -10,7 +10,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from gateway.layers import Layers, Problem, mask, variable
-from gateway.options import PROVIDERS, sequence_fields
+from gateway.options import PROVIDERS, SandboxSettings, sequence_fields
 
 CHANNELS = "dovecote.channels"
 SANDBOXES = "dovecote.sandboxes"
@@ -71,7 +71,8 @@ def _channel_problems(layers: Layers) -> Iterator[Problem]:
 def _sandbox_problems(layers: Layers) -> Iterator[Problem]:
     table = layers.values.get("sandbox")
     sandbox = table if isinstance(table, dict) else {}
-    names = [name for name, inner in sandbox.items() if isinstance(inner, dict)]
+    own = SandboxSettings.model_fields
+    names = [name for name, inner in sandbox.items() if isinstance(inner, dict) and name not in own]
     chosen = str(sandbox.get("provider", "host"))
     if chosen not in _installed(SANDBOXES):
         yield _not_installed(layers, ("sandbox", "provider"), chosen, SANDBOXES)

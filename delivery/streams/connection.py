@@ -22,6 +22,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
 from nats.errors import NoServersError, SlowConsumerError
+from nats.js import JetStreamContext
 
 from delivery.errors import Conflict, Refused, Unreachable
 
@@ -88,6 +89,11 @@ class Link:
     def is_up(self) -> bool:
         """Tell whether the broker can be talked to now."""
         return self._up.is_set()
+
+    @property
+    def jetstream(self) -> JetStreamContext:
+        """The client's own way to JetStream, for what has no order to keep (object stores)."""
+        return self._client.jetstream()
 
     async def wait_up(self, timeout: float) -> bool:
         """Wait until the broker can be talked to; False when it could not in time."""

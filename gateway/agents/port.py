@@ -10,13 +10,19 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Ceilings of one turn; 0 means none. `context_tokens` is what the model can hold (compaction)."""
+    """Ceilings of one turn; 0 means none. `context_tokens` is what the model can hold (compaction).
+
+    The budgets are ceilings of all the agent's turns together.
+    """
 
     requests: int = 50
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
     context_tokens: int = 128_000
+    budget_seconds: float = 0.0
+    budget_tokens: int = 0
+    budget_cost: float = 0.0
     turn_timeout: float = 3600.0
     step_timeout: float = 180.0
     repeated_calls: int = 5
@@ -148,10 +154,24 @@ class Said:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What the model counted for this turn."""
+
+    model: str = ""
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
-    """Progress worth resuming from after a crash: a later attempt gets it as Work.saved."""
+    """Progress worth resuming from after a crash: a later attempt gets it as Work.saved.
+
+    `usage` is what the turn has used so far.
+    """
 
     state: bytes
+    usage: Usage = field(default_factory=Usage)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,16 +189,6 @@ class Asked:
 
     calls: tuple[Call, ...]
     state: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
-    """What the model counted for this turn."""
-
-    model: str = ""
-    requests: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

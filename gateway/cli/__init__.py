@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import typer
 
+from gateway.cli.boxes import sandboxes
 from gateway.cli.chat import chat, tail
 from gateway.cli.commands import group, local, remote
 from gateway.cli.doctor import doctor
 from gateway.cli.hooks import webhooks
-from gateway.cli.records import channels, keys, sandboxes
+from gateway.cli.records import channels, keys
 from gateway.cli.serve import serve
 from gateway.cli.setting import config, init, migrate, version
 from gateway.cli.trace import trace

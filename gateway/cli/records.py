@@ -1,4 +1,4 @@
-"""Commands on an account's records: sandboxes, channels, keys."""
+"""Commands on an account's records: channels, keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from gateway.cli.client import Gateway
 
 keys = group("API keys of the account.")
-sandboxes = group("Sandboxes of the account.")
 channels = group("Connections to chat platforms.")
 
 Name = Annotated[str, typer.Argument(help="An id or a name.")]
@@ -51,27 +50,6 @@ async def revoke_key(gateway: Gateway, name: Name) -> None:
     """End a key: its sockets are cut at once."""
     await gateway.delete("accounts", "me", "keys", name)
     typer.echo(f"{name} revoked")
-
-
-@remote(sandboxes, "list")
-async def list_sandboxes(gateway: Gateway, *, as_json: Json = False) -> None:
-    """List the sandbox records."""
-    found = await gateway.every("accounts", "me", "sandboxes")
-    columns: Columns = {
-        "id": "id",
-        "name": "name",
-        "provider": lambda row: row.get("config", {}).get("provider"),
-        "network": lambda row: (row.get("config", {}).get("network") or {}).get("mode"),
-        "permission": lambda row: row.get("config", {}).get("permissionMode"),
-    }
-    print_rows(found, columns, as_json=as_json, empty="no sandboxes")
-
-
-@remote(sandboxes, "rm")
-async def remove_sandbox(gateway: Gateway, name: Name) -> None:
-    """Remove a sandbox record and what runs in it."""
-    await gateway.delete("accounts", "me", "sandboxes", name)
-    typer.echo(f"{name} removed")
 
 
 @remote(channels, "list")

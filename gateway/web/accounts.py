@@ -12,12 +12,14 @@ from gateway import accounts
 from gateway.accounts import ALL_SCOPES, Scope
 from gateway.records.names import Name
 from gateway.store import accounts as store
-from gateway.store import records, removal
+from gateway.store import records, removal, sandboxes
 from gateway.store.accounts import Key
 from gateway.web import files
 from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import Problem, not_found
 from gateway.web.typed import Call, Nothing, Shown, Strict
+
+EVERY_ONE = 100_000
 
 
 class NewAccount(Strict):
@@ -108,12 +110,15 @@ async def remove_account(call: Call[Nothing, Nothing]) -> None:
     async with call.surface.database.begin() as connection:
         spaces = await records.list_of(connection, account, "workspace")
         channels = await records.list_of(connection, account, "channel")
+        boxes = await sandboxes.listed(connection, account, limit=EVERY_ONE)
         await removal.remove_account(connection, account)
     call.surface.gatekeeper.cut(account)
     for channel in channels:
         await call.surface.channels_changed(account, channel.id)
     for space in spaces:
         await files.forget(call.surface, account, space.id)
+    if call.surface.core is not None:
+        await call.surface.core.sandboxes.release(boxes)
     await call.surface.account_removed(account, account)
 
 

@@ -25,9 +25,11 @@ from gateway.web import (
     pairings,
     records,
     replays,
+    sandboxes,
     stream_doors,
     trace,
     turns,
+    usage,
     webhooks,
 )
 from gateway.web.auth import Access, Admin, Key, Platform, Public
@@ -206,6 +208,8 @@ ROUTES: tuple[Route, ...] = (
     *_talk(),
     *_jobs(),
     *_deliveries(),
+    *sandboxes.ROUTES,
+    *usage.ROUTES,
     *completion.ROUTES,
     *downloads.ROUTES,
     *trace.ROUTES,

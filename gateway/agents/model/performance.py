@@ -162,7 +162,7 @@ class Performance:
         reached = [*run.all_messages(), node.request]
         if self._fresh or heard:
             self._progress.messages = reached
-            await self._emit(Saved(state=dump(self._progress)))
+            await self._emit(Saved(state=dump(self._progress), usage=self._usage()))
         self._progress.messages = reached
         if self._compacted or not self._room:
             return False
@@ -204,7 +204,7 @@ class Performance:
             calls.guard(self._progress, response.tool_calls, most=self._limits.repeated_calls)
             if response.tool_calls:
                 self._progress.messages = run.all_messages()
-                await self._emit(Saved(state=dump(self._progress)))
+                await self._emit(Saved(state=dump(self._progress), usage=self._usage()))
         async with node.stream(run.ctx) as events:
             async for _ in events:
                 pass
@@ -221,7 +221,7 @@ class Performance:
         )
         self._compacted = True
         await self._emit(Said(text=compaction.NOTICE))
-        await self._emit(Saved(state=dump(self._progress)))
+        await self._emit(Saved(state=dump(self._progress), usage=self._usage()))
 
     async def _summarise(self, transcript: str) -> str:
         room, summary = self._room, ""
@@ -242,14 +242,17 @@ class Performance:
         await self._emit(Asked(calls=calls.asked_calls(requests), state=dump(self._progress)))
 
     async def _finish(self, output: str) -> None:
+        history = dump_history(self._progress)
+        await self._emit(Finished(output=output, history=history, usage=self._usage()))
+
+    def _usage(self) -> Usage:
         used = self._progress.usage
-        usage = Usage(
+        return Usage(
             model=self._answered_by,
             requests=used.requests,
             input_tokens=used.input_tokens,
             output_tokens=used.output_tokens,
         )
-        await self._emit(Finished(output=output, history=dump_history(self._progress), usage=usage))
 
 
 def begin(work: Work) -> Progress:

@@ -1,0 +1,120 @@
+"""What an account has used, over HTTP, and what it may use."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from pydantic import Field
+
+from gateway.budgets import MICROS, used_by
+from gateway.store import accounts
+from gateway.store import usage as store
+from gateway.store.usage import Amount
+from gateway.web.auth import Admin, Key
+from gateway.web.problems import not_found
+from gateway.web.typed import Call, Nothing, Route, Shown, Strict
+
+
+class AmountShown(Shown):
+    """How much was used; `cost` is in the currency of the configured prices."""
+
+    sandbox_seconds: float
+    requests: int
+    input_tokens: int
+    output_tokens: int
+    cost: float
+
+
+class PartShown(AmountShown):
+    """What was used of one model or provider, for one reason."""
+
+    kind: str
+    what: str
+    reason: str
+
+
+class AccountBudget(Strict):
+    """What an account may use in all; 0 means any amount."""
+
+    seconds: Annotated[float, Field(ge=0)] = 0.0
+    tokens: Annotated[int, Field(ge=0, le=2**53)] = 0
+    cost: Annotated[float, Field(ge=0)] = 0.0
+
+
+class BudgetShown(Shown):
+    """What an account may use in all; 0 means any amount."""
+
+    seconds: float = 0.0
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class UsageShown(Shown):
+    """Everything an account has used, running sandboxes included; `parts` are what has ended."""
+
+    total: AmountShown
+    agents: dict[str, AmountShown]
+    parts: list[PartShown]
+    budget: BudgetShown
+
+
+def _shown(amount: Amount) -> AmountShown:
+    return AmountShown(
+        sandbox_seconds=round(amount.seconds, 3),
+        requests=amount.requests,
+        input_tokens=amount.input_tokens,
+        output_tokens=amount.output_tokens,
+        cost=amount.micros / MICROS,
+    )
+
+
+async def show_usage(call: Call[Nothing, Nothing]) -> UsageShown:
+    """Return what the account that asks has used."""
+    async with call.surface.database.read() as connection:
+        used = await used_by(connection, call.account, datetime.now(UTC))
+        parts = await store.by_reason(connection, call.account)
+        budget = await store.budget_of(connection, call.account)
+    return UsageShown(
+        total=_shown(sum(used.values(), Amount())),
+        agents={agent: _shown(amount) for agent, amount in used.items()},
+        parts=[
+            PartShown(kind=kind, what=what, reason=reason, **_shown(amount).model_dump())
+            for kind, what, reason, amount in parts
+        ],
+        budget=BudgetShown.model_validate(dict(budget)),
+    )
+
+
+async def set_budget(call: Call[AccountBudget, Nothing]) -> BudgetShown:
+    """Say what an account may use: the operator's to do."""
+    limits = call.body.model_dump()
+    async with call.surface.database.begin() as connection:
+        if await accounts.find_account(connection, account_id=call.path["id"]) is None:
+            raise not_found("there is no such account")
+        await store.set_budget(connection, call.path["id"], limits)
+    return BudgetShown.model_validate(limits)
+
+
+ROUTES = (
+    Route(
+        method="GET",
+        path="/accounts/me/usage",
+        access=Key("read"),
+        handler=show_usage,
+        summary="what the account has used, and may use",
+        gives=UsageShown,
+        tag="usage",
+    ),
+    Route(
+        method="PUT",
+        path="/accounts/{id}/budget",
+        access=Admin(),
+        handler=set_budget,
+        summary="say what an account may use",
+        takes=AccountBudget,
+        gives=BudgetShown,
+        tag="usage",
+    ),
+)
+"""What the table takes over."""

@@ -1,0 +1,137 @@
+"""Snapshots in a bucket of an S3-compatible store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sandbox.errors import Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.snapshots.port import Missing, Store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHUNK = 1 << 20
+PART = 16 * 1024 * 1024
+"""Bytes of one part of an upload; what is smaller is sent in one piece."""
+
+_ABSENT = frozenset({"NoSuchKey", "404"})
+_FORBIDDEN = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Where snapshots are kept; without keys they are found as AWS's SDK finds them."""
+
+    bucket: str
+    prefix: str = "dovecote/"
+    endpoint: str | None = None
+    region: str = "us-east-1"
+    access_key: str | None = None
+    secret_key: str | None = None
+
+
+@contextmanager
+def _folded(name: str) -> Iterator[None]:
+    """Say in our own words what the store refuses."""
+    from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+        BotoCoreError,
+        ClientError,
+    )
+
+    try:
+        yield
+    except ClientError as error:
+        raise _error_of(str(error.response.get("Error", {}).get("Code", "")), name, error) from error
+    except (BotoCoreError, OSError) as error:
+        raise Unreachable(f"the store of snapshots does not answer: {error}") from error
+
+
+def _error_of(code: str, name: str, error: Exception) -> SandboxError | Missing:
+    if code in _ABSENT:
+        return Missing(name)
+    if code in _FORBIDDEN:
+        return Unauthorized(f"the store of snapshots refuses our keys: {error}")
+    return Refused(f"the store of snapshots refuses: {error}")
+
+
+class S3Store(Store):
+    """Objects below a prefix. An upload in parts that is cut short leaves no object."""
+
+    def __init__(self, client: Any, bucket: Bucket) -> None:
+        self._client = client
+        self._bucket = bucket
+
+    def _key(self, name: str) -> dict[str, str]:
+        return {"Bucket": self._bucket.bucket, "Key": f"{self._bucket.prefix}{name}"}
+
+    async def put(self, name: str, archive: Path) -> None:
+        """Upload a file, in parts when it is large."""
+        with _folded(name):
+            if (await asyncio.to_thread(archive.stat)).st_size <= PART:
+                body = await asyncio.to_thread(archive.read_bytes)
+                await self._client.put_object(**self._key(name), Body=body)
+            else:
+                await self._put_in_parts(self._key(name), archive)
+
+    async def _put_in_parts(self, key: dict[str, str], archive: Path) -> None:
+        upload = {**key, "UploadId": (await self._client.create_multipart_upload(**key))["UploadId"]}
+        parts: list[dict[str, Any]] = []
+        try:
+            with archive.open("rb") as file:
+                while body := await asyncio.to_thread(file.read, PART):
+                    number = len(parts) + 1
+                    done = await self._client.upload_part(**upload, PartNumber=number, Body=body)
+                    parts.append({"PartNumber": number, "ETag": done["ETag"]})
+        except BaseException:
+            await self._client.abort_multipart_upload(**upload)
+            raise
+        await self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+
+    async def get(self, name: str, into: Path) -> None:
+        """Download an object to a file, piece by piece."""
+        with _folded(name), into.open("wb") as file:
+            found = await self._client.get_object(**self._key(name))
+            async with found["Body"] as body:
+                while chunk := await body.read(CHUNK):
+                    await asyncio.to_thread(file.write, chunk)
+
+    async def drop(self, name: str) -> None:
+        """Delete an object."""
+        with _folded(name):
+            await self._client.delete_object(**self._key(name))
+
+    async def names(self, prefix: str = "") -> Sequence[str]:
+        """List the objects, page by page."""
+        found: list[str] = []
+        with _folded(prefix):
+            pages = self._client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket.bucket, Prefix=f"{self._bucket.prefix}{prefix}"
+            )
+            async for page in pages:
+                found += [one["Key"].removeprefix(self._bucket.prefix) for one in page.get("Contents", ())]
+        return sorted(found)
+
+
+@asynccontextmanager
+async def open_bucket(bucket: Bucket) -> AsyncIterator[Store]:
+    """Open a client for the bucket; raises Refused when the SDK is not installed."""
+    try:
+        from aiobotocore.session import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
+            get_session,
+        )
+    except ImportError as error:
+        raise Refused("snapshots in S3 need the extra: pip install 'dovecote[s3]'") from error
+    making = get_session().create_client(
+        "s3",
+        endpoint_url=bucket.endpoint,
+        region_name=bucket.region,
+        aws_access_key_id=bucket.access_key,
+        aws_secret_access_key=bucket.secret_key,
+    )
+    async with making as client:
+        yield S3Store(client, bucket)

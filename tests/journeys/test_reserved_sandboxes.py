@@ -1,0 +1,196 @@
+"""A reserved sandbox from outside: made by the first command, asleep, woken, shown, restored, removed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import zipfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from gateway_process import GatewayProcess, gateway
+
+PATIENCE = 30.0
+
+
+class Face:
+    """What an account sees of a gateway."""
+
+    def __init__(self, process: GatewayProcess, session: aiohttp.ClientSession) -> None:
+        self.process = process
+        self.session = session
+
+    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+        """Make one request."""
+        async with self.session.request(method, path, json=body) as answer:
+            return answer.status, await answer.json() if answer.status != 204 else None
+
+    async def turn(self, command: str, *, conversation: str = "one") -> dict[str, Any]:
+        """Have the shell agent run a command; returns the ended turn."""
+        body = {"input": f"!{command}", "conversation": conversation}
+        _status, taken = await self.ask("POST", "/agents/default/turns", body)
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                _status, turn = await self.ask("GET", f"/status/{taken['turnId']}")
+                if turn["state"] in ("completed", "failed", "cancelled"):
+                    return dict(turn)
+                await asyncio.sleep(0.05)
+
+    async def boxes(self) -> list[dict[str, Any]]:
+        """Return the live sandboxes."""
+        _status, found = await self.ask("GET", "/sandboxes")
+        return list(found["items"])
+
+    async def saved(self) -> None:
+        """Wait until the only live sandbox has a snapshot."""
+        async with asyncio.timeout(PATIENCE):
+            while not (await self.boxes())[0]["snapshot"]:  # noqa: ASYNC110 - it happens in the gateway
+                await asyncio.sleep(0.05)
+
+    async def told(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
+        """Wait until the only conversation was told so many events of a kind, and return them."""
+        _status, found = await self.ask("GET", "/conversations")
+        (conversation,) = found["items"]
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                events = await self.process.events(conversation["id"])
+                seen = [event for event in events if event["type"] == kind]
+                if len(seen) >= many:
+                    return seen
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def face(tmp_path: Path) -> AsyncIterator[Face]:
+    """A gateway that keeps snapshots on its disk and looks for idle sandboxes often."""
+    env = {"DOVECOTE_SANDBOX__SNAPSHOTS": "local", "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
+    async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
+        yield Face(process, session)
+
+
+async def _cli(face: Face, *words: str) -> tuple[int, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *words),
+        env={**kept, "DOVECOTE_URL": face.process.url, "DOVECOTE_KEY": face.process.key},
+        cwd=face.process.data.parent,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    printed, _ = await child.communicate()
+    assert child.returncode is not None
+    return child.returncode, printed.decode()
+
+
+async def test_a_reserved_sandbox_lives_through_sleep_and_removal(face: Face) -> None:
+    """Commands share one machine; idle it sleeps, which is told; used it wakes; deleted it is gone."""
+    patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
+    assert (await face.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
+    assert "kept" in (await face.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
+    (box,) = await face.boxes()
+    assert (box["state"], box["scope"], box["boot"]) == ("active", "WORKSPACE", 1)
+    await face.told("sandbox.suspended")
+    (box,) = await face.boxes()
+    assert (box["paused"], box["seconds"] > 0) == (True, True)
+    assert "kept" in (await face.turn("cat $HOME/note"))["output"]
+    started = await face.told("sandbox.started", many=2)
+    assert [event["data"]["reason"] for event in started] == ["created", "woken"]
+    status, _ = await face.ask("DELETE", f"/sandboxes/{box['id']}")
+    assert status == 204
+    assert await face.boxes() == []
+    (stopped,) = await face.told("sandbox.stopped")
+    assert stopped["data"]["reason"] == "removed"
+    assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
+
+
+async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
+    """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
+    await face.turn("true")
+    (box,) = await face.boxes()
+    code, printed = await _cli(face, "sandboxes", "list", "--json")
+    assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (0, box["id"], "default")
+    code, printed = await _cli(face, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
+    assert (code, sorted(printed.split())) == (3, ["err", "out"])
+    code, printed = await _cli(face, "sandboxes", "stop", box["id"])
+    assert (code, (await face.boxes())[0]["state"]) == (0, "suspended")
+    orphan = face.process.data / "sandboxes" / "sandboxes" / "host-orphan"
+    orphan.mkdir(parents=True)
+    label = next((face.process.data / "sandboxes" / "sandboxes").glob("*/label")).read_text()
+    (orphan / "label").write_text(f"{label[:-3]}xyz")
+    foreign = orphan.with_name("host-foreign")
+    foreign.mkdir()
+    (foreign / "label").write_text("dovecote-somebody-else")
+    code, printed = await _cli(face, "sandboxes", "sweep")
+    assert (code, printed.strip()) == (0, "1 removed")
+    assert (orphan.exists(), foreign.exists()) == (False, True)
+    assert (await _cli(face, "sandboxes", "rm", box["id"]))[0] == 0
+    assert await face.boxes() == []
+
+
+def _wheel(directory: Path) -> None:
+    """Write a wheel of a module `pigeon` with nothing but a name."""
+    inside = {
+        "pigeon.py": "NAME = 'homing'\n",
+        "pigeon-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: pigeon\nVersion: 1.0\n",
+        "pigeon-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "pigeon-1.0.dist-info/RECORD": "pigeon.py,,\npigeon-1.0.dist-info/METADATA,,\n"
+        "pigeon-1.0.dist-info/WHEEL,,\npigeon-1.0.dist-info/RECORD,,\n",
+    }
+    with zipfile.ZipFile(directory / "pigeon-1.0-py3-none-any.whl", "w") as wheel:
+        for name, text in inside.items():
+            wheel.writestr(name, text)
+
+
+async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(face: Face) -> None:
+    """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
+    await face.turn("true")
+    (workspace,) = (face.process.data / "workspaces").iterdir()
+    _wheel(workspace)
+    pip = "python3 -m pip install --user --quiet --no-index --find-links . pigeon"
+    installed = await face.turn(f"{pip} && python3 -c 'import pigeon; print(pigeon.NAME)'")
+    if "No module named pip" in installed["output"]:
+        pytest.skip("this machine's python3 has no pip")
+    assert "homing" in installed["output"], installed["output"]
+    await face.saved()
+    for place in (face.process.data / "sandboxes" / "sandboxes").iterdir():
+        shutil.rmtree(place)
+    again = await face.turn("python3 -c 'import pigeon; print(pigeon.NAME)'")
+    assert "homing" in again["output"], again["output"]
+    assert (await face.told("sandbox.started", many=2))[-1]["data"]["reason"] == "restored"
+
+
+async def test_a_removed_workspace_takes_its_sandbox_along(face: Face) -> None:
+    """Deleting a workspace or a sandbox record leaves no live sandbox of it."""
+    made = {}
+    for kind in ("sandboxes", "workspaces"):
+        config = {"persistent": True} if kind == "sandboxes" else {}
+        _s, made[kind] = await face.ask("POST", f"/accounts/me/{kind}", {"name": "mine", "config": config})
+    use = {"name": "mine", "workspaceId": made["workspaces"]["id"], "sandbox": made["sandboxes"]["id"]}
+    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
+    await face.turn("true")
+    (box,) = await face.boxes()
+    assert box["workspace"] == made["workspaces"]["id"]
+    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
+    assert (await face.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
+    assert await face.boxes() == []
+    assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
+
+
+async def test_a_job_that_outlives_its_sandbox_is_told_of(face: Face) -> None:
+    """At the end of its life a sandbox goes although a job runs, and the chat hears why the job failed."""
+    lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
+    await face.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
+    await face.turn("true")
+    await face.turn("&sleep 300")
+    (failed,) = await face.told("job.failed")
+    assert failed["data"]["reason"] == "sandbox_expired"
+    (stopped,) = await face.told("sandbox.stopped")
+    assert stopped["data"]["reason"] == "expired"
+    assert not [event for event in await face.told("sandbox.started") if event["data"]["reason"] == "woken"]
