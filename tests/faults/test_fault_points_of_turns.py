@@ -45,15 +45,15 @@ async def _ask(process: GatewayProcess, text: str, *, key: str | None = None) ->
     return queued
 
 
-async def _until(process: GatewayProcess, kind: str) -> list[dict[str, Any]]:
-    """Follow the conversation until an event of a kind has come; returns all lasting events up to there."""
+async def _until(process: GatewayProcess, kind: str, count: int = 1) -> list[dict[str, Any]]:
+    """Follow the conversation until events of a kind have come; returns all lasting events up to there."""
     events: list[dict[str, Any]] = []
     async with asyncio.timeout(PATIENCE), process.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "points", "after": 0})
         async for frame in socket:
             event = frame.json()
             events += [event] if "n" in event else []
-            if event["type"] == kind:
+            if sum(one["type"] == kind for one in events) == count:
                 return events
     raise AssertionError(f"no {kind} among {[event['type'] for event in events]}")
 
@@ -111,6 +111,42 @@ async def test_a_careful_command_survives_a_kill_at(point: str, process: Gateway
 
 def _of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
     return [event["data"] for event in events if event["type"] == kind]
+
+
+@pytest.mark.parametrize("point", ["turn.hear.before_commit", "turn.hear.after_commit"])
+async def test_what_steers_a_turn_survives_a_kill_at(point: str, process: GatewayProcess) -> None:
+    """Killed while the running turn takes in what was said to it, the model hears it exactly once."""
+    async with OpenAIServer(echo) as model:
+        process.env |= {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+        }
+        await process.start(env={"DOVECOTE_FAULT": point})
+        await _ask(process, "run: echo pigeon")
+        (asked,) = _of_kind(await _until(process, "approval.requested"), "approval.requested")
+        async with (
+            process.http() as session,
+            session.patch("/conversations/points", json={"queue": "steer"}) as answer,
+        ):
+            assert answer.status == 200, await answer.text()
+        steering = await _ask(process, "and a dove")
+        with suppress(aiohttp.ClientError):
+            await _post(process, f"/approvals/{asked['approval']}", decision="approve")
+        assert await process.ended() == -9
+        await process.start()
+        log = await _until(process, "turn.completed", 2)
+        async with process.http() as session, session.get(steering["statusUrl"]) as answer:
+            status = await answer.json()
+        await process.stop()
+    assert (status["state"], status["mergedInto"]) == ("completed", asked_turn(log))
+    heard = [message for message in model.bodies[-1]["messages"] if message["content"] == "and a dove"]
+    assert len(heard) == 1
+    assert len(_of_kind(log, "tool.completed")) == 1
+
+
+def asked_turn(log: list[dict[str, Any]]) -> str:
+    """Return the turn that asked for an approval."""
+    return next(str(event["turn"]) for event in log if event["type"] == "approval.requested")
 
 
 @pytest.mark.parametrize("point", ["turn.release.before_commit", "turn.release.after_commit"])

@@ -86,3 +86,57 @@ async def test_a_typed_decision_counts_like_a_press(rig: Rig, word: str, verdict
     await platform.wait_until(lambda: verdict in post.text, seconds=20)
     other = "deny" if word == "approve" else "approve"
     await answer_to(platform, f"/{other} {approval}", containing="Too late: already")
+
+
+async def test_a_question_waits_through_kill_9_for_a_button(rig: Rig) -> None:
+    """Killed while it waits, the turn still waits after the start; the old message's button decides it."""
+    platform, process = rig
+    post, approval = await asked(platform, process, "echo pigeon >> ran; cat ran")
+    await process.kill()
+    await process.start()
+    await platform.press(CHAT, post.id, f"approve:{approval}")
+    await platform.wait_until(lambda: "Approved by" in post.text, seconds=20)
+    said = await until_said(platform, "result:")
+    assert said.count("pigeon") == 1
+
+
+async def test_a_thumb_under_the_question_decides_it(rig: Rig) -> None:
+    """A reaction counts like a button; applause does not."""
+    platform, process = rig
+    post, _approval = await asked(platform, process, "echo pigeon")
+    await platform.react(CHAT, post.id, "🎉")
+    await platform.react(CHAT, post.id, "👎")
+    await platform.wait_until(lambda: "Denied by" in post.text, seconds=20)
+
+
+async def test_a_changed_sandbox_is_asked_about_again(rig: Rig) -> None:
+    """Approved for a sandbox that was changed since: nothing runs until the new question is decided."""
+    platform, process = rig
+    _post, approval = await asked(platform, process, "echo pigeon")
+    async with process.http() as session:
+        change = {"config": {"timeout": 77}}
+        async with session.patch("/accounts/me/sandboxes/default", json=change) as answer:
+            assert answer.status == 200, await answer.text()
+    await answer_to(platform, f"/approve {approval}", containing="Approved")
+    again = await until_said(platform, "The sandbox was changed")
+    found = re.search(r"apr_\w+", again)
+    assert found is not None
+    assert found.group() != approval
+    assert not [post for post in platform.messages(CHAT) if "result:" in post.text]
+    await answer_to(platform, f"/approve {found.group()}", containing="Approved")
+    assert "pigeon" in await until_said(platform, "result:")
+
+
+async def test_who_may_not_approve_does_not_by_typing(tmp_path: Path) -> None:
+    """With named approvers a typed command is asked about, and runs once one of them has pressed."""
+    named = {"DOVECOTE_CHANNELS__TELEGRAM__APPROVERS": '["999"]'}
+    async with telegram_gateway(tmp_path / "data", **named) as (platform, _process):
+        text = await answer_to(platform, "!echo pigeon", containing="May I run this?")
+        (post,) = [post for post in platform.messages(CHAT) if post.text == text]
+        (approve, _deny) = (button["callback_data"] for button in post.buttons)
+        own = await platform.press(CHAT, post.id, approve)
+        await platform.wait_until(lambda: platform.answers(own) is not None)
+        assert (platform.answers(own) or {})["text"] == "You may not decide this."
+        await platform.press(CHAT, post.id, approve, user=999)
+        await platform.wait_until(lambda: "Approved by" in post.text, seconds=20)
+        await platform.wait_until(lambda: platform.messages(CHAT)[-1].text.strip() == "pigeon", seconds=20)
