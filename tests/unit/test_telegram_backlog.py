@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.telegram.backlog import Backlog
@@ -19,6 +19,7 @@ def update(number: int, room: int, album: str | None) -> dict[str, Any]:
 ROOMS = st.lists(st.tuples(st.integers(1, 3), st.sampled_from([None, None, "a", "b"])), max_size=25)
 
 
+@settings(deadline=None)
 @given(ROOMS, st.data())
 def test_whatever_fails_each_update_is_taken_once_and_in_order(
     said: list[tuple[int, str | None]], data: st.DataObject
@@ -28,11 +29,11 @@ def test_whatever_fails_each_update_is_taken_once_and_in_order(
     updates = [update(number, room, album) for number, (room, album) in enumerate(said, start=100)]
     backlog = Backlog(0.5, lambda: now)
     taken: list[int] = []
-    for _ in range(300):
-        arrived = data.draw(st.integers(1, 30)) if _ < 20 else 30
+    for turn in range(300):
+        arrived = data.draw(st.integers(1, 30)) if turn < 20 else 30
         batch = [one for one in updates if one["update_id"] >= (backlog.offset or 0)][:arrived]
         for piece in backlog.due(batch):
-            if _ < 20 and data.draw(st.booleans()):
+            if turn < 20 and data.draw(st.booleans()):
                 break
             taken.extend(piece.numbers)
             backlog.take(piece)
