@@ -37,7 +37,7 @@ def settings_of(platform: Simulator, **others: Any) -> dict[str, str]:
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway that polls."""
-    async with gateway(tmp_path / "data", env=settings_of(platform)) as process:
+    async with gateway(tmp_path / "data", env=settings_of(platform, reactions=True)) as process:
         yield process
 
 
@@ -64,11 +64,14 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
 async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
     platform: Simulator, running: GatewayProcess
 ) -> None:
-    """Each topic is a conversation: the answer and the late result are said where it was asked."""
+    """Each topic is a conversation: answer and late result are said where it was asked, with a sign."""
     topic = await platform.topic(FORUM)
-    await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
+    asked = await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
     started = await said(platform, "Started job", chat=FORUM)
     await until_delivered(running, 1)
+    done = [{"type": "emoji", "emoji": "👍"}]
+    question = platform.world.posts[FORUM, asked]
+    await platform.wait_until(lambda: question.raw.get("reactions") == done, seconds=25)
     await running.kill()
     await running.start()
     result = await said(platform, "pigeon", chat=FORUM)
