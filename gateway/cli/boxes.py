@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,14 +21,16 @@ LIVE = "box_"
 
 
 @remote(sandboxes, "list")
-async def list_sandboxes(gateway: Gateway, *, as_json: Json = False) -> None:
-    """List the live sandboxes, and the records of which none is live."""
-    records = await gateway.every("accounts", "me", "sandboxes")
-    live = await gateway.every("sandboxes")
-    names = {record["id"]: record["name"] for record in records}
-    used = {row["record"] for row in live}
-    rows = [row | {"name": names.get(row["record"], "")} for row in live]
-    rows += [_resting(record) for record in records if record["id"] not in used]
+async def list_sandboxes(
+    gateway: Gateway,
+    *,
+    records: Annotated[bool, typer.Option("--records", help="The records instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the live sandboxes."""
+    if records:
+        await _list_records(gateway, as_json=as_json)
+        return
     columns: Columns = {
         "id": "id",
         "name": "name",
@@ -39,19 +41,20 @@ async def list_sandboxes(gateway: Gateway, *, as_json: Json = False) -> None:
         "seconds": _seconds,
         "used": "used_at",
     }
-    print_rows(rows, columns, as_json=as_json, empty="no sandboxes")
+    print_rows(await gateway.every("sandboxes"), columns, as_json=as_json, empty="no live sandboxes")
 
 
-def _resting(record: Row) -> dict[str, Any]:
-    config = record.get("config", {})
-    return {
-        "id": record["id"],
-        "name": record["name"],
-        "state": "none",
-        "record": record["id"],
-        "provider": config.get("provider"),
-        "persistent": config.get("persistent"),
+async def _list_records(gateway: Gateway, *, as_json: bool) -> None:
+    found = await gateway.every("accounts", "me", "sandboxes")
+    columns: Columns = {
+        "id": "id",
+        "name": "name",
+        "provider": lambda row: row.get("config", {}).get("provider"),
+        "reserved": lambda row: row.get("config", {}).get("persistent"),
+        "network": lambda row: (row.get("config", {}).get("network") or {}).get("mode"),
+        "permission": lambda row: row.get("config", {}).get("permissionMode"),
     }
+    print_rows(found, columns, as_json=as_json, empty="no sandboxes")
 
 
 def _seconds(row: Row) -> str:

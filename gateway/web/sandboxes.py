@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, StrictStr
 
 from gateway.sandboxes import id_of
+from gateway.store import records
 from gateway.tools.bash import COMMAND_LIMIT, shape_of
 from gateway.web.auth import Key
 from gateway.web.pages import Items, Page, cut
@@ -26,6 +27,7 @@ class SandboxShown(Shown):
     """A live sandbox: what it belongs to, what it is doing, and how long it has been active."""
 
     id: str
+    name: str
     state: str
     paused: bool
     provider: str
@@ -68,11 +70,12 @@ class Swept(Shown):
     orphans: int
 
 
-def shown(row: Reservation) -> SandboxShown:
-    """Return a sandbox as its owner sees it."""
+def shown(row: Reservation, names: Mapping[str | None, str]) -> SandboxShown:
+    """Return a sandbox as its owner sees it, by the name of its record."""
     asleep = "suspended" if row.paused else "cold" if row.is_cold else "active"
     return SandboxShown(
         id=id_of(row.label),
+        name=names.get(row.owner.record, ""),
         state=asleep if row.status == "ready" else str(row.status),
         paused=row.paused,
         provider=row.provider,
@@ -116,16 +119,23 @@ async def _found(call: Call[Nothing, Nothing] | Call[NewRun, Nothing]) -> Reserv
     return row
 
 
+async def _names(call: Call[Any, Any]) -> Mapping[str | None, str]:
+    async with call.surface.database.read() as connection:
+        found = await records.list_of(connection, call.account, "sandbox")
+    return {record.id: record.name for record in found}
+
+
 async def list_sandboxes(call: Call[Nothing, Page]) -> Items[SandboxShown]:
     """List the account's live sandboxes."""
     rows = await call.core.sandboxes.listed(call.account, after=call.query.after, limit=call.query.limit + 1)
-    page, following = cut([shown(row) for row in rows], call.query.limit)
+    names = await _names(call)
+    page, following = cut([shown(row, names) for row in rows], call.query.limit)
     return Items[SandboxShown](items=list(page), next=following)
 
 
 async def show_sandbox(call: Call[Nothing, Nothing]) -> SandboxShown:
     """Return one sandbox."""
-    return shown(await _found(call))
+    return shown(await _found(call), await _names(call))
 
 
 async def run_in(call: Call[NewRun, Nothing]) -> RunShown:
@@ -141,7 +151,7 @@ async def suspend(call: Call[Nothing, Nothing]) -> SandboxShown:
     row = await _found(call)
     async with _explained():
         await call.core.sandboxes.suspend(row)
-    return shown(await _found(call))
+    return shown(await _found(call), await _names(call))
 
 
 async def remove(call: Call[Nothing, Nothing]) -> None:

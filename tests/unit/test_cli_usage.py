@@ -32,7 +32,7 @@ LISTS = {
     "deliveries list": "/deliveries",
     "webhooks list": "/accounts/me/webhooks",
     "channels list": "/accounts/me/channels",
-    "sandboxes list": "/accounts/me/sandboxes",
+    "sandboxes list": "/sandboxes",
     "keys list": "/accounts/me/keys",
 }
 
