@@ -35,13 +35,17 @@ Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool. `repeatable`: carrying it out again after a crash harms nobody. `fits`: it is of use here."""
+    """A tool. `repeatable`: carrying it out again after a crash harms nobody. `fits`: it is of use here.
+
+    `changes_files`: on a read-only workspace it can only be refused, so nobody is asked for it there.
+    """
 
     spec: Callable[[Desk], ToolSpec]
     asks: Callable[[SandboxConfig], bool]
     act: Act
     repeatable: bool
     fits: Callable[[Desk], bool] = lambda _desk: True
+    changes_files: bool = False
 
 
 def text(args: Mapping[str, Any], name: str, *, needed: bool = True) -> str:

@@ -20,12 +20,28 @@ from gateway.store.turns import StepRow
 from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
+from gateway.tools.edit import edit
+from gateway.tools.glob import glob
+from gateway.tools.grep import grep
+from gateway.tools.list_files import list_files
+from gateway.tools.read import read
 from gateway.tools.tool import BadArguments, Desk, Tool
+from gateway.tools.write import write
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-INSTALLED: Mapping[str, Tool] = {"bash": bash, "async_status": async_status, "deliver_file": deliver_file}
+INSTALLED: Mapping[str, Tool] = {
+    "bash": bash,
+    "read": read,
+    "write": write,
+    "edit": edit,
+    "glob": glob,
+    "grep": grep,
+    "list_files": list_files,
+    "async_status": async_status,
+    "deliver_file": deliver_file,
+}
 
 TOLD_LIMIT = 128 * 1024
 """Characters of output an event carries; the whole stands in the turn's log."""
@@ -60,6 +76,8 @@ class TurnTools(Tools):
         """Say whether a person must approve this call first (and has not yet)."""
         tool = self._tools.get(name)
         if tool is None or not tool.asks(self._desk.bench.config):
+            return False
+        if tool.changes_files and self._desk.bench.spec.read_only:
             return False
         if typed_by_asker and await self._typing_approves():
             return False

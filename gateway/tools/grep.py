@@ -1,0 +1,98 @@
+"""The grep tool: lines of the workspace's files that match a regular expression."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.glob import plain
+from gateway.tools.tool import BadArguments, Desk, Tool, flag, text
+from gateway.tools.workspace_file import PATH, explained, has_workspace, never, number, path_of
+from sandbox.model import Command, Result
+from sandbox.paths import relative
+
+OUTPUTS = ("content", "files", "count")
+MOST = 500
+LONGEST_PATTERN = 2000
+SCRIPT = """[ -e {place} ] || exit 44
+if command -v rg >/dev/null; then
+  rg --no-config --color never --no-heading --with-filename --sort path --max-columns 500 \\
+    {rg} -e {pattern} -- {place}
+else
+  find {place} -name .git -prune -o -type f {find} -print0 |
+    LC_ALL=C sort -z | xargs -0 -r grep -I -H -P {grep} -e {pattern}
+fi
+"""
+
+
+def _spec(_desk: Desk) -> ToolSpec:
+    return ToolSpec(
+        name="grep",
+        description=(
+            "Search the files of your workspace for a regular expression: matching lines with their numbers "
+            "(content), the names of the files (files), or how many lines match in each (count)."
+        ),
+        schema={
+            "type": "object",
+            "properties": {
+                "pattern": {"type": "string"},
+                "path": PATH | {"description": "a file or directory; the workspace itself if left out"},
+                "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
+                "output": {"type": "string", "enum": list(OUTPUTS)},
+                "ignore_case": {"type": "boolean"},
+                "context": {"type": "integer", "minimum": 1, "maximum": 20},
+            },
+            "required": ["pattern"],
+            "additionalProperties": False,
+        },
+    )
+
+
+async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
+    place = relative(path_of(args, needed=False), desk.bench.spec.mount)
+    sandbox = await desk.workbench.sandbox(desk.bench)
+    command = Command(script=_script(args, place), timeout=60.0, output_limit=desk.bench.config.output_limit)
+    return _shown(await sandbox.run(command), place)
+
+
+def _script(args: Mapping[str, Any], place: str) -> str:
+    pattern, only = text(args, "pattern"), text(args, "glob", needed=False)
+    output = text(args, "output", needed=False) or "content"
+    if output not in OUTPUTS:
+        raise BadArguments(f"output must be one of {', '.join(OUTPUTS)}, not {output!r}")
+    if len(pattern) > LONGEST_PATTERN or "\n" in pattern:
+        raise BadArguments(f"pattern is one line of at most {LONGEST_PATTERN} characters")
+    words = {"content": ["-n"], "files": ["-l"], "count": ["-c"]}[output]
+    if flag(args, "ignore_case"):
+        words.append("-i")
+    if output == "content" and "context" in args:
+        words.append(f"-C{number(args, 'context', default=1, most=20)}")
+    quoted = shlex.quote(plain(only))
+    return SCRIPT.format(
+        place=shlex.quote(place),
+        pattern=shlex.quote(pattern),
+        rg=" ".join([*words, f"--glob={quoted}"] if only else words),
+        grep=" ".join(words),
+        find=f"{'-path' if '/' in only else '-name'} {quoted}" if only else "",
+    )
+
+
+def _shown(result: Result, place: str) -> ToolResult:
+    if result.exit_code == 44:  # noqa: PLR2004 - the script's own
+        return ToolResult(ok=False, content=f"there is no {place}")
+    if result.timed_out:
+        return ToolResult(ok=False, content="the search took too long: begin further down, or narrow glob")
+    lines = result.stdout.decode("utf-8", "replace").splitlines()
+    if result.stderr and not lines:
+        said = result.stderr.decode("utf-8", "replace")[:500]
+        return ToolResult(ok=False, content=f"the search was refused: {said}")
+    kept = [line.removeprefix("./") for line in lines[:MOST] if not line.endswith(":0")]
+    cut = len(lines) > MOST or result.stdout_truncated
+    more = ["[there is more: narrow the pattern, or search further down]"] if cut else []
+    said = "\n".join([*kept, *more]) or "nothing matches"
+    return ToolResult(ok=True, content=said, detail={"lines": len(kept), "truncated": cut})
+
+
+grep = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_workspace)
