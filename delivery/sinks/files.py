@@ -49,10 +49,9 @@ class FileSink:
 
     async def attach(self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed) -> Outcome:
         """Attempt once; what shows already is not sent again."""
+        if delivery.platform_id is not None:
+            return Outcome(verdict=Verdict.DELIVERED, platform_id=delivery.platform_id)
         try:
-            shown = delivery.platform_id or await self._found(bot, address, delivery)
-            if shown is not None:
-                return Outcome(verdict=Verdict.DELIVERED, platform_id=shown)
             return await self._bring(bot, address, delivery, file)
         except TimeoutError:
             error: ChannelError = Ambiguous("no answer in time")
@@ -60,16 +59,8 @@ class FileSink:
             error = raised
         except (DeliveryError, Unavailable) as missing:
             return Outcome(verdict=Verdict.RETRY, detail=f"the file cannot be read now: {missing}")
-        repeatable = Feature.IDEMPOTENT_SEND in bot.features
+        repeatable = bool({Feature.IDEMPOTENT_SEND, Feature.FIND} & bot.features)
         return judge_error(error, bot.budget, address, repeatable=repeatable)
-
-    async def _found(self, bot: Bot, address: Address, delivery: Delivery) -> str | None:
-        """Look up whether an earlier attempt arrived after all, where the platform can tell."""
-        if not delivery.uncertain or Feature.FIND not in bot.features:
-            return None
-        async with asyncio.timeout(self._send_seconds):
-            sent = await bot.channel.find(address, reply_key(delivery.id), since=delivery.event_time)
-        return sent.platform_id if sent is not None else None
 
     async def _bring(self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed) -> Outcome:
         why = _unfit(bot, file)
@@ -89,7 +80,7 @@ class FileSink:
         """Say in words what could not be attached; the model hears of it too."""
         why = " ".join(why.split())[:_SHOWN].rstrip(".")
         await self._refused(file.id, why)
-        reply = Reply(text=words(file, why, self._link(file)), key=reply_key(f"{delivery.id} words"))
+        reply = Reply(text=words(file, why, self._link(file)), key=reply_key(delivery.id))
         async with asyncio.timeout(self._send_seconds):
             sent = await bot.channel.send(address, reply)
         return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id, detail=why)

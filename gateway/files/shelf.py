@@ -25,7 +25,6 @@ EVERY = 300.0
 GRACE = timedelta(hours=1)
 """How long bytes are kept that no file has: their file may be about to be written down."""
 _KIND = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
-_TRIES = 20
 _PAUSE = 0.1
 
 
@@ -33,17 +32,18 @@ class Shelf:
     """Keeps bytes durably before any row or event tells of them, and drops them after the last row."""
 
     def __init__(
-        self, database: Database, depot: Depot, *, kept: timedelta, grace: timedelta = GRACE
+        self, database: Database, depot: Depot, *, kept: timedelta, grace: timedelta = GRACE, tries: int = 20
     ) -> None:
         self._database = database
         self._depot = depot
         self._kept = kept
         self._grace = grace
+        self._tries = tries
 
     async def put(self, content: bytes) -> str:
         """Keep bytes and return their digest; raises Unavailable, DeliveryError, OSError."""
         digest = await asyncio.to_thread(lambda: sha256(content).hexdigest())
-        for _ in range(_TRIES):
+        for _ in range(self._tries):
             async with self._database.begin() as connection:
                 touched = await store.touch(connection, digest, len(content))
             if touched:
