@@ -72,8 +72,8 @@ def _polled(webhook: Mapping[str, Any]) -> Finding:
     return Finding(
         subject="polling",
         ok=True,
-        detail=f"a webhook is set to another address, {waiting}",
-        remedy="It is removed when the gateway starts polling; whoever set it hears nothing then.",
+        detail=f"a webhook is set, to {_host(str(webhook['url']))}; polling removes it, and whoever set it "
+        f"hears nothing then; {waiting}",
     )
 
 
@@ -85,25 +85,29 @@ def _posted(webhook: Mapping[str, Any], settings: TelegramSettings) -> Finding:
         return Finding(
             subject="webhook",
             ok=True,
-            detail=f"not registered yet, {counted}",
-            remedy="The gateway registers it when it starts; it needs DOVECOTE_PUBLIC_URL for that.",
+            detail=f"not registered: the gateway does it when it starts, at DOVECOTE_PUBLIC_URL; {counted}",
         )
     if settings.webhook_url is not None and url.rstrip("/") != settings.webhook_url:
         return Finding(
             subject="webhook",
             ok=False,
-            detail=f"Telegram posts to another address, {counted}",
+            detail=f"Telegram posts to another address, at {_host(url)}; {counted}",
             remedy="Start the gateway, which registers its own, and see who else uses this token.",
         )
     failure = _failure(webhook)
     return Finding(
         subject="webhook",
         ok=not failure and waiting < MANY_PENDING,
-        detail=f"registered, {counted}{failure}",
+        detail=f"Telegram posts to {_host(url)}, {counted}{failure}",
         remedy="See that Telegram reaches the public URL over https, with a certificate it trusts."
         if failure
         else "",
     )
+
+
+def _host(url: str) -> str:
+    """Return where an address leads; what stands behind that may be somebody's secret."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "an odd address"
 
 
 def _failure(webhook: Mapping[str, Any]) -> str:

@@ -67,10 +67,11 @@ async def test_a_webhook_is_compared_with_the_settings() -> None:
     """Not registered yet is no fault; posts to another address are one."""
     async with probed(**WEBHOOK) as (simulator, found):
         assert found["webhook"].ok
-        assert "DOVECOTE_PUBLIC_URL" in found["webhook"].remedy
+        assert "DOVECOTE_PUBLIC_URL" in found["webhook"].detail
         await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
         elsewhere = (await findings(simulator, **WEBHOOK))["webhook"]
-    assert (elsewhere.ok, "another address" in elsewhere.detail) == (False, True)
+    assert (elsewhere.ok, "another address, at 127.0.0.1:9;" in elsewhere.detail) == (False, True)
+    assert elsewhere.remedy
 
 
 async def test_what_telegram_could_not_post_is_told() -> None:
@@ -93,7 +94,7 @@ async def test_a_webhook_left_behind_is_told_to_who_polls() -> None:
     async with probed() as (simulator, found):
         assert found["polling"].ok
         await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
-        assert (await findings(simulator))["polling"].remedy
+        assert "to 127.0.0.1:9; polling removes it" in (await findings(simulator))["polling"].detail
 
 
 async def test_the_menu_of_commands_is_looked_at() -> None:
