@@ -17,12 +17,13 @@ import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable
 from channels.slack import codec
-from channels.slack.errors import limited, translate
+from channels.slack.errors import absent, limited, translate
 from channels.slack.settings import SlackSettings
 
 PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
 TRANSFER = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
 LONGEST_ANSWER = 4_000_000
+THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 SLACKS_OWN = (".slack.com", ".slack-gov.com")
 _LOST = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
@@ -135,10 +136,15 @@ class Api:
     def _check_home(self, url: str) -> None:
         """Refuse an address that is not Slack's: it would be told the token or a person's file."""
         home, there = urlsplit(self._settings.base_url), _parts(url)
-        at_home = (there.scheme, there.hostname) == (home.scheme, home.hostname)
+        at_home = there.scheme == home.scheme and _is_same(there.hostname, home.hostname)
         at_slack = there.scheme == "https" and f".{there.hostname}".endswith(SLACKS_OWN)
         if not (at_home or at_slack) or there.username:
             raise Rejected("address: not at Slack's host")
+
+
+def _is_same(host: str | None, home: str | None) -> bool:
+    """This machine has several names: a stand-in may know itself by another one."""
+    return host == home or (host in THIS_MACHINE and home in THIS_MACHINE)
 
 
 def _parts(url: str) -> SplitResult:
@@ -188,6 +194,8 @@ def _judged(method: str, response: aiohttp.ClientResponse, payload: bytes) -> di
 def _refused(method: str, response: aiohttp.ClientResponse) -> ChannelError:
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
         return limited(method, _delay(response))
+    if response.status == HTTPStatus.NOT_FOUND:
+        return absent(method)
     detail = f"{method}: HTTP {response.status}"
     if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)

@@ -13,6 +13,7 @@ from channels.errors import (
     Rejected,
     Unauthorized,
     Undeliverable,
+    Unreachable,
 )
 
 _UNAUTHORIZED = (
@@ -51,6 +52,16 @@ _WORKSPACE_LIMITED = {"message_limit_exceeded"}
 _IN_A_ROOM = ("chat.", "reactions.", "conversations.", "assistant.")
 """Methods whose rate, or whose refusal at least, concerns one room; those of the others hold everywhere."""
 
+_NOT_EVERYWHERE = (
+    "chat.startStream",
+    "chat.appendStream",
+    "chat.stopStream",
+    "assistant.",
+    "reactions.",
+    "views.",
+)
+"""Methods that not every host of the Web API has, such as a stand-in or a proxy."""
+
 MARKUP_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_attachments"})
 
 
@@ -73,6 +84,13 @@ def limited(method: str, retry_after: float, *, everywhere: bool = False) -> Rat
     """Return the wish to wait, for the room or for all of the app."""
     in_a_room = method.startswith(_IN_A_ROOM) and not everywhere
     return RateLimited(retry_after, scope="room" if in_a_room else "account")
+
+
+def absent(method: str) -> ChannelError:
+    """Return what HTTP 404 means: a method that is not there, or an address that is wrong."""
+    if method.startswith(_NOT_EVERYWHERE):
+        return Rejected(f"{method}: unknown_method")
+    return Unreachable(f"{method}: HTTP 404: is base_url right?")
 
 
 def word_of(error: ChannelError) -> str:

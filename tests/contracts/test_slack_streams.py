@@ -122,13 +122,14 @@ async def test_a_text_that_is_taken_back_is_shown_anew(
 
 
 @pytest.mark.parametrize(
-    ("error", "everywhere"), [("unknown_method", True), ("channel_type_not_supported", False)]
+    ("error", "status", "everywhere"),
+    [("unknown_method", 200, True), ("none", 404, True), ("channel_type_not_supported", 200, False)],
 )
 async def test_where_streams_are_refused_a_message_grows(
-    simulator: Simulator, slack: Connection, thread: Address, error: str, everywhere: bool
+    simulator: Simulator, slack: Connection, thread: Address, error: str, status: int, everywhere: bool
 ) -> None:
     """The caller sees no error, the refusal is remembered for the room or the workspace."""
-    await simulator.fail(error, method="chat.startStream")
+    await simulator.fail(error, status=status, method="chat.startStream")
     sent = await shown(slack, thread, "one", "one two")
     await slack.channel.edit(thread, sent.platform_id, a_reply("one two three"))
     await shown(slack, thread, "again")
