@@ -62,6 +62,13 @@ async def test_a_private_chat_sees_a_preview(simulator: Simulator, telegram: Con
     assert simulator.drafts(7) == []
 
 
+async def test_a_chat_shows_one_preview(simulator: Simulator, telegram: Connection) -> None:
+    """A draft of another reply takes the place of the one before."""
+    for key in ("dlv_1.0", "dlv_2.0"):
+        await telegram.channel.show(ROOM, Showing(key=key, text=key))
+    assert [draft.text for draft in simulator.drafts(7)] == ["dlv_2.0"]
+
+
 async def test_a_preview_goes_away_by_itself(
     simulator: Simulator, telegram: Connection, clock: Clock
 ) -> None:

@@ -105,7 +105,7 @@ class World:
         self.rooms: dict[int, Room] = {}
         self.posts: dict[tuple[int, int], Post] = {}
         self.clock = clock
-        self.shown: dict[tuple[int, int], Draft] = {}
+        self.shown: dict[int, Draft] = {}
         self.drafts: list[Draft] = []
         self.files: dict[str, tuple[str, bytes]] = {}
         self.updates: dict[int, Raw] = {}
@@ -175,15 +175,15 @@ class World:
         return post
 
     def show_draft(self, chat: int, number: int, text: str, entities: list[Raw]) -> None:
-        """Show a draft for 30 seconds, in place of what it was."""
+        """Show a draft for 30 seconds; a chat shows one at a time."""
         until = self.clock() + DRAFT_SECONDS
         draft = Draft(chat=chat, number=number, text=text, entities=entities, until=until)
         self.drafts.append(draft)
-        self.shown[chat, number] = draft
+        self.shown[chat] = draft
 
     def end_drafts(self, chat: int) -> None:
-        """Take drafts away: the message itself is there."""
-        self.shown = {place: draft for place, draft in self.shown.items() if draft.chat != chat}
+        """Take a chat's draft away: a message of the bot is there."""
+        self.shown.pop(chat, None)
 
     def found(self, chat: object, number: object, *, purpose: str) -> Post:
         """Return a post of the bot; raises Failure."""
