@@ -153,6 +153,18 @@ class Deferred:
             await self._note(Trace(channel=channel, interaction=place.interaction, at=now, nonce=nonce))
         return place
 
+    async def release(self, channel: str) -> None:
+        """Take the places of a channel away: what was to stand there was said by another process."""
+        waiting = [place for places in self._waiting.values() for place in places]
+        for place in [place for place in waiting if speech.place(place.address) == channel]:
+            self._next(place.address.key)
+            where = path("webhooks", place.application, place.token, "messages", "@original")
+            try:
+                await self._api.call("DELETE", where, name="remove a place", as_bot=False)
+            except ChannelError as error:
+                log.info("discord: a command's place cannot be removed: %s", error)
+            await self.settle(place.interaction, channel)
+
     def drop(self, key: str) -> None:
         """Forget a place that Discord no longer knows."""
         self._taken.pop(key, None)

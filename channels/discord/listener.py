@@ -141,6 +141,8 @@ class Listener:
         await self._tell({**event, "d": await self._placed(message)}, accept)
         if is_new:
             await self._saw(message)
+            if _author(message) == self._bot.id and "interaction_metadata" not in message:
+                await self._deferred.release(channel)
 
     async def _saw(self, message: Raw, *, read: bool = False) -> None:
         """Remember a message that was accepted; a room that was not known is noted at once."""
@@ -200,6 +202,11 @@ class Listener:
             log.warning("discord: an interaction was taken and could not be acknowledged: %s", error)
             return
         await self._deferred.acknowledged(decoded, interaction)
+
+
+def _author(message: Raw) -> str | None:
+    author = message.get("author")
+    return author.get("id") if isinstance(author, dict) else None
 
 
 def _joined(guild: Raw) -> int:

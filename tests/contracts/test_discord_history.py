@@ -167,6 +167,27 @@ async def test_a_command_that_waited_through_a_restart_is_tidied(simulator: Simu
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
+async def test_a_place_is_tidied_when_another_replica_answers(simulator: Simulator) -> None:
+    """The answer went out by a process that does not hold the connection: nothing goes on "thinking"."""
+    notes, ear = MemoryNotes(), Ear()
+    async with (
+        opened(plugin, simulator.settings(), notes) as holder,
+        opened(plugin, simulator.settings(), notes) as other,
+        receiving(holder, ear),
+    ):
+        await connected(simulator)
+        asked = await simulator.command(CHAT, "ask", "how long?")
+        await ear.wait(1)
+        await until_deferred(simulator, ear, 2)
+        told = ear.updates[0]
+        assert isinstance(told, Message)
+        await other.channel.send(told.address, Reply(text="long", key="k"))
+        await until_deferred(simulator, ear, 3)
+    assert asked.original not in simulator.world.channel(CHAT).messages
+    assert [post.text for post in simulator.messages()] == ["long"]
+    assert not [note for name, note in notes.kept.items() if name.startswith("deferred/") and note]
+
+
 async def test_a_filled_place_is_not_filled_again_by_a_message(simulator: Simulator) -> None:
     """Killed between filling a place and recording it: the repeated delivery finds what it said."""
     notes, ear = MemoryNotes(), Ear()

@@ -18,7 +18,13 @@ from sandbox_rigs import TOKEN, Rig, elsewhere, ended, every_rig, printed, proce
 
 EVERY_BYTE = bytes(range(256)) * 64
 RUNTIMES_OWN = {"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM", "SHLVL", "_"}
-RUNTIMES_OWN |= {"DOVECOTE_TASK", "PIP_BREAK_SYSTEM_PACKAGES", "NPM_CONFIG_PREFIX", "DOVECOTE_CALLBACK", "DOVECOTE_WORKSPACE"}
+RUNTIMES_OWN |= {
+    "DOVECOTE_TASK",
+    "PIP_BREAK_SYSTEM_PACKAGES",
+    "NPM_CONFIG_PREFIX",
+    "DOVECOTE_CALLBACK",
+    "DOVECOTE_WORKSPACE",
+}
 
 
 @pytest.fixture(params=list(every_rig()))

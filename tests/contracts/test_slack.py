@@ -124,6 +124,22 @@ async def test_a_garbled_form_is_400(posted_to: Connection, body: bytes) -> None
     assert (await posted_to.inbox.receive(a_post(body, FORM), Ear().accept)).status == 400
 
 
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"ssl_check=1&token=unused", FORM),
+        (json.dumps({"type": "app_rate_limited", "team_id": "T", "minute_rate_limited": 1}).encode(), JSON),
+    ],
+)
+async def test_what_slack_only_lets_us_know_is_taken(
+    posted_to: Connection, body: bytes, content_type: str
+) -> None:
+    """A look at our certificate, and the word that events were dropped, want a plain 200."""
+    ear = Ear()
+    assert (await posted_to.inbox.receive(a_post(body, content_type), ear.accept)).status == 200
+    assert ear.updates == []
+
+
 async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
     """Message and app_mention have one key, so that the store takes one of them."""
     ear = Ear()

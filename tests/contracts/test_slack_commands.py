@@ -12,6 +12,7 @@ from channels.message import Button, Command, Ignored, Message, Moved, Press, Re
 from channels.port import Connection
 from channels.slack import codec
 from channels.slack.simulator import Simulator
+from channels.slack.simulator.scopes import ALL
 from slack_stage import (  # noqa: F401 - fixtures
     ROOM,
     a_reply,
@@ -170,6 +171,17 @@ async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack
     post = simulator.world.find("C0ROOM", ts)
     assert post is not None
     assert post.reactions == {"eyes": ["U0BOB"], "white_check_mark": ["U0BOT"]}
+
+
+async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connection) -> None:
+    """Without reactions:read the first sign is taken to be there, and goes."""
+    ts = await simulator.say("C0ROOM", "hello")
+    await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
+    await simulator.grant(ALL - {"reactions:read"})
+    await slack.channel.react(ROOM, ts, Sign.DONE)
+    post = simulator.world.find("C0ROOM", ts)
+    assert post is not None
+    assert list(post.reactions) == ["white_check_mark"]
 
 
 async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) -> None:

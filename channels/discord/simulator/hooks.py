@@ -83,6 +83,11 @@ class Hooks:
             raise Failure(404, 10008, "Unknown Message")
         return await self._rest.change(asked.channel, asked.original, body)
 
+    async def remove(self, application: str, token: str) -> None:
+        """Take the first reaction's message away."""
+        message = self.original(application, token)
+        await self._rest.delete(message["channel_id"], message["id"])
+
     def original(self, application: str, token: str) -> Raw:
         """Return the first reaction's message."""
         asked = self._asked(application, token)

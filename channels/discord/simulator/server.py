@@ -122,6 +122,7 @@ class Server:
             Route("POST", callback, "callback", first, as_bot=False),
             Route("POST", hook, "follow_up", lambda r, b: hooks.follow_up(*_hook(r), b), as_bot=False),
             Route("PATCH", original, "fill", lambda r, b: hooks.fill(*_hook(r), b), as_bot=False),
+            Route("DELETE", original, "unfill", lambda r, _: hooks.remove(*_hook(r)), as_bot=False),
             Route("GET", original, "original", lambda r, _: hooks.original(*_hook(r)), as_bot=False),
         ]
 
