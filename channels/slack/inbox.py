@@ -136,7 +136,9 @@ def _envelope(request: Incoming) -> dict[str, Any] | None:
 
 
 def _other(body: dict[str, Any]) -> dict[str, Any]:
-    """A callback of another kind, such as app_rate_limited: taken and ignored."""
+    """A callback of another kind: taken and ignored."""
+    if body["type"] == "app_rate_limited":
+        log.warning("slack: more events than Slack tells an app in an hour: some are lost")
     return {"type": str(body["type"]), "payload": None}
 
 
@@ -148,4 +150,6 @@ def _posted_form(body: bytes) -> dict[str, Any] | None:
     if "payload" in fields:
         payload = _parsed(fields["payload"])
         return {"type": "interactive", "payload": payload} if isinstance(payload, dict) else None
+    if "ssl_check" in fields:  # Slack looks at our certificate now and then
+        return {"type": "ssl_check", "payload": None}
     return {"type": "slash_commands", "payload": fields} if "command" in fields else None

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from channels.errors import Rejected
+from channels.errors import NotPermitted, Rejected
 from channels.message import Address, Sign
 from channels.slack.api import Api
 from channels.slack.errors import word_of
@@ -58,7 +58,11 @@ class Signs:
         return put
 
     async def _looked_up(self, address: Address, ts: str) -> set[str]:
-        answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})
+        """Ask what is there; where that is refused the first sign is, most likely."""
+        try:
+            answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})
+        except (Rejected, NotPermitted):
+            return {EMOJI[Sign.SEEN]}
         message = answer.get("message")
         found = message.get("reactions") if isinstance(message, dict) else None
         return {
