@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 
 from channel_rigs import Ear, receiving
 from channels.errors import Unauthorized
-from channels.message import Button, Command, Message, Press
-from channels.port import Connection
+from channels.message import Button, Command, Message, Press, Update
+from channels.port import Connection, Incoming
 from channels.slack.simulator import Simulator
+from channels.slack.simulator.outgoing import signed
 from slack_stage import (  # noqa: F401 - fixtures
     ROOM,
+    SECRET,
     a_reply,
     a_slack,
     by_posts,
@@ -48,15 +51,16 @@ async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: C
     assert [update.data for update in ear.updates if isinstance(update, Press)] == ["a"]
 
 
-async def test_a_retry_that_is_seen_first_is_taken(simulator: Simulator, posted_to: Connection) -> None:
+async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> None:
     """The header that counts retries is nobody's reason to leave a message: the first try may be lost."""
+    event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": "hello"}
+    shape = {"type": "event_callback", "team_id": "T0", "event": {**event, "ts": "1767225600.000100"}}
+    body = json.dumps(shape).encode()
+    retried = {"x-slack-retry-num": "3", "x-slack-retry-reason": "http_timeout"}
+    request = Incoming(headers={**signed(SECRET, body, "application/json"), **retried}, body=body)
     ear = Ear()
-    async with served(posted_to, ear.accept) as url:
-        simulator.request_url = "http://127.0.0.1:9/nobody"
-        await simulator.say("C0ROOM", "hello")
-        simulator.request_url = url
-        await simulator.say("C0ROOM", "again")
-    assert (simulator.statuses[0], texts(ear)) == ([0, 0], ["again"])
+    assert (await posted_to.inbox.receive(request, ear.accept)).status == 200
+    assert texts(ear) == ["hello"]
 
 
 async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Connection) -> None:
@@ -121,15 +125,21 @@ async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: 
 
 
 async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, slack: Connection) -> None:
-    """A connection that broke before the acknowledgement brings the message again, marked as a retry."""
+    """A connection that broke before the acknowledgement brings the message again, as the same one."""
     ear = Ear()
-    async with receiving(slack, ear):
-        await simulator.say("C0ROOM", "one")
-        await ear.wait(1)
-        post = simulator.world.posts[0]
-        await simulator.tell_again(post)
-        await ear.wait(2)
-    assert len({update.key for update in ear.updates}) == 1
+
+    async def accept(update: Update) -> None:
+        await ear.accept(update)
+        if len(ear.updates) == 1:
+            await simulator.sockets.cut(1)
+
+    task = asyncio.create_task(slack.inbox.run(accept, receiving=ear.states.append))
+    await simulator.say("C0ROOM", "one")
+    await ear.wait(2)
+    task.cancel()
+    await asyncio.wait({task})
+    assert [texts(ear), len({update.key for update in ear.updates})] == [["one", "one"], 1]
+    assert simulator.sockets.retried == 1
 
 
 async def test_events_of_no_concern_are_acknowledged(simulator: Simulator, slack: Connection) -> None:

@@ -58,6 +58,7 @@ class Sockets:
     cuts: int = 0
     connected: int = 0
     most_open: int = 0
+    retried: int = 0
     changed: Pulse = field(default_factory=Pulse)
     answered: Answered = lambda _payload, _answer: None
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -135,6 +136,7 @@ class Sockets:
             if envelope.carrier is socket:
                 envelope.carrier = None
                 envelope.attempts += 1
+                self.retried += 1
 
 
 def hang_up(request: web.Request) -> None:
