@@ -23,12 +23,14 @@ life() {
   printf %s:%s "$kernel" "$(field 1 20)"
 }
 
-# members KEY SESSION: the live processes of a job.
+# members KEY SESSION: the live processes of a job, this shell never among them.
 members() {
   found=" "
+  self=$$
+  read -r self _ </proc/self/stat # a substitution's own shell has the same environment
   for file in $(grep -ls "DOVECOTE_TASK=$1" /proc/[0-9]*/environ 2>/dev/null); do
     file=${file#/proc/}
-    found="$found${file%/environ} "
+    case ${file%/environ} in $$ | "$self") ;; *) found="$found${file%/environ} " ;; esac
   done
   kin "$1" "$2"
   living=
@@ -49,6 +51,7 @@ kin() {
       status=
       read -r status 2>/dev/null <"$place/stat" || continue
       set -- "$1" "$2" ${status##*) }
+      case $3 in Z | X) continue ;; esac
       related=
       [ "$6" = "$2" ] && related=yes
       case $found in *" $4 "*) related=yes ;; esac

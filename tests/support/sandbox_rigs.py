@@ -1,4 +1,7 @@
-"""How every installed sandbox provider is opened in a test, and what tests look at from outside."""
+"""How every installed sandbox provider is opened in a test, and what tests look at from outside.
+
+A provider joins the contract by a module `<provider>_rig` beside this one with a table WAYS of its own.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +85,7 @@ class Rig:
     settings: Any
     directory: Path
     isolated: bool = True
+    label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
 
     @property
     def surroundings(self) -> Surroundings:
@@ -104,7 +109,7 @@ class Rig:
     def spec(self, **changes: Any) -> Spec:
         """Return a small sandbox with a workspace."""
         fields = {
-            "label": "label",
+            "label": self.label,
             "namespace": "space",
             "workspace": self.workspace,
             "memory_mb": 256,
@@ -129,7 +134,8 @@ def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any)
     )
 
 
-WAYS: dict[str, dict[str, Callable[[Path], Rig]]] = {
+Make = Callable[[Path], Rig]
+WAYS: dict[str, dict[str, Make]] = {
     "host": {
         "control_groups": lambda directory: _host("control_groups", directory),
         "rlimits": lambda directory: _host("rlimits", directory, cgroups=False),
@@ -138,12 +144,18 @@ WAYS: dict[str, dict[str, Callable[[Path], Rig]]] = {
         ),
     },
 }
-"""How each installed provider is opened; a provider without an entry fails the contract."""
 
 
-def every_rig() -> dict[str, Callable[[Path], Rig]]:
+def ways(provider: str) -> dict[str, Make]:
+    """Return how an installed provider is opened; one without a rig fails the contract."""
+    if provider not in WAYS:
+        WAYS[provider] = import_module(f"{provider}_rig").WAYS
+    return WAYS[provider]
+
+
+def every_rig() -> dict[str, Make]:
     """Return the ways of all installed providers by name."""
-    return {f"{name}-{way}": make for name in installed() for way, make in WAYS[name].items()}
+    return {f"{name}-{way}": make for name in installed() for way, make in ways(name).items()}
 
 
 def refusing_bubblewrap(directory: Path) -> Path:
@@ -203,7 +215,6 @@ ELSEWHERE = """
 import asyncio, json, os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
-from sandbox.host.settings import HostSettings
 from sandbox.model import Command, Job, SandboxId, Spec
 from sandbox.port import Surroundings
 from sandbox.registry import installed
@@ -214,9 +225,10 @@ async def main():
     around = Surroundings(
         state=here / "state", callbacks=here / "callbacks", allow_unsandboxed=not fields["isolated"]
     )
-    spec = Spec(label="label", namespace="space", workspace=here / "workspace", memory_mb=256, pids=64)
-    plugin = installed()["host"]
-    async with plugin.open(HostSettings(**fields["settings"]), around) as provider:
+    space = here / "workspace"
+    spec = Spec(label=fields["label"], namespace="space", workspace=space, memory_mb=256, pids=64)
+    plugin = installed()[fields["provider"]]
+    async with plugin.open(plugin.settings(**fields["settings"]), around) as provider:
         {body}
 
 asyncio.run(main())
@@ -228,6 +240,8 @@ def elsewhere(rig: Rig, body: str) -> str:
     fields = {
         "directory": str(rig.directory),
         "isolated": rig.isolated,
+        "label": rig.label,
+        "provider": rig.plugin.name,
         "settings": rig.settings.model_dump(mode="json"),
     }
     root = str(Path(__file__).resolve().parents[2])

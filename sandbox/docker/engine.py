@@ -1,0 +1,154 @@
+"""The connection to the engine, and a container of it as sandboxes need one."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import ssl
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+from aiodocker import Docker
+from aiodocker.containers import DockerContainer
+from aiodocker.exceptions import DockerError
+
+from sandbox.docker.errors import CONFLICT, NOT_FOUND, folded
+from sandbox.docker.execution import Execution
+from sandbox.docker.settings import DockerSettings
+from sandbox.errors import Gone, Refused
+from sandbox.model import SandboxId
+
+_UNIX = "unix://"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """An engine that answers; `session` and `base` are for what is streamed."""
+
+    docker: Docker
+    session: aiohttp.ClientSession
+    base: str
+    settings: DockerSettings
+
+    def container(self, sandbox_id: SandboxId) -> DockerContainer:
+        """Return a container by its name, without asking for it."""
+        return self.docker.containers.container(sandbox_id)
+
+    async def show(self, sandbox_id: SandboxId) -> dict[str, Any]:
+        """Return what the engine knows of a container; raises Gone."""
+        with folded():
+            shown: dict[str, Any] = await self.container(sandbox_id).show()
+        return shown
+
+    async def start(self, sandbox_id: SandboxId, *, user: str, order: Order) -> Execution:
+        """Start a process; a container that sleeps is woken first. Raises Gone."""
+        container = self.container(sandbox_id)
+        try:
+            return await self._start(container, user, order)
+        except DockerError as error:
+            if error.status != CONFLICT:
+                raise
+        await self.wake(sandbox_id)
+        return await self._start(container, user, order)
+
+    async def _start(self, container: DockerContainer, user: str, order: Order) -> Execution:
+        execution = await container.exec(
+            order.argv,
+            stdin=order.stdin,
+            environment=order.environment,
+            workdir=order.directory,
+            user=user,
+        )
+        stream = execution.start(detach=False)
+        await stream.__aenter__()
+        return Execution(execution, stream, order.output_limit)
+
+    async def wake(self, sandbox_id: SandboxId) -> None:
+        """Bring a container to run, whatever it does now; raises Gone."""
+        state = (await self.show(sandbox_id))["State"]
+        container = self.container(sandbox_id)
+        with folded():
+            if state.get("Dead") or state.get("Status") == "removing":
+                raise Gone
+            if state.get("Paused"):
+                await _at_most_once(container.unpause())
+            elif not state.get("Running"):
+                await _at_most_once(container.start())
+
+    async def fetch(self, image: str) -> None:
+        """Fetch an image that the engine lacks; raises Refused."""
+        if not self.settings.pull:
+            raise Refused(f"the engine has no image {image!r}, and `pull` is off: fetch or build it")
+        try:
+            async with asyncio.timeout(self.settings.pull_timeout):
+                await self.docker.images.pull(image, timeout=None)
+        except DockerError as error:
+            raise Refused(f"the image {image!r} cannot be fetched: {error.message}") from error
+        except TimeoutError:
+            raise Refused(f"fetching the image {image!r} takes too long: fetch it by hand once") from None
+
+    async def list(self, label: str) -> Sequence[Mapping[str, Any]]:
+        """Return the containers that have this label, sleeping ones too."""
+        filters = {"label": [label]}
+        with folded():
+            found = await self.docker.containers.list(all=True, filters=filters)
+        return [one._container for one in found]  # noqa: SLF001 - the listing's own fields; asking again may race
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A process to start in a container."""
+
+    argv: Sequence[str]
+    environment: Sequence[str]
+    directory: str
+    stdin: bool = False
+    output_limit: int = 4096
+
+
+async def _at_most_once(change: Any) -> None:
+    """Await a change of state; somebody else may have made it meanwhile."""
+    try:
+        await change
+    except DockerError as error:
+        if error.status not in {304, CONFLICT}:
+            raise
+
+
+@asynccontextmanager
+async def connected(settings: DockerSettings) -> AsyncIterator[Engine]:
+    """Yield the engine; whether it answers shows at the first call."""
+    connector, url, base = _way(settings)
+    limits = aiohttp.ClientTimeout(total=settings.api_timeout)
+    async with aiohttp.ClientSession(connector=connector, timeout=limits) as session:
+        docker = Docker(url=url, connector=connector, session=session, timeout=limits)
+        try:
+            yield Engine(docker=docker, session=session, base=base, settings=settings)
+        finally:
+            await docker.close()
+
+
+def _way(settings: DockerSettings) -> tuple[aiohttp.BaseConnector, str, str]:
+    """Return how the engine is reached, without a limit of connections: each running command holds one."""
+    if settings.host.startswith(_UNIX):
+        path = settings.host.removeprefix(_UNIX)
+        return aiohttp.UnixConnector(path, limit=0), "unix://localhost", "http://localhost"
+    context = _certified(settings.certificates) if settings.certificates else None
+    scheme = "https" if context or settings.host.startswith("https:") else "http"
+    base = re.sub(r"^\w+://", f"{scheme}://", settings.host).rstrip("/")
+    return aiohttp.TCPConnector(limit=0, ssl=context or True), base, base
+
+
+def _certified(directory: Path) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=directory / "ca.pem")
+    context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
+    return context
+
+
+def is_missing(error: DockerError) -> bool:
+    """Whether the engine says that something does not exist."""
+    return bool(error.status == NOT_FOUND)

@@ -1,0 +1,125 @@
+"""One process in a container, from its start to its exit code; what it says is kept up to a limit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiodocker.execs import Exec
+from aiodocker.stream import Stream
+
+from sandbox.docker.errors import folded
+from sandbox.errors import Gone, SandboxError
+from sandbox.model import OUTPUT_CAP, Result
+
+STDIN, STDERR = 0, 2
+BREATH = 0.002
+"""Seconds between two reads of what is dropped: a flood is slowed down, and costs the gateway little."""
+
+LAST_WORDS = 0.5
+"""Seconds for the last of a killed process's output to come."""
+
+_PATIENCE, _GLANCE = 2.0, 0.01
+
+
+@dataclass(slots=True, kw_only=True)
+class Kept:
+    """The first `limit` bytes of a stream."""
+
+    limit: int
+    content: bytearray = field(default_factory=bytearray)
+    truncated: bool = False
+
+    def add(self, chunk: bytes) -> None:
+        """Add output; what is too much is dropped."""
+        room = self.limit - len(self.content)
+        self.truncated = self.truncated or len(chunk) > room
+        self.content += chunk[:room]
+
+
+class Execution:
+    """A started process of a container."""
+
+    def __init__(self, execution: Exec, stream: Stream, limit: int) -> None:
+        self._execution = execution
+        self._stream = stream
+        self._started = time.monotonic()
+        self._out, self._error = Kept(limit=limit), Kept(limit=limit)
+
+    async def see_through(self, stdin: bytes) -> int:
+        """Feed and read to the end of the output and return the exit code."""
+        feeding = asyncio.ensure_future(self._feed(stdin))
+        try:
+            await self.drain()
+        finally:
+            feeding.cancel()
+            await asyncio.wait({feeding})
+        return await self.exit_code()
+
+    async def _feed(self, stdin: bytes) -> None:
+        """Write the input; a command that ends without reading it is no trouble."""
+        try:
+            if stdin:
+                await self._stream.write_in(stdin)
+        except (OSError, RuntimeError):
+            return
+
+    async def drain(self) -> None:
+        """Read to the end of both streams."""
+        with folded():
+            while (message := await self._stream.read_out()) is not None:
+                kept = self._error if message.stream == STDERR else self._out
+                if kept.truncated:
+                    await asyncio.sleep(BREATH)
+                kept.add(message.data)
+
+    async def reading_on(self, work: Coroutine[None, None, None]) -> None:
+        """Do work that ends the process, reading on meanwhile: full pipes keep an engine from all else."""
+        reading = asyncio.ensure_future(self._drained())
+        try:
+            await work
+            await asyncio.wait({reading}, timeout=LAST_WORDS)
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    async def _drained(self) -> None:
+        with contextlib.suppress(SandboxError):
+            await self.drain()
+
+    async def exit_code(self) -> int:
+        """Return the exit code; engines tell it a moment after the output's end."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            with folded():
+                told: dict[str, Any] = await self._execution.inspect()
+            if not told.get("Running") and told.get("ExitCode") is not None:
+                return int(told["ExitCode"])
+            if time.monotonic() > deadline:
+                raise Gone("the engine does not say how the command ended")
+            await asyncio.sleep(_GLANCE)
+
+    async def close(self) -> None:
+        """Give the connection back."""
+        await self._stream.close()
+
+    def result(self, exit_code: int, *, timed_out: bool = False) -> Result:
+        """Return what came of it."""
+        return Result(
+            exit_code=exit_code,
+            stdout=bytes(self._out.content),
+            stderr=bytes(self._error.content),
+            timed_out=timed_out,
+            stdout_truncated=self._out.truncated,
+            stderr_truncated=self._error.truncated,
+            duration_ms=int((time.monotonic() - self._started) * 1000),
+        )
+
+
+def cap(limit: int) -> int:
+    """Return how much of a run's output is kept at the source."""
+    return min(limit, OUTPUT_CAP)

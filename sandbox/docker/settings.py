@@ -1,0 +1,111 @@
+"""What an operator may set of the docker provider."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator
+
+IMAGE = re.compile(r"[a-z0-9][\w.:/@-]{0,254}")
+_HOST = re.compile(r"(unix:///.+|(tcp|http|https)://[^/]+/?)")
+_USER = re.compile(r"\d+(:\d+)?")
+_MOUNT = re.compile(r"(?P<source>/[^:\0]*):(?P<target>/[^:\0]+?)(?P<mode>:r[ow])?")
+
+Port = Annotated[int, Field(ge=1, le=65535)]
+
+
+class DockerSettings(BaseModel):
+    """`[sandbox.docker]` of the configuration file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    host: str = "unix:///var/run/docker.sock"
+    """The engine: a unix socket (Docker's, Podman's), or tcp://host:port; `DOCKER_HOST` says the same."""
+
+    certificates: Path | None = None
+    """A directory with ca.pem, cert.pem and key.pem for an engine behind TLS."""
+
+    image: str = "python:3.12-slim"
+    """The image of sandboxes: bash, python3, the usual small programs, best node and uv too."""
+
+    images: tuple[str, ...] = ()
+    """Further images that an account may choose by `options.image`; no other is ever used."""
+
+    pull: bool = True
+    """Whether an image that the engine lacks is fetched."""
+
+    runtime: str = ""
+    """Another runtime of the engine, such as gVisor's `runsc`."""
+
+    user: str = ""
+    """UID or UID:GID that commands run as; by default the gateway's own, so that both may use the files."""
+
+    network: str = "bridge"
+    """The engine's network for `network.mode` allow-all; deny-all always has none."""
+
+    ports: tuple[Port, ...] = ()
+    """Ports of allow-all sandboxes that are published when one is made, so that `expose` can name them."""
+
+    publish_address: str = "127.0.0.1"
+    """The address of this machine at which those ports are published."""
+
+    public_host: str = ""
+    """The host name in the URLs that `expose` returns; by default `publish_address`."""
+
+    mounts: tuple[str, ...] = ()
+    """More directories for every sandbox, `/on/this/machine:/inside[:rw]`: read-only unless it says rw."""
+
+    suspend: Literal["stop", "pause"] = "stop"
+    """How an idle sandbox sleeps: stopped (frees memory, /tmp is emptied) or paused (keeps everything)."""
+
+    read_only_root: bool = False
+    """Whether nothing but the workspace, HOME and /tmp can be written."""
+
+    max_file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 2 * 1024**3
+    """The largest single file a command may write, sparse files included."""
+
+    api_timeout: Annotated[float, Field(gt=0)] = 60.0
+    """Seconds to wait for the engine's answer."""
+
+    pull_timeout: Annotated[float, Field(gt=0)] = 600.0
+    """Seconds that fetching an image may take."""
+
+    callback_patience: Annotated[int, Field(gt=0)] = 600
+    """Seconds a finished job goes on telling the gateway."""
+
+    @field_validator("host")
+    @classmethod
+    def _is_host(cls, host: str) -> str:
+        if not _HOST.fullmatch(host):
+            raise ValueError("as in unix:///var/run/docker.sock or tcp://127.0.0.1:2376")
+        return host
+
+    @field_validator("image", "images")
+    @classmethod
+    def _are_images(cls, named: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        for image in (named,) if isinstance(named, str) else named:
+            if not IMAGE.fullmatch(image):
+                raise ValueError(f"{image!r} is no name of an image, as in python:3.12-slim")
+        return named
+
+    @field_validator("user")
+    @classmethod
+    def _is_user(cls, user: str) -> str:
+        if user and not _USER.fullmatch(user):
+            raise ValueError("numbers, as in 1000 or 1000:1000")
+        return user
+
+    @field_validator("mounts")
+    @classmethod
+    def _are_mounts(cls, mounts: tuple[str, ...]) -> tuple[str, ...]:
+        for mount in mounts:
+            if not _MOUNT.fullmatch(mount):
+                raise ValueError(f"{mount!r}: as in /on/this/machine:/inside or /on/this/machine:/inside:rw")
+        return mounts
+
+    def binds(self) -> list[tuple[str, str, bool]]:
+        """Return the further directories: where they are, where they appear, whether they are read-only."""
+        found = [match for mount in self.mounts if (match := _MOUNT.fullmatch(mount))]
+        return [(one["source"], one["target"], one["mode"] != ":rw") for one in found]

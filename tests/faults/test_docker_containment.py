@@ -1,0 +1,174 @@
+"""Attacks from inside a container: all of them end with their run, and none gets out."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import docker_engine
+from docker_rig import engine_rig
+from sandbox.model import Command, Job, JobState, Network
+from sandbox.port import Provider, Sandbox
+from sandbox_rigs import TOKEN, Rig, ended, printed, processes_with, some_nap
+
+CANARY = "canary-77aa01"
+MARGIN = 2.0
+"""Seconds after its time-out within which an attack is over."""
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    """Return the provider on the tests' engine, with small files."""
+    return engine_rig("attacked", tmp_path, max_file_bytes=64 << 20)
+
+
+@pytest.fixture
+async def provider(rig: Rig) -> AsyncIterator[Provider]:
+    """Return the provider; its sandboxes are destroyed afterwards."""
+    async with rig.opened() as provider:
+        yield provider
+        for sandbox_id, _ in await provider.list(rig.label):
+            await provider.destroy(sandbox_id)
+
+
+@pytest.fixture
+async def sandbox(provider: Provider, rig: Rig) -> Sandbox:
+    """Return a small sandbox without a network."""
+    return await provider.create(rig.spec(memory_mb=128, pids=48))
+
+
+@pytest.fixture
+def nap() -> str:
+    """Return how long a command sleeps that must not be found afterwards."""
+    return some_nap()
+
+
+BOMBS = {
+    "one that ends": "bomb() {{ bomb | bomb & }}; bomb",
+    "one that goes on": "bomb() {{ bomb | bomb & }}; bomb; sleep {nap}",
+    "one of sessions": "exec -a bomb-{nap} bash -c 'while :; do setsid -f sleep {nap}; done'",
+    "one without a mark": "while :; do env -i setsid -f bash -c 'while :; do sleep {nap} & done'; done",
+}
+
+
+@pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, nap: str, bomb: str) -> None:
+    """Whatever it forks is dead when the run returns, soon after its time-out, and the sandbox goes on."""
+    started = time.monotonic()
+    await sandbox.run(Command(script=bomb.format(nap=nap), timeout=2, output_limit=4096))
+    assert time.monotonic() - started < 2 + MARGIN + 1
+    assert processes_with(nap) == []
+    assert (await sandbox.run(Command(script="echo on"))).stdout == b"on\n"
+
+
+async def test_daemons_die_with_their_run(sandbox: Sandbox, nap: str) -> None:
+    """Own sessions, no descriptors, no environment, a killed parent: nothing outlives the run."""
+    for script in (
+        f"setsid -f env -i sleep {nap} <&- >&- 2>&-",
+        f"(setsid bash -c 'setsid sleep {nap} & exit' &)",
+        f"setsid -f sleep {nap}; kill -9 $PPID; sleep {nap}",
+        f"env -i setsid -f sleep {nap}; kill -9 $PPID",
+    ):
+        await sandbox.run(Command(script=script, timeout=2))
+        assert processes_with(nap) == [], script
+
+
+async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
+    """`yes` meets the limit and ends with its time-out."""
+    started = time.monotonic()
+    result = await sandbox.run(Command(script="yes & yes >&2", timeout=1, output_limit=65536))
+    assert time.monotonic() - started < 1 + MARGIN + 1
+    assert result.timed_out
+    assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
+
+
+async def test_memory_and_files_are_bounded(sandbox: Sandbox, rig: Rig) -> None:
+    """Greedy programs are killed, giants are refused, and the sandbox goes on."""
+    script = (
+        "python3 -c 'print(len(bytearray(256 << 20)))'; truncate -s 50G giant; head -c 100M /dev/zero > full;"
+        "head -c 300M /dev/zero > /tmp/full; stat -c %s full /tmp/full; rm -f full /tmp/full"
+    )
+    result = await sandbox.run(Command(script=script))
+    sizes = [int(line) for line in result.stdout.split()]
+    assert len(sizes) == 2
+    assert all(size <= 64 << 20 for size in sizes)
+    assert not (rig.workspace / "giant").exists() or (rig.workspace / "giant").stat().st_blocks == 0
+    assert (await sandbox.run(Command(script="echo on"))).stdout == b"on\n"
+
+
+async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: Rig) -> None:
+    """Neither metadata nor the machine's loopback answers, without a network and with one."""
+    specs = [rig.spec()]
+    said = docker_engine.shared().call("GET", f"/networks/{docker_engine.network(docker_engine.shared())}")
+    if '"Id"' in said:
+        specs.append(rig.spec(label=f"{rig.label}:open", network=Network.ALLOW_ALL))
+    program = (
+        "import socket, os; s = socket.socket(socket.AF_UNIX); s.connect(os.environ['DOVECOTE_CALLBACK']);"
+        "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"
+    )
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        targets = (f"127.0.0.1/{port}", "169.254.169.254/80", f"localhost/{port}")
+        tries = "; ".join(
+            f"timeout 1 bash -c ': </dev/tcp/{target}' 2>/dev/null && echo in" for target in targets
+        )
+        async with rig.gateway.listening():
+            for spec in specs:
+                sandbox = await provider.create(spec)
+                result = await sandbox.run(Command(script=f'{tries}; python3 -c "{program}"'))
+                assert result.stdout == b"404\n"
+
+
+async def test_the_gateways_secrets_do_not_get_in(
+    sandbox: Sandbox, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the gateway's environment nor its files nor the engine's socket show inside."""
+    monkeypatch.setenv("DOVECOTE_SECRET", CANARY)
+    (rig.directory / "state/secret").write_text(CANARY)
+    script = (
+        "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; set; find / -xdev -name '*.sock' 2>/dev/null;"
+        f"cat {rig.directory}/state/secret; ls {rig.directory} {docker_engine.shared().directory}"
+    )
+    result = await sandbox.run(Command(script=script, output_limit=1 << 18))
+    assert CANARY.encode() not in result.stdout + result.stderr
+    assert b"docker.sock" not in result.stdout.replace(script.encode(), b"")
+
+
+async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
+    """No capability, no new privileges, no device."""
+    script = (
+        "grep -E 'Cap(Eff|Prm|Bnd)|NoNewPrivs' /proc/self/status | tr -d '\\t';"
+        "mknod d b 8 0 2>/dev/null && echo device"
+    )
+    zero = "0000000000000000"
+    told = (await sandbox.run(Command(script=script))).stdout.decode().split()
+    assert told == [f"CapPrm:{zero}", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1"]
+
+
+async def test_values_and_tokens_are_on_no_command_line(provider: Provider, rig: Rig, nap: str) -> None:
+    """Declared values and a job's token are in no argument list."""
+    sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
+    await printed(sandbox, "job_1", str(len(CANARY)).encode())
+    assert processes_with(nap) != []
+    assert processes_with(CANARY) == []
+    assert processes_with(TOKEN) == []
+    await provider.destroy(sandbox.id)
+    assert processes_with(nap) == []
+
+
+async def test_killing_everybody_is_survived(sandbox: Sandbox, nap: str) -> None:
+    """A run that kills all it can reach ends; jobs it took along are told as killed."""
+    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await printed(sandbox, "job_1", b"begun")
+    async with asyncio.timeout(20):
+        result = await sandbox.run(Command(script="kill -9 -1; kill -9 $$", timeout=10))
+    assert result.exit_code == 137
+    report = await ended(sandbox, "job_1")
+    assert (report.state, report.exit_code) == (JobState.EXITED, 137)
+    assert processes_with(nap) == []

@@ -1,0 +1,288 @@
+"""A real container engine for tests: a private dockerd on a private socket, an image of this machine's files.
+
+Nothing is fetched from anywhere. The engine is started once for a whole test run, by whichever test process
+needs it first; a guardian outside ends it, and removes all it kept, when that run is over, however it ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+IMAGE = "localhost/dovecote-test:latest"
+NETWORK = "dovecote-test"
+_STARTING = 30.0
+_PROGRAMS = (
+    *("bash", "dash", "env", "cat", "ls", "sleep", "id", "head", "tail", "dd", "mkdir", "rm", "touch", "ps"),
+    *(
+        "true",
+        "false",
+        "echo",
+        "grep",
+        "sed",
+        "find",
+        "wc",
+        "sort",
+        "cp",
+        "mv",
+        "chmod",
+        "stat",
+        "date",
+        "tr",
+    ),
+    *("mktemp", "setsid", "timeout", "mkfifo", "tee", "cut", "od", "readlink", "ln", "du", "df", "hostname"),
+    *(
+        "pwd",
+        "printf",
+        "seq",
+        "basename",
+        "dirname",
+        "sync",
+        "sha256sum",
+        "base64",
+        "uname",
+        "nohup",
+        "whoami",
+    ),
+    *("truncate", "tar", "gzip", "curl", "kill", "yes"),
+)
+_FOLDERS = (
+    "tmp",
+    "proc",
+    "dev",
+    "sys",
+    "root",
+    "home",
+    "run",
+    "var/tmp",
+    "usr/sbin",
+    "usr/local/bin",
+    "etc",
+    "mnt",
+)
+_PASSWD = "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n"
+_LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
+_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "__pycache__", "dist-packages"}
+_LEFT_OUT |= {"site-packages", "turtledemo", "pydoc_data", "distutils"}
+
+_GUARDIAN = """
+import json, os, select, shutil, subprocess, sys
+fields = json.loads(sys.argv[1])
+os.setsid()
+run = os.pidfd_open(fields["run"])
+log = open(fields["log"], "wb")
+engine = subprocess.Popen(fields["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+end = os.pidfd_open(engine.pid)
+select.select([run, end], [], [])
+engine.terminate()
+try:
+    engine.wait(20)
+except subprocess.TimeoutExpired:
+    engine.kill()
+for line in open("/proc/self/mounts"):
+    place = line.split()[1]
+    if place.startswith(fields["directory"]):
+        subprocess.run(["umount", "-l", place])
+shutil.rmtree(fields["directory"], ignore_errors=True)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Engine:
+    """A running engine."""
+
+    directory: Path
+
+    @property
+    def host(self) -> str:
+        """Its address."""
+        return f"unix://{self.directory}/docker.sock"
+
+    def call(self, method: str, path: str, *, body: Path | None = None, json_body: object = None) -> str:
+        """Ask the engine something by curl and return what it says."""
+        words = ["curl", "-sS", "-X", method, "--unix-socket", str(self.directory / "docker.sock")]
+        if body is not None:
+            words += ["-T", str(body), "-H", "Content-Type: application/x-tar"]
+        if json_body is not None:
+            words += ["-d", json.dumps(json_body), "-H", "Content-Type: application/json"]
+        answer = subprocess.run(
+            [*words, f"http://engine{path}"], capture_output=True, check=False, timeout=60
+        )
+        return (answer.stdout + answer.stderr).decode()
+
+
+@cache
+def shared() -> Engine:
+    """Return this test run's engine with its image; skips, with the reason, where there can be none."""
+    for program in ("dockerd", "containerd", "curl"):
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program} on this machine (Debian: docker.io containerd curl)")
+    if os.geteuid() != 0:
+        pytest.skip("only root may start a container engine")
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    owner = os.getppid() if run else os.getpid()
+    directory = Path(tempfile.gettempdir(), f"dovecote-engine-{run or owner}")
+    directory.mkdir(mode=0o700, exist_ok=True)
+    engine = Engine(directory=directory)
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (directory / "ready").exists():
+            _begin(engine, owner)
+            (directory / "ready").write_text(_trouble(engine))
+    trouble = (directory / "ready").read_text()
+    if trouble:
+        pytest.skip(f"no container can be run on this machine: {trouble}")
+    return engine
+
+
+def network(engine: Engine) -> str:
+    """Return a bridge of the engine for allow-all; skips where the kernel has none."""
+    said = engine.call("POST", "/networks/create", json_body={"Name": NETWORK, "CheckDuplicate": True})
+    if "Id" not in said and "already exists" not in said:
+        pytest.skip(f"no network can be made on this machine: {said}")
+    return NETWORK
+
+
+def _begin(engine: Engine, owner: int) -> None:
+    at = engine.directory
+    (at / "config").mkdir(exist_ok=True)
+    argv = ["dockerd", "--host", engine.host, "--data-root", f"{at}/data", "--exec-root", f"{at}/exec"]
+    argv += ["--pidfile", f"{at}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
+    argv += ["--ip-forward=false", "--ip-masq=false", "--config-file", f"{at}/config/none.json"]
+    (at / "config/none.json").write_text("{}")
+    fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at)}
+    subprocess.Popen(
+        [sys.executable, "-c", _GUARDIAN, json.dumps(fields)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "DOCKER_CONFIG": f"{at}/config"},
+    ).returncode = 0  # nobody waits for it: it outlives us on purpose
+
+
+def _trouble(engine: Engine) -> str:
+    """Wait for the engine, give it its image, run a container; return what went wrong, if anything."""
+    deadline = time.monotonic() + _STARTING
+    while engine.call("GET", "/_ping") != "OK":
+        if time.monotonic() > deadline or not engine.directory.exists():
+            return _last_words(engine)
+        time.sleep(0.05)
+    image = engine.directory / "image.tar"
+    _write_image(image)
+    repository, _, tag = IMAGE.rpartition(":")
+    said = engine.call("POST", f"/images/create?fromSrc=-&repo={repository}&tag={tag}", body=image)
+    image.unlink()
+    if "error" in said:
+        return said
+    made = json.loads(engine.call("POST", "/containers/create", json_body=_TRIAL))
+    if "Id" not in made:
+        return str(made)
+    said = engine.call("POST", f"/containers/{made['Id']}/start")
+    engine.call("DELETE", f"/containers/{made['Id']}?force=1")
+    return said
+
+
+_TRIAL = {"Image": IMAGE, "Cmd": ["true"], "HostConfig": {"NetworkMode": "none", "Memory": 64 * 1024 * 1024}}
+
+
+def _last_words(engine: Engine) -> str:
+    try:
+        lines = (engine.directory / "log").read_text(errors="replace").splitlines()
+    except OSError:
+        return "dockerd ended at once"
+    said = [line for line in lines if "level=error" in line or "level=fatal" in line or "failed" in line]
+    return (said or lines or ["dockerd does not come up"])[-1][-500:]
+
+
+def _write_image(path: Path) -> None:
+    """Write a root file system of this machine's own programs, libraries and python."""
+    with tarfile.open(path, "w") as tar:
+        for name in _FOLDERS:
+            _add_folder(tar, name, 0o1777 if name.endswith("tmp") else 0o755)
+        for name, target in _LINKS.items():
+            _add_link(tar, name, target)
+        _add_text(
+            tar,
+            "etc/passwd",
+            "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n",
+        )
+        _add_text(tar, "etc/group", "root:x:0:\nsandbox:x:1000:\n")
+        _add_link(tar, "usr/bin/sh", "dash")
+        for place in sorted(_places()):
+            tar.add(place.resolve(), arcname=_inside(place), recursive=False)
+        _add_python(tar)
+
+
+def _inside(place: Path) -> str:
+    """Return where a file stands in the image: everything below /usr, as on a merged system."""
+    text = str(place)
+    return text.lstrip("/") if text.startswith("/usr/") else f"usr{text}"
+
+
+def _places() -> set[Path]:
+    found = {Path(path) for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))}
+    return found | {library for program in found | set(_extensions()) for library in _libraries(program)}
+
+
+def _libraries(program: Path) -> Iterator[Path]:
+    listed = subprocess.run(["ldd", str(program)], capture_output=True, text=True, check=False).stdout
+    yield from (Path(path) for path in re.findall(r"(/\S+\.so\S*)", listed))
+
+
+def _python() -> tuple[Path, Path]:
+    """Return the system's python3 and its library."""
+    program = shutil.which("python3", path="/usr/bin:/bin:/usr/local/bin") or sys.executable
+    ask = "import sysconfig; print(sysconfig.get_paths()['stdlib'])"
+    answer = subprocess.run([program, "-I", "-c", ask], capture_output=True, text=True, check=True)
+    return Path(program).resolve(), Path(answer.stdout.strip())
+
+
+def _extensions() -> Iterator[Path]:
+    program, library = _python()
+    yield program
+    yield from library.glob("lib-dynload/*.so")
+
+
+def _add_python(tar: tarfile.TarFile) -> None:
+    program, library = _python()
+    tar.add(program, arcname=_inside(program), recursive=False)
+    _add_link(tar, "usr/bin/python3", str(program))
+
+    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
+        name = Path(entry.name).name
+        return None if name in _LEFT_OUT or name.startswith("config-") else entry
+
+    tar.add(library, arcname=_inside(library), filter=wanted)
+
+
+def _add_folder(tar: tarfile.TarFile, name: str, mode: int) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.mode = tarfile.DIRTYPE, mode
+    tar.addfile(entry)
+
+
+def _add_link(tar: tarfile.TarFile, name: str, target: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.type, entry.linkname = tarfile.SYMTYPE, target
+    tar.addfile(entry)
+
+
+def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
+    entry = tarfile.TarInfo(name)
+    entry.size, entry.mode = len(text), 0o644
+    tar.addfile(entry, io.BytesIO(text.encode()))
