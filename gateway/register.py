@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from delivery.database import Database, Unavailable
@@ -108,20 +108,22 @@ async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
 class SqlLeases(Leases):
     """Leases in the table `sandbox_leases`, held by this process."""
 
-    def __init__(self, database: Database, holder: str) -> None:
+    def __init__(self, database: Database, holder: str, *, clock: Callable[[], datetime] = now_utc) -> None:
         self._database = database
         self._holder = holder
+        self._clock = clock
 
     async def take(self, label: str, *, ttl: float) -> int | None:
         """Take the lease if it is free."""
         async with self._database.begin() as connection:
-            return await sandboxes.take_lease(connection, label, holder=self._holder, now=now_utc(), ttl=ttl)
+            now = self._clock()
+            return await sandboxes.take_lease(connection, label, holder=self._holder, now=now, ttl=ttl)
 
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
         """Go on holding it."""
         try:
             async with self._database.begin() as connection:
-                until = now_utc() + timedelta(seconds=ttl)
+                until = self._clock() + timedelta(seconds=ttl)
                 return await sandboxes.renew_lease(connection, label, fence, until=until)
         except Unavailable as error:
             raise Unreachable(str(error)) from error

@@ -50,7 +50,8 @@ async def find(connection: Connection, label: str) -> Reservation | None:
 async def add(connection: Connection, row: Reservation) -> bool:
     """Insert a row; False when the label has one."""
     asked = insert_or(sandboxes, connection.dialect.name).values(_values(row))
-    return (await connection.execute(asked.on_conflict_do_nothing())).rowcount == 1
+    done = await connection.execute(asked.on_conflict_do_nothing().returning(sandboxes.c.label))
+    return done.first() is not None
 
 
 async def swap(connection: Connection, before: Reservation, after: Reservation) -> bool:
@@ -116,7 +117,8 @@ async def take_lease(
     fresh = insert_or(sandbox_leases, connection.dialect.name).values(
         label=label, holder=holder, fence=1, expires_at=until
     )
-    if (await connection.execute(fresh.on_conflict_do_nothing())).rowcount == 1:
+    made = await connection.execute(fresh.on_conflict_do_nothing().returning(sandbox_leases.c.fence))
+    if made.first() is not None:
         return 1
     free = or_(sandbox_leases.c.holder.is_(None), sandbox_leases.c.expires_at < now)
     taken = await connection.execute(
