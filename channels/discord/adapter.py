@@ -168,39 +168,43 @@ class DiscordChannel(Channel):
             yield chunk
 
     async def answer(self, to: Press | Command, text: str) -> None:
-        """Show a notice to the person who pressed, and to nobody else; a command is answered in its place."""
+        """Show a notice to the person who pressed, and to nobody else; a command is answered in its place.
+
+        While the press or command is still being accepted, the answer is its acknowledgement.
+        """
         parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
             raise Rejected("this cannot be answered")
-        if isinstance(to, Command):
+        if self._deferred.is_accepting(parts[1]) and await self._acknowledge(parts, text):
+            self._deferred.acknowledge(parts[1])
+        elif isinstance(to, Command):
             await self._answer_command(to, parts, text)
-            return
-        application, number, token = parts
+        else:
+            await self._answer_press(parts, text)
+
+    async def _answer_press(self, parts: list[str], text: str) -> None:
+        """Say it beside the message; a press that nobody acknowledged is acknowledged so."""
         try:
-            await self._post_unsigned(path("webhooks", application, token), speech.notice(text))
-        except Rejected:  # it was not acknowledged yet: then this is the acknowledgement
-            if not await self._acknowledge(number, token, text):
+            await self._post_unsigned(path("webhooks", parts[0], parts[2]), speech.notice(text))
+        except Rejected:
+            if not await self._acknowledge(parts, text):
                 raise
 
     async def _answer_command(self, to: Command, parts: list[str], text: str) -> None:
-        """Acknowledge a command with the answer, or fill its place; else the bot says it in the channel."""
+        """Fill the command's place; when its token has ended, the bot says it in the channel."""
         application, number, token = parts
-        if self._deferred.is_accepting(number) and await self._acknowledge(number, token, text):
-            self._deferred.acknowledge(number)
-            return
         reply = Reply(text=text[:TEXT_LIMIT], key=number)
-        place = Place(to.address, application, number, token, 0.0)
         try:
-            await self._fill(place, reply)
+            await self._fill(Place(to.address, application, number, token, 0.0), reply)
         except Rejected:
             await self._send(to.address, reply, speech.once(number))
         await self._deferred.settle(number, speech.place(to.address))
 
-    async def _acknowledge(self, number: str, token: str, text: str) -> bool:
+    async def _acknowledge(self, parts: list[str], text: str) -> bool:
         """Make the answer the first reaction; False when there was one, or it is too late."""
         first = {"type": SAY, "data": speech.notice(text)}
         try:
-            await self._post_unsigned(path("interactions", number, token, "callback"), first)
+            await self._post_unsigned(path("interactions", parts[1], parts[2], "callback"), first)
         except Rejected:
             return False
         return True

@@ -38,7 +38,7 @@ def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
         yield from places(part, *before, name)
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataObject) -> None:
     """Decoding and reacting raise nothing, and what comes of it can be stored."""
@@ -59,6 +59,7 @@ def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataO
         json.dumps(reaction(inner, decoded))
 
 
+@settings(deadline=None)
 @given(JUNK)
 def test_anything_at_all_is_decoded(payload: Any) -> None:
     """What is no event is ignored with a reason."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channel_rigs import Ear, opened, receiving
@@ -17,7 +18,7 @@ from channels.discord.gateway import LONGEST_SPACING, REMEMBERED, SPACING, ident
 from channels.discord.orders import ORDERS
 from channels.discord.simulator import Simulator, simulate
 from channels.errors import Unauthorized
-from channels.message import Command, Message
+from channels.message import Command, Message, Press
 from channels.port import Connection, Incoming
 
 CHAT = 4004
@@ -124,6 +125,7 @@ async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None
     assert texts(ear) == ["in private"]
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0, 10_000), max_size=32), st.floats(10_000, 20_000))
 def test_sessions_are_begun_ever_more_slowly(times: list[float], now: float) -> None:
     """The first at once, the next ones further and further apart, never more than a bound."""
@@ -145,27 +147,40 @@ def test_a_storm_of_refusals_begins_no_thousand_sessions() -> None:
     assert len(times) < 800
 
 
-async def test_a_command_answered_while_it_is_accepted_is_acknowledged_by_that(
-    simulator: Simulator, discord: Connection
-) -> None:
-    """The answer is the first reaction, seen by that person alone, and nothing "thinks" beside it."""
-    ear = Ear()
+@asynccontextmanager
+async def answering(simulator: Simulator, connection: Connection, ear: Ear) -> AsyncIterator[None]:
+    """Receive, and answer what can be answered before it counts as accepted, as a gateway does."""
 
     async def accept(update: Any) -> None:
         await ear.accept(update)
-        if isinstance(update, Command):
-            await discord.channel.answer(update, "all is well")
+        if isinstance(update, Command | Press):
+            await connection.channel.answer(update, "all is well")
 
-    task = asyncio.create_task(discord.inbox.run(accept, receiving=lambda _: None))
+    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda _: None))
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
-    asked = await simulator.command(CHAT, "status")
-    await simulator.wait_until(lambda: asked.reaction is not None)
-    await simulator.say(CHAT, "a sign")
-    await ear.wait(2)
+    yield
+    await simulator.say(CHAT, "a sign that all before it is over")
+    await ear.wait(len(ear.updates) + 1)
     task.cancel()
     await asyncio.wait({task})
-    assert (asked.reaction, asked.notices, simulator.messages()) == (4, ["all is well"], [])
-    assert sum(name == "callback" for name, _, _ in simulator.calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["command", "press"])
+async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
+    simulator: Simulator, discord: Connection, kind: str
+) -> None:
+    """One call, seen by that person alone: nothing "thinks" beside it, and nothing is acknowledged twice."""
+    ear = Ear(refusals=1)
+    number = await simulator.echo(CHAT, "May I?")
+    async with answering(simulator, discord, ear):
+        asked = await (
+            simulator.command(CHAT, "status") if kind == "command" else simulator.press(CHAT, number, "y")
+        )
+        await simulator.wait_until(lambda: asked.reaction is not None)
+    assert ear.refused == 1, "it was acknowledged only when it was stored"
+    assert (asked.reaction, asked.notices) == (4, ["all is well"])
+    answers = {"callback", "follow_up", "fill", "create"}
+    assert [name for name, _, _ in simulator.calls if name in answers] == ["callback"]
 
 
 async def test_a_command_is_answered_in_its_place_or_by_the_bot(

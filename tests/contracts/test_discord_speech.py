@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channel_rigs import Ear, opened, receiving
@@ -189,6 +189,7 @@ HEADERS = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(HEADERS)
 def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
     """Whatever a server says about its buckets, a call waits ten minutes at the most."""
@@ -240,6 +241,7 @@ async def test_files_are_fetched_from_discord_alone(simulator: Simulator, url: s
             await anext(fetched)
 
 
+@settings(deadline=None)
 @given(
     st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=64),
     st.text(max_size=200),
@@ -253,6 +255,7 @@ def test_a_button_keeps_its_words_and_what_it_asks(words: str, prompt: str) -> N
     assert bool(speech.parts_of(custom)[1]) == bool(prompt)
 
 
+@settings(deadline=None)
 @given(st.text(max_size=64))
 def test_a_nonce_fits_and_is_the_keys_own(key: str) -> None:
     """At most 25 characters, the same for the same key."""

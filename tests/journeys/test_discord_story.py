@@ -250,6 +250,9 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
         url = f"{process.url}/channels/{channel['id']}/inbound"
         assert await platform.post(url, {"type": 1}) == (200, {"type": 1})
         assert await platform.post(url, raw) == (200, {"type": 5})
-        (said,) = await platform.wait_for_messages(1, chat=ROOM)
+        (post,) = await platform.wait_for_messages(1, chat=ROOM)
+        order, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "status"}})
+        assert await platform.post(url, raw) == (202, {})
+    assert len(order.notices) == 1
     assert asked.original is not None
-    assert (said.id, "hello" in said.text) == (asked.original["id"], True)
+    assert (post.id, "hello" in post.text) == (asked.original["id"], True)
