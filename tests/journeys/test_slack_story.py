@@ -147,6 +147,19 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
     assert {post.thread for post in platform.messages(ROOM)} == {thread}
 
 
+async def test_a_thumb_under_the_question_decides(platform: Simulator, tmp_path: Path) -> None:
+    """Who would rather not press puts a thumb there, and the job runs."""
+    async with OpenAIServer(Teller()) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with connected(platform, tmp_path / "data", OPENAI_API_KEY="loopback", **env) as process:
+            await platform.say(ROOM, "<@U0BOT> start the job")
+            question = await said(platform, "May I run this?")
+            await until_delivered(process, 1)
+            await platform.react(ROOM, question.ts, "+1::skin-tone-3")
+            await said(platform, "It is under way.")
+            await platform.wait_until(lambda: "Approved by" in question.text, seconds=20)
+
+
 async def test_a_mention_is_answered_once_in_its_thread(platform: Simulator, running: GatewayProcess) -> None:
     """A mention arrives twice and is answered once, in the thread that it opens."""
     asked = await platform.say(ROOM, "<@U0BOT> !echo first")
