@@ -28,6 +28,7 @@ from gateway import doors, lanes
 from gateway.approvals import Approvals
 from gateway.broker import BrokerFailed
 from gateway.budgets import Meter, metered
+from gateway.bundles import Bundles
 from gateway.commands import Commands
 from gateway.conductor import Conductor
 from gateway.core import Core
@@ -260,6 +261,7 @@ def _core(
         jobs=jobs,
         incoming=filing.incoming,
         outgoing=filing.outgoing,
+        bundles=Bundles(ground.database, workbench),
         agents=metered(performers.find, Meter(ground.database, ground.metrics, settings.prices)),
         runner=ground.runner,
         at_most=settings.turn_workers,

@@ -17,6 +17,7 @@ from delivery.port import Lease, Leases, Queue, Signals, Stream
 from delivery.rounds import Rounds
 from gateway.agents.port import Agent, AgentError, Persona, Work
 from gateway.approvals import mark_of
+from gateway.bundles import Bundles
 from gateway.cancels import LOOK, Cancels
 from gateway.claims import Claim, Claims, SetAside
 from gateway.deltas import Deltas, Heard
@@ -68,6 +69,7 @@ class Conductor:
         jobs: Jobs,
         incoming: Incoming,
         outgoing: Outgoing,
+        bundles: Bundles,
         agents: Callable[[Persona], Agent],
         runner: str,
         at_most: int = 64,
@@ -84,6 +86,7 @@ class Conductor:
         self._jobs = jobs
         self._incoming = incoming
         self._outgoing = outgoing
+        self._bundles = bundles
         self._agents = agents
         self._claims = Claims(ledger, runner)
         self._cancels = Cancels(ledger.database, look=cancel_look)
@@ -194,13 +197,22 @@ class Conductor:
 
     async def _play(self, claim: Claim, performance: Performance) -> None:
         turn = claim.turn
-        persona = persona_of(claim.agent)
+        persona = await self._bundles.instructed(claim.agent, persona_of(claim.agent))
         bench = await self._workbench.bench(claim.agent, turn.conversation, person=turn.asker)
         performance.bind(mark_of(bench))
         if await performance.renew(claim.asked):
             return
         tools = TurnTools(
-            Desk(turn=turn, bench=bench, workbench=self._workbench, jobs=self._jobs, files=self._outgoing),
+            Desk(
+                turn=turn,
+                bench=bench,
+                workbench=self._workbench,
+                jobs=self._jobs,
+                files=self._outgoing,
+                agent=claim.agent,
+                bundles=self._bundles,
+                skills=await self._bundles.skills(turn.account),
+            ),
             write=performance.write,
             check=performance.check,
             allowed=agent_config(claim.agent).tools,

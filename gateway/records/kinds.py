@@ -31,6 +31,14 @@ class WorkspaceConfig(BaseModel):
     read_only: StrictBool = Field(default=False, alias="readOnly")
 
 
+class SkillConfig(BaseModel):
+    """A skill record's `config`: what it is good for, as a model is told; its files are uploaded apart."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    description: str = Field(default="", max_length=1000)
+
+
 class ChannelConfig(BaseModel):
     """A channel record's `config`: which adapter, which agent answers, and the adapter's own settings."""
 
@@ -98,6 +106,10 @@ def _check_workspace(config: Mapping[str, Any], below: str) -> Checked:
     return Checked(config=_kept(_parsed(WorkspaceConfig, config, below)), secrets={})
 
 
+def _check_skill(config: Mapping[str, Any], below: str) -> Checked:
+    return Checked(config=_kept(_parsed(SkillConfig, config, below)), secrets={})
+
+
 def _check_channel(config: Mapping[str, Any], below: str) -> Checked:
     parsed = _parsed(ChannelConfig, config, below)
     try:
@@ -130,4 +142,5 @@ _CHECKS: Mapping[Kind, Callable[[Mapping[str, Any], str], Checked]] = {
     "agent": _check_agent,
     "workspace": _check_workspace,
     "channel": _check_channel,
+    "skill": _check_skill,
 }

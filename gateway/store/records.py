@@ -12,9 +12,15 @@ from sqlalchemy import Row, delete, insert, select, update
 from delivery.database import Connection
 from gateway.store.tables import records
 
-Kind = Literal["agent", "workspace", "sandbox", "channel"]
+Kind = Literal["agent", "workspace", "sandbox", "channel", "skill"]
 
-PREFIXES: Mapping[Kind, str] = {"agent": "agt", "workspace": "wsp", "sandbox": "sbx", "channel": "chn"}
+PREFIXES: Mapping[Kind, str] = {
+    "agent": "agt",
+    "workspace": "wsp",
+    "sandbox": "sbx",
+    "channel": "chn",
+    "skill": "skl",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -331,3 +331,15 @@ blobs = Table(
     Column("touched_at", Moment, nullable=False, index=True),
 )
 """The bytes of files that are kept, once however many files have them."""
+
+bundle_files = Table(
+    "bundle_files",
+    metadata,
+    Column("record", String(40), ForeignKey("records.id", ondelete="CASCADE"), primary_key=True),
+    Column("path", String(500), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+    Column("sha256", String(64), nullable=False),
+    Column("size", Integer, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+)
+"""Files that belong to a skill or an agent and are put into workspaces from there."""

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.tool import Desk, Tool
 from gateway.tools.workspace_file import PATH, explained, has_workspace, never, path_of
+from sandbox.paths import relative
 from sandbox.shell_files import ShellFiles
 
 MOST = 1000
@@ -26,9 +27,9 @@ def _spec(_desk: Desk) -> ToolSpec:
 
 
 async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    path = path_of(args, needed=False)
+    path = relative(path_of(args, needed=False), desk.bench.spec.mount)
     sandbox = await desk.workbench.sandbox(desk.bench)
-    entries = await ShellFiles(run=sandbox.run, root=desk.bench.spec.mount).list(path)
+    entries = await ShellFiles(run=sandbox.run, root=".").list(path)
     told = [
         f"{one.name}/" if one.kind == "directory" else f"{one.name}  {one.size}" + _sort(one.kind)
         for one in entries[:MOST]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.bundles import Bundles, Skill
 from gateway.files.outgoing import Outgoing
 from gateway.jobs import Jobs
+from gateway.store.records import Record
 from gateway.store.turns import Turn
 from gateway.workbench import Bench, Workbench
 from sandbox.config import SandboxConfig
@@ -27,6 +29,9 @@ class Desk:
     workbench: Workbench
     jobs: Jobs
     files: Outgoing
+    agent: Record | None = None
+    bundles: Bundles | None = None
+    skills: Sequence[Skill] = ()
 
 
 Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]

@@ -24,6 +24,7 @@ from gateway.tools.edit import edit
 from gateway.tools.glob import glob
 from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
+from gateway.tools.load_skill import load_skill
 from gateway.tools.read import read
 from gateway.tools.tool import BadArguments, Desk, Tool
 from gateway.tools.write import write
@@ -39,6 +40,7 @@ INSTALLED: Mapping[str, Tool] = {
     "glob": glob,
     "grep": grep,
     "list_files": list_files,
+    "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,
 }
@@ -137,8 +139,11 @@ class TurnTools(Tools):
 
     async def _act(self, tool: Tool, args: Mapping[str, Any], call: str) -> ToolResult:
         self._check()
+        desk = self._desk
         try:
-            return await tool.act(self._desk, args, _key_of(self._desk.turn.id, call))
+            if desk.bundles is not None and desk.agent is not None:
+                await desk.bundles.stage(desk.agent, desk.bench)
+            return await tool.act(desk, args, _key_of(desk.turn.id, call))
         except BadArguments as error:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
         except SandboxError as error:

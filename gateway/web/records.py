@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from gateway.records.agent import AgentConfig
 from gateway.records.book import Written
-from gateway.records.kinds import WorkspaceConfig
+from gateway.records.kinds import SkillConfig, WorkspaceConfig
 from gateway.records.names import Name
 from gateway.records.parts import separate
 from gateway.store import records as store
@@ -86,6 +86,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "agent": AgentConfig,
     "workspace": WorkspaceConfig,
     "sandbox": SandboxConfig,
+    "skill": SkillConfig,
 }
 Handler = Callable[[Call[Any, Any]], Awaitable[Any]]
 
