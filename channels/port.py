@@ -58,7 +58,8 @@ class Answer:
 class Notes(Protocol):
     """A channel's small durable memory, shared by all replicas: how far it has read, which rooms it knows.
 
-    Names are at most 200 characters, values at most 1,000; hints only, never secrets.
+    Names are at most 200 characters, values at most 1,000; hints only, never secrets. A note whose value is
+    empty may be forgotten after a day.
     """
 
     @abstractmethod

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from delivery.database import Connection, insert_or
 from gateway.store.tables import channel_notes as table
 
 MOST = 10_000
+EMPTY_FOR = timedelta(days=1)
+"""How long a note without content is kept: that it was there may matter a little longer."""
 
 
 async def get(connection: Connection, channel: str, name: str) -> str | None:
@@ -22,8 +24,11 @@ async def get(connection: Connection, channel: str, name: str) -> str | None:
 
 
 async def put(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
-    """Keep notes, each in place of an earlier one of its name."""
+    """Keep notes, each in place of an earlier one of its name; those long empty are forgotten."""
     now = datetime.now(UTC)
+    if "" in notes.values():
+        old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_FOR)
+        await connection.execute(delete(table).where(table.c.channel == channel, old))
     for name, note in notes.items():
         values = {"note": note, "updated_at": now}
         await connection.execute(
