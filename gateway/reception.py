@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import structlog
 
 from channels.message import (
     Address,
-    Attachment,
-    Author,
     Command,
     Message,
     Moved,
@@ -27,54 +24,22 @@ from delivery.ledger import Entry, Ledger
 from delivery.route import Route, RouteKind
 from gateway import line
 from gateway.approvals import Approvals
-from gateway.aside import say_aside
-from gateway.commands import Commands, Order, order_of, parse
+from gateway.commands import Commands, order_of, parse
 from gateway.deciding import Deciding
 from gateway.desk import Desk
-from gateway.flood import Flood, Flow
-from gateway.gate import Admission, authorize, is_meant, person_of
-from gateway.intake import Intake, QueueFull, Submission, Submitted
+from gateway.doorkeeper import Doorkeeper
+from gateway.flood import Flood
+from gateway.gate import Admission, authorize, is_meant
+from gateway.hearing import Afterwards, Heard
+from gateway.intake import Intake, QueueFull, Submission
 from gateway.notice import give_notice
 from gateway.signs import Signs
-from gateway.store import conversations, messages, pairings, records, turns
+from gateway.store import conversations, messages, records, turns
 from gateway.store.conversations import Conversation
 
 __all__ = ["Desk", "Reception"]
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
-    """What a person said, whether as a message or as a command; `update` is what brought it.
-
-    `only_known`: it is for us only if there is a conversation already.
-    """
-
-    update: Message | Command
-    text: str
-    order: Order | None
-    attachments: tuple[Attachment, ...] = ()
-    only_known: bool = False
-
-    @property
-    def address(self) -> Address:
-        """Where it was said."""
-        return self.update.address
-
-    @property
-    def author(self) -> Author:
-        """Who said it."""
-        return self.update.author
-
-
-@dataclass(slots=True)
-class Afterwards:
-    """What is to be done once the transaction that heard something is committed."""
-
-    answer: str | None = None
-    ended: tuple[str, ...] = ()
-    submitted: Submitted | None = None
 
 
 class Reception:
@@ -96,7 +61,7 @@ class Reception:
         self._commands = commands
         self._deciding = Deciding(ledger, approvals, commands.answer)
         self._signs = signs
-        self._flood = flood or Flood()
+        self._door = Doorkeeper(flood or Flood())
         self._cancel = cancel
 
     def accept(self, desk: Desk) -> Accept:
@@ -144,58 +109,12 @@ class Reception:
     async def _hear(self, desk: Desk, heard: Heard) -> None:
         afterwards = Afterwards()
         async with self._ledger.entry("reception") as entry:
-            if await self._is_new(entry, desk, heard.update.key) and await self._lets_in(
+            if await self._is_new(entry, desk, heard.update.key) and await self._door.lets_in(
                 entry, desk, heard, afterwards
             ):
                 await destinations.revive(entry.connection, heard.address.destination)
                 await self._take_in(entry, desk, heard, afterwards)
         await self._finish(heard, afterwards)
-
-    async def _lets_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> bool:
-        """Say whether somebody is listened to now; who is not is told so, where that is due."""
-        admission = await authorize(entry.connection, heard.update, desk)
-        if admission is Admission.STRANGER:
-            said: str | None = await self._pairing_offer(entry, desk, heard)
-        elif admission is Admission.ADMITTED:
-            said = self._refusal(desk, heard)
-        else:
-            return False
-        if said is None:
-            return True
-        if said:
-            await self._say(entry, desk, heard, said, afterwards)
-        return False
-
-    def _refusal(self, desk: Desk, heard: Heard) -> str | None:
-        """Return what somebody is told who says too much ("" once they were told); None: go on."""
-        if heard.order is not None and heard.order.name in Commands.ALWAYS:
-            return None
-        who = (desk.record.id, heard.address.room, heard.author.id)
-        flow = self._flood.judge(who, desk.messages_per_minute)
-        if flow is Flow.REFUSED:
-            return f"Not taken: I take {desk.messages_per_minute} messages a minute from you here."
-        return None if flow is Flow.TAKEN else ""
-
-    async def _pairing_offer(self, entry: Entry, desk: Desk, heard: Heard) -> str:
-        """Return what a stranger is told; "" while their code is still good."""
-        room = heard.update.room
-        person = person_of(heard.author, room, heard.address.room)
-        code, new = await pairings.offer_code(entry.connection, heard.address, person, name=heard.author.name)
-        if not new:
-            return ""
-        log.info("reception.stranger", channel=desk.record.name)
-        return (
-            "I do not know you yet. Ask the operator to let you in with "
-            f"`dovecote channels pair {desk.record.name} {code}` within the hour."
-        )
-
-    @staticmethod
-    async def _say(entry: Entry, desk: Desk, heard: Heard, text: str, afterwards: Afterwards) -> None:
-        """Say something outside any conversation, to that person alone where a command can be answered."""
-        if isinstance(heard.update, Command) and heard.update.token:
-            afterwards.answer = text
-        else:
-            await say_aside(entry, desk.record.account, heard.address, text, key=heard.update.key)
 
     async def _take_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> None:
         conversation = await self._conversation_of(entry, desk, heard)
@@ -315,11 +234,11 @@ class Reception:
                 return
             if await self._is_settled(entry, desk, heard):
                 return
-            refused = self._refusal(desk, heard)
+            refused = self._door.refusal(desk, heard)
             if refused is None:
                 await self._take_in(entry, desk, heard, afterwards)
             elif refused:
-                await self._say(entry, desk, heard, refused, afterwards)
+                await self._door.say(entry, desk, heard, refused, afterwards)
         await self._finish(heard, afterwards)
 
     @staticmethod
@@ -340,8 +259,7 @@ class Reception:
         return True
 
     async def _reaction(self, desk: Desk, reaction: Reaction) -> None:
-        who = (desk.record.id, reaction.address.room, reaction.author.id)
-        if self._flood.judge(who, desk.messages_per_minute) is Flow.TAKEN:
+        if self._door.bears(desk, reaction):
             await self._deciding.reaction(desk, reaction)
 
     async def _move(self, desk: Desk, moved: Moved) -> None:

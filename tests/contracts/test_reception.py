@@ -100,6 +100,8 @@ async def test_stop_is_heard_without_a_mention_where_the_bot_works(stage: Stage)
     async with stage.database.read() as connection:
         found = await conversations.at_address(connection, stage.account, stage.address("elsewhere").key)
     assert found is None
+    await stage.say("/stop", by=Author(id="9"), desk={"allow": ("pairing",)}, **grouped())
+    assert not any("I do not know you" in owed for owed in await stage.owed())
 
 
 async def test_a_stop_ends_what_runs_and_what_waits(stage: Stage) -> None:
