@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from channels.slack.simulator import Post, Simulator, simulate
+from channels.slack.simulator.pacing import Rate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer, ToolCall, Turn, last_text
 
@@ -198,3 +199,19 @@ async def test_an_answer_is_shown_by_a_sign(platform: Simulator, running: Gatewa
     assert post is not None
     await platform.wait_until(lambda: list(post.reactions) == ["white_check_mark"], seconds=20)
     assert "reactions.add" in [method for method, _ in platform.calls]
+
+
+async def test_a_full_channel_keeps_to_slacks_pace_and_holds_no_other(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """One message a second goes to a channel, others are not held by it, and Slack refuses hardly any."""
+    platform.pacing.rates["chat.postMessage"] = Rate(burst=1, a_second=1, in_room=True)
+    for number in range(6):
+        await platform.say(ROOM, f"<@U0BOT> !echo {number}")
+    await platform.wait_for_messages(1, room=ROOM, seconds=30)
+    await platform.say("C0OTHER", "<@U0BOT> !echo here")
+    await platform.wait_for_messages(1, room="C0OTHER", seconds=30)
+    await platform.wait_for_messages(6, room=ROOM, seconds=30)
+    assert platform.messages()[-1].room == ROOM
+    assert len({post.text for post in platform.messages(ROOM)}) == 6
+    assert platform.pacing.refused <= 1
