@@ -18,9 +18,13 @@ SCRIPT = """cd -- {place} || exit 44
 shopt -s globstar nullglob dotglob
 IFS=
 pattern={pattern}
+names=()
 for name in $pattern; do
-  [ -f "$name" ] && [ ! -L "$name" ] && printf '%s\\0' "$name"
-done | xargs -0 -r stat -c '%Y %n' -- | sort -t ' ' -k 1,1nr -k 2 | head -n {most}
+  [ -f "$name" ] && [ ! -L "$name" ] && names+=("$name")
+done
+for ((at = 0; at < ${{#names[@]}}; at += 500)); do
+  stat -c '%Y %n' -- "${{names[@]:at:500}}"
+done | sort -t ' ' -k 1,1nr -k 2 | head -n {most}
 """
 """Expanded by bash itself: `**` enters directories and follows no links."""
 

@@ -21,8 +21,19 @@ if command -v rg >/dev/null; then
   rg --no-config --color never --no-heading --with-filename --sort path --max-columns 500 \\
     {rg} -e {pattern} -- {place}
 else
-  find {place} -name .git -prune -o -type f {find} -print0 |
-    LC_ALL=C sort -z | xargs -0 -r grep -I -H -P {grep} -e {pattern}
+  shopt -s globstar nullglob dotglob
+  IFS=
+  only={only}
+  names=()
+  [ -f {place} ] && names=({place})
+  [ -d {place} ] && for name in {place}/**; do
+    case $name in */.git/*) continue ;; esac
+    case ${{name##*/}} in ${{only:-*}}) ;; *) case $name in ./$only) ;; *) continue ;; esac ;; esac
+    [ -f "$name" ] && [ ! -L "$name" ] && names+=("$name")
+  done
+  for ((at = 0; at < ${{#names[@]}}; at += 500)); do
+    LC_ALL=C.UTF-8 grep -I -H -P {grep} -e {pattern} -- "${{names[@]:at:500}}"
+  done
 fi
 """
 
@@ -75,7 +86,7 @@ def _script(args: Mapping[str, Any], place: str) -> str:
         pattern=shlex.quote(pattern),
         rg=" ".join([*words, f"--glob={quoted}"] if only else words),
         grep=" ".join(words),
-        find=f"{'-path' if '/' in only else '-name'} {quoted}" if only else "",
+        only=quoted if only else "",
     )
 
 
