@@ -264,8 +264,16 @@ class DiscordChannel(Channel):
         files = message.get("attachments") if isinstance(message, dict) else None
         for file in files if isinstance(files, list) else ():
             if isinstance(file, dict) and file.get("id") == parts[2] and isinstance(file.get("url"), str):
-                return str(file["url"])
+                return _bounded(file)
         raise Rejected("the file is not there any more")
+
+
+def _bounded(file: Mapping[str, Any]) -> str:
+    """Return where a file is, unless it is said to be too large to be fetched."""
+    size = file.get("size")
+    if isinstance(size, int) and size > DOWNLOAD_LIMIT:
+        raise Rejected(f"the file has {size} bytes, more than {DOWNLOAD_LIMIT}")
+    return str(file["url"])
 
 
 def _speaking(address: Address) -> str:

@@ -27,6 +27,9 @@ READABLE = frozenset({0, 2, 5, 13, *codec.THREADS})
 PAGE = 100
 MOST_PAGES = 10
 MOST = 10_000
+OVERLAP, LONGEST = timedelta(minutes=5), timedelta(days=7)
+"""How far before the last message heard anywhere rooms are read that are new, and how far back at most."""
+
 CLOSED = (Undeliverable, Rejected, NotThere, NotPermitted)
 """What reading a room may meet that says nothing about the others."""
 
@@ -79,9 +82,15 @@ class History:
         if session and session == self._session:
             return
         self._session = session
-        since = datetime.now(UTC) - timedelta(minutes=self._minutes)
-        self._floor = codec.snowflake(since)
+        self._floor = self._missed_since(datetime.now(UTC))
         self._read.clear()
+
+    def _missed_since(self, now: datetime) -> int:
+        """Return from where rooms are read that were never heard of: from what was heard last anywhere."""
+        newest = self.seen.newest()
+        if newest is None:
+            return codec.snowflake(now - timedelta(minutes=self._minutes))
+        return codec.snowflake(max(codec.moment(str(newest)) - OVERLAP, now - LONGEST))
 
     def saw(self, room: str, message: str, mark: Mark, *, read: bool = False) -> bool:
         """Remember a message that was accepted, and one that may come by the gateway too."""

@@ -77,6 +77,10 @@ class Seen:
         mark = self._marks.get(room)
         return mark.message if mark else None
 
+    def newest(self) -> int | None:
+        """Return the last message that was accepted anywhere."""
+        return max((mark.message for mark in self._marks.values()), default=None)
+
     def put(self, room: str, mark: Mark) -> bool:
         """Remember a room's last message; say whether the room is new."""
         known = self._marks.get(room)

@@ -79,7 +79,7 @@ class DiscordSettings(ChannelSettings):
         default=60,
         ge=0,
         le=1440,
-        description="How far back rooms are read that were never heard of; 0: nothing is ever read.",
+        description="How far back rooms are read at the very first start; 0: nothing is ever read.",
     )
 
     @model_validator(mode="after")

@@ -87,6 +87,23 @@ async def test_a_restart_reads_every_room_from_where_it_was(simulator: Simulator
     assert (asked.address.room, asked.address.thread) == (str(FORUM), str(post))
 
 
+async def test_a_room_that_is_new_is_read_from_when_we_last_heard_anything(simulator: Simulator) -> None:
+    """Away for longer than `backfill_minutes`: a thread that was posted meanwhile is read all the same."""
+    notes, first, second = MemoryNotes(), Ear(), Ear()
+    await simulator.pass_time(-3 * 3600)
+    async with opened(plugin, simulator.settings(), notes) as connection, receiving(connection, first):
+        await connected(simulator)
+        await simulator.say(CHAT, "before")
+        await first.wait(1)
+        simulator.sessions.forget()
+    await simulator.pass_time(3600)
+    await simulator.forum_post(FORUM, "two hours ago")
+    await simulator.pass_time(2 * 3600)
+    async with opened(plugin, simulator.settings(), notes) as connection, receiving(connection, second):
+        await second.wait(1)
+    assert texts(second) == ["two hours ago"]
+
+
 async def test_how_far_is_noted_after_it_was_accepted(simulator: Simulator) -> None:
     """A private room that is new is noted at once, always after its message; notes hold no words."""
     ear = Ear(refusals=1)

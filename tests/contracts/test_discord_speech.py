@@ -241,6 +241,15 @@ async def test_files_are_fetched_from_discord_alone(simulator: Simulator, url: s
             await anext(fetched)
 
 
+async def test_a_file_that_is_too_large_is_not_begun(simulator: Simulator, discord: Connection) -> None:
+    """Its size is known before the first byte is asked for."""
+    place = simulator.world.channel(CHAT)
+    large = {"id": "5", "filename": "x", "size": 200 << 20, "url": f"{simulator.url}/cdn/x"}
+    message = simulator.world.post(place, simulator.world.person(7), "", attachments=[large])
+    with pytest.raises(Rejected, match="more than"):
+        await anext(discord.channel.download(f"{CHAT}/{message['id']}/5"))
+
+
 @settings(deadline=None)
 @given(
     st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=64),
