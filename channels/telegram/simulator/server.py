@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -59,7 +60,7 @@ class Server:
         self._faults = faults
         self._control = control
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.answered: list[str] = []
+        self.answered: deque[str] = deque(maxlen=100_000)
 
     def application(self) -> web.Application:
         """Return the web application."""

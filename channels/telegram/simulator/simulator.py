@@ -66,7 +66,7 @@ class Simulator:
         return self.server.calls
 
     @property
-    def answered(self) -> list[str]:
+    def answered(self) -> Sequence[str]:
         """The methods whose calls were answered, or cut off."""
         return self.server.answered
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,7 +107,7 @@ class World:
         self.posts: dict[tuple[int, int], Post] = {}
         self.clock = clock
         self.shown: dict[int, Draft] = {}
-        self.drafts: list[Draft] = []
+        self.drafts: deque[Draft] = deque(maxlen=10_000)
         self.files: dict[str, tuple[str, bytes]] = {}
         self.updates: dict[int, Raw] = {}
         self.presses: dict[str, Raw | None] = {}
