@@ -3,8 +3,8 @@
     python -m bench.chaos.sandboxes [--rounds 10] [--database URL]
 
 A process is killed at a point; then one round of the reaper and one sweep, a minute later by their clock,
-must leave no machine, row or snapshot behind that belongs to nobody, and the key must work. The provider keeps
-its machines in directories, so that they outlive the process that made them.
+must leave no machine, row or snapshot behind that belongs to nobody, and the key must work. The provider
+keeps its machines in directories, so that they outlive the process that made them.
 """
 
 from __future__ import annotations

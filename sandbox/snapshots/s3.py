@@ -63,7 +63,7 @@ class S3Store(Store):
     """Objects below a prefix. An upload in parts that is cut short leaves no object."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
-        self._client = client
+        self.client = client
         self._bucket = bucket
 
     def _key(self, name: str) -> dict[str, str]:
@@ -74,28 +74,28 @@ class S3Store(Store):
         with _folded(name):
             if (await asyncio.to_thread(archive.stat)).st_size <= PART:
                 body = await asyncio.to_thread(archive.read_bytes)
-                await self._client.put_object(**self._key(name), Body=body)
+                await self.client.put_object(**self._key(name), Body=body)
             else:
                 await self._put_in_parts(self._key(name), archive)
 
     async def _put_in_parts(self, key: dict[str, str], archive: Path) -> None:
-        upload = {**key, "UploadId": (await self._client.create_multipart_upload(**key))["UploadId"]}
+        upload = {**key, "UploadId": (await self.client.create_multipart_upload(**key))["UploadId"]}
         parts: list[dict[str, Any]] = []
         try:
             with archive.open("rb") as file:
                 while body := await asyncio.to_thread(file.read, PART):
                     number = len(parts) + 1
-                    done = await self._client.upload_part(**upload, PartNumber=number, Body=body)
+                    done = await self.client.upload_part(**upload, PartNumber=number, Body=body)
                     parts.append({"PartNumber": number, "ETag": done["ETag"]})
         except BaseException:
-            await self._client.abort_multipart_upload(**upload)
+            await self.client.abort_multipart_upload(**upload)
             raise
-        await self._client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
+        await self.client.complete_multipart_upload(**upload, MultipartUpload={"Parts": parts})
 
     async def get(self, name: str, into: Path) -> None:
         """Download an object to a file, piece by piece."""
         with _folded(name), into.open("wb") as file:
-            found = await self._client.get_object(**self._key(name))
+            found = await self.client.get_object(**self._key(name))
             async with found["Body"] as body:
                 while chunk := await body.read(CHUNK):
                     await asyncio.to_thread(file.write, chunk)
@@ -103,13 +103,13 @@ class S3Store(Store):
     async def drop(self, name: str) -> None:
         """Delete an object."""
         with _folded(name):
-            await self._client.delete_object(**self._key(name))
+            await self.client.delete_object(**self._key(name))
 
     async def names(self, prefix: str = "") -> Sequence[str]:
         """List the objects, page by page."""
         found: list[str] = []
         with _folded(prefix):
-            pages = self._client.get_paginator("list_objects_v2").paginate(
+            pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket.bucket, Prefix=f"{self._bucket.prefix}{prefix}"
             )
             async for page in pages:
