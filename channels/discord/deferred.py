@@ -32,8 +32,9 @@ KEPT = 24 * 3600.0
 """Seconds a filled place is remembered."""
 
 MOST = 10_000
-SLOTS = 64
-"""Places that are noted at most; a later one overwrites one that shares its slot."""
+SLOTS = 61
+"""Places that are noted at most; a later one overwrites one that shares its slot. A prime spreads the ids,
+which grow by a power of two each millisecond."""
 
 PREFIX = "deferred/"
 LOADING = 1 << 7
@@ -65,7 +66,7 @@ class Trace:
     @property
     def slot(self) -> str:
         """The name of its note."""
-        return f"{PREFIX}{(int(self.interaction) >> 10) % SLOTS}"
+        return f"{PREFIX}{int(self.interaction) % SLOTS}"
 
     def dump(self) -> str:
         """Return it as a note."""
@@ -76,8 +77,8 @@ def load(note: str) -> Trace | None:
     """Return what a note says; None for one that says nothing."""
     try:
         channel, interaction, at, nonce = json.loads(note)
-        trace = Trace(channel=str(channel), interaction=str(interaction), at=float(at), nonce=str(nonce))
-    except (ValueError, TypeError):
+        trace = Trace(channel=str(channel), interaction=str(interaction), at=int(at), nonce=str(nonce))
+    except (ValueError, TypeError, OverflowError):
         return None
     return trace if trace.channel.isdecimal() and trace.interaction.isdecimal() else None
 
@@ -172,7 +173,8 @@ class Deferred:
     async def settle(self, interaction: str, channel: str) -> None:
         """Forget what was noted of a place that no reply took."""
         trace = Trace(channel=channel, interaction=interaction, at=0.0)
-        if load(await self._read(trace.slot)) is not None:
+        noted = load(await self._read(trace.slot))
+        if noted is not None and noted.interaction == interaction:
             await self._put({trace.slot: ""})
 
     async def filled_before(self, nonce: str) -> tuple[str, str] | None:

@@ -45,7 +45,7 @@ def load(note: str) -> Mark | None:
     try:
         message, guild, is_thread = json.loads(note)
         return Mark(message=int(message), guild=str(guild), is_thread=bool(is_thread))
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
 
 

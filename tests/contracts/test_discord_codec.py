@@ -11,9 +11,9 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from channels.discord import codec
+from channels.discord import codec, seen
 from channels.discord.api import connect
-from channels.discord.deferred import LIFE, Deferred
+from channels.discord.deferred import LIFE, SLOTS, Deferred, Trace, load
 from channels.discord.interactions import reaction
 from channels.discord.settings import DiscordSettings
 from channels.message import Address, Command, Ignored, Message, Press, Reaction
@@ -64,6 +64,23 @@ def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataO
 def test_anything_at_all_is_decoded(payload: Any) -> None:
     """What is no event is ignored with a reason."""
     assert isinstance(codec.decode(payload, channel="chn", bot=BOT), Ignored)
+
+
+@settings(deadline=None)
+@given(st.integers(10**17, 10**19), st.integers(1, 10**6))
+def test_commands_of_one_moment_are_noted_apart(first: int, later: int) -> None:
+    """Ids of the next milliseconds, and of the same one, fall into slots of their own."""
+    for step in (1, 1 << 22, later << 22):
+        slots = [Trace(channel="5", interaction=str(first + n * step), at=0.0).slot for n in range(SLOTS)]
+        assert len(set(slots)) == (SLOTS if step % SLOTS else 1)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60) | JUNK.map(json.dumps))
+def test_a_note_of_anything_is_read_or_left(note: str) -> None:
+    """Notes that others wrote, or an earlier version, end nothing."""
+    for loaded in (load(note), seen.load(note)):
+        assert loaded is None or loaded.dump()
 
 
 async def test_a_place_is_used_for_fourteen_minutes() -> None:
