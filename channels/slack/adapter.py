@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
+from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable, Unreachable
 from channels.message import Address, Command, File, Press, Reply, Sent, Showing, Sign
 from channels.port import Channel, Notes
 from channels.slack import history, rendering
@@ -83,12 +83,18 @@ class SlackChannel(Channel):
     async def answer(self, to: Press | Command, text: str) -> None:
         """Show a notice to that person and nobody else, by the interaction's own address while it is good."""
         said = rendering.escaped(text)[: rendering.TEXT_LIMIT]
-        if "://" in to.token:
-            notice = {"response_type": "ephemeral", "replace_original": False, "text": said}
-            if await self._api.respond(to.token, notice):
-                return
+        if "://" in to.token and await self._respond(to.token, said):
+            return
         whisper = {**rendering.target(to.address), "user": to.author.id, "text": said}
         await self._api.call("chat.postEphemeral", whisper)
+
+    async def _respond(self, url: str, text: str) -> bool:
+        """Post to an interaction's own address; False when it is no address of Slack's, or has ended."""
+        notice = {"response_type": "ephemeral", "replace_original": False, "text": text}
+        try:
+            return await self._api.respond(url, notice)
+        except (Rejected, Unreachable):
+            return False
 
     async def _update(self, address: Address, ts: str, reply: Reply) -> None:
         place = {"channel": address.room, "ts": ts, **rendering.mark(reply.key)}

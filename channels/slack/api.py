@@ -15,13 +15,14 @@ from urllib.parse import SplitResult, urlsplit
 
 import aiohttp
 
-from channels.errors import Ambiguous, ChannelError, Rejected, Unauthorized, Unreachable
+from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unauthorized, Unreachable
 from channels.slack import codec
 from channels.slack.errors import absent, limited, translate
 from channels.slack.settings import SlackSettings
 
 PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
 TRANSFER = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
+FILES = "files:read"
 LONGEST_ANSWER = 4_000_000
 THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
 SLACKS_OWN = (".slack.com", ".slack-gov.com")
@@ -125,7 +126,7 @@ class Api:
                 url, headers=headers, allow_redirects=False, timeout=TRANSFER
             ) as response:
                 if response.status in {HTTPStatus.FOUND, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                    raise Unauthorized("download: Slack wants a login; is the scope files:read granted?")
+                    raise NotPermitted(FILES, f"download: Slack wants a login: grant {FILES}, install again")
                 if response.status != HTTPStatus.OK:
                     raise _refused("download", response)
                 async for chunk in response.content.iter_chunked(65536):

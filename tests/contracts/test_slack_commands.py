@@ -8,7 +8,7 @@ import json
 import pytest
 
 from channel_rigs import Ear, receiving
-from channels.message import Button, Command, Ignored, Message, Moved, Press, Reaction, Sign
+from channels.message import Author, Button, Command, Ignored, Message, Moved, Press, Reaction, Sign
 from channels.port import Connection
 from channels.slack import codec
 from channels.slack.simulator import Simulator
@@ -57,6 +57,19 @@ async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, sl
     said = [(notice["user"], notice["text"]) for notice in simulator.world.notices]
     assert said == [("U0BOB", "all well &lt;!here&gt;"), ("U0BOB", "still well")]
     assert [method for method, _ in simulator.calls][-2:] == ["response_url", "chat.postEphemeral"]
+
+
+@pytest.mark.parametrize(
+    "token", ["https://example.org/steal", "http://127.0.0.1:9/closed", "http://[::1/x", "1767225600.1.abc"]
+)
+async def test_an_answer_goes_to_no_other_address(
+    simulator: Simulator, slack: Connection, token: str
+) -> None:
+    """What is no address of Slack's, or answers nothing, is not where the notice goes: it is whispered."""
+    press = Press(key="k", address=ROOM, author=Author(id="U0BOB"), data="d", token=token)
+    await slack.channel.answer(press, "noted")
+    assert [notice["user"] for notice in simulator.world.notices] == ["U0BOB"]
+    assert [method for method, _ in simulator.calls][-1] == "chat.postEphemeral"
 
 
 @pytest.mark.parametrize(

@@ -90,3 +90,14 @@ async def test_a_missing_scope_names_itself(simulator: Simulator, slack: Connect
     with pytest.raises(NotPermitted) as caught:
         await slack.channel.upload(ROOM, FILE, key="dlv_2.0")
     assert caught.value.permission == "files:write"
+
+
+async def test_a_download_that_wants_a_login_names_the_scope(simulator: Simulator, slack: Connection) -> None:
+    """Slack sends a token without files:read to its login page, which is no file."""
+    ts = await simulator.send_file("C0ROOM", b"notes", name="n.txt", media_type="text/plain")
+    post = simulator.world.find("C0ROOM", ts)
+    assert post is not None
+    await simulator.grant(ALL - {"files:read"})
+    with pytest.raises(NotPermitted) as caught:
+        [part async for part in slack.channel.download(post.raw["files"][0]["url_private"])]
+    assert caught.value.permission == "files:read"

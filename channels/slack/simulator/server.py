@@ -126,7 +126,8 @@ class Server:
         self._world.files[number]["url_private"] = f"{self.url}/files-pri/{number}"
 
     async def _answer_file(self, request: web.Request) -> web.StreamResponse:
-        if request.headers.get("Authorization") != f"Bearer {self._bot_token}":
+        may_read = "files:read" in self.scopes
+        if request.headers.get("Authorization") != f"Bearer {self._bot_token}" or not may_read:
             return web.Response(status=302, headers={"Location": f"{self.url}/login"})
         content = self._world.contents.get(request.match_info["file"])
         if content is None:
