@@ -31,7 +31,7 @@ from gateway.doorkeeper import Doorkeeper
 from gateway.flood import Flood
 from gateway.gate import Admission, authorize, is_meant
 from gateway.hearing import Afterwards, Heard
-from gateway.intake import Intake, QueueFull, Submission
+from gateway.intake import Intake, QueueFull, Submission, shown
 from gateway.notice import give_notice
 from gateway.signs import Signs
 from gateway.store import conversations, messages, records, turns
@@ -232,13 +232,11 @@ class Reception:
                 return
             if await authorize(entry.connection, message, desk) is not Admission.ADMITTED:
                 return
-            if await self._is_settled(entry, desk, heard):
-                return
             refused = self._door.refusal(desk, heard)
-            if refused is None:
-                await self._take_in(entry, desk, heard, afterwards)
-            elif refused:
+            if refused:
                 await self._door.say(entry, desk, heard, refused, afterwards)
+            elif refused is None and not await self._is_settled(entry, desk, heard):
+                await self._take_in(entry, desk, heard, afterwards)
         await self._finish(heard, afterwards)
 
     @staticmethod
@@ -254,8 +252,15 @@ class Reception:
         turn = await turns.find(entry.connection, desk.record.account, kept.turn or "")
         if turn is None or not await line.reword(entry.connection, turn, kept.id, heard.text):
             return False
-        told = {"message": kept.id, "role": "user", "text": heard.text, "author": kept.author, "edited": True}
-        entry.tell(Event.now(Kind.MESSAGE_RECEIVED, kept.conversation, told | {"files": []}, turn=turn.id))
+        told = {
+            "message": kept.id,
+            "role": "user",
+            "text": heard.text,
+            "author": kept.author,
+            "files": [shown(one) for one in kept.attachments],
+            "edited": True,
+        }
+        entry.tell(Event.now(Kind.MESSAGE_RECEIVED, kept.conversation, told, turn=turn.id))
         return True
 
     async def _reaction(self, desk: Desk, reaction: Reaction) -> None:

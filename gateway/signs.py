@@ -36,6 +36,11 @@ class Signs:
         self._wanted = wanted
         self._asked: asyncio.Queue[tuple[Address, str, Sign] | tuple[Turn, Sign]] = asyncio.Queue(MOST)
 
+    @property
+    def waiting(self) -> int:
+        """How many signs are still to be given."""
+        return self._asked.qsize()
+
     def seen(self, address: Address, platform_id: str | None) -> None:
         """Show soon that a message was taken."""
         if platform_id and self._wanted() and not self._asked.full():

@@ -23,6 +23,7 @@ class Kept:
     author: str
     text: str
     turn: str | None
+    attachments: Sequence[Mapping[str, Any]]
     platform_id: str | None
 
 
