@@ -114,6 +114,8 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
     await face.turn("true")
     (box,) = await face.boxes()
+    _status, used = await face.ask("GET", "/accounts/me/usage")
+    assert used["total"]["sandbox_seconds"] > 0
     code, printed = await _cli(face, "sandboxes", "list", "--json")
     assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (0, box["id"], "default")
     code, printed = await _cli(face, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
@@ -132,6 +134,11 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     assert (orphan.exists(), foreign.exists()) == (False, True)
     assert (await _cli(face, "sandboxes", "rm", box["id"]))[0] == 0
     assert await face.boxes() == []
+    _status, used = await face.ask("GET", "/accounts/me/usage")
+    assert [(part["kind"], part["what"]) for part in used["parts"]][0] == ("sandbox", "host")
+    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"limits": {"budgetSeconds": 0.001}}})
+    refused = await face.turn("true")
+    assert (refused["state"], "sandbox seconds" in refused["error"]) == ("failed", True)
 
 
 def _wheel(directory: Path) -> None:
