@@ -71,8 +71,10 @@ class TelegramInbox(Inbox):
         return Answer(status=200 if await self._take_posted(update, accept) else 503)
 
     async def _take_posted(self, update: object, accept: Accept) -> bool:
-        """Store one posted update, or a part of an album until the others are there."""
-        album = codec.album_of(update)
+        """Store one posted update, after an album that came before it, or a part of an album."""
+        album, room = codec.album_of(update), codec.room_of(update)
+        if room is not None and not await self._shelf.finish(room, but=album):
+            return False
         if album is not None and self._settings.album_seconds:
             try:
                 if await self._shelf.keep(album, update, accept):

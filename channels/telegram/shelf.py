@@ -2,9 +2,9 @@
 
 Telegram posts the updates of one chat one after the other: the second picture of an album comes only when
 the first is answered 2xx. So the parts cannot be waited for with the answer held back. Each is kept durably
-(in the channel's notes) and answered; a moment after the last one, all are told as one message. What a crash
-leaves on the shelf is told by whoever receives next. An album's notes are emptied when it is told; a part
-that comes after that is a message of its own.
+(in the channel's notes) and answered; a moment after the last one, or when something else comes from that
+chat, all are told as one message. What a crash leaves on the shelf is told by whoever receives next. An
+album's notes are emptied when it is told; a part that comes after that is a message of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
@@ -30,7 +31,19 @@ PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 LOOK_SECONDS = 60.0
 """How often whoever receives looks for albums that another process left."""
 
+PATIENCE = 5.0
+"""Seconds that something else from a chat waits for its album to be told."""
+
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """An album that is waited for: `more` when a part came, `over` when there will be none."""
+
+    more: asyncio.Event = field(default_factory=asyncio.Event)
+    over: bool = False
+    task: asyncio.Task[None] | None = None
 
 
 class Shelf:
@@ -41,8 +54,7 @@ class Shelf:
         self._channel = channel
         self._bot = bot
         self._seconds = seconds
-        self._more: dict[str, asyncio.Event] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting: dict[str, _Waiting] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,9 +62,10 @@ class Shelf:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for task in self._tasks:
+        tasks = [waiting.task for waiting in self._waiting.values() if waiting.task]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def keep(self, album: str, update: object, accept: Accept) -> bool:
         """Keep a part; False when it is to be told by itself. Raises what the notes raise."""
@@ -66,6 +79,16 @@ class Shelf:
         self._await(album, accept)
         return True
 
+    async def finish(self, room: int, *, but: str | None) -> bool:
+        """Tell a room's albums (but one) now, as something else came from there; False when that failed."""
+        tasks = []
+        for album, waiting in self._waiting.items():
+            if album != but and album.startswith(f"{room}:") and waiting.task:
+                waiting.over = True
+                waiting.more.set()
+                tasks.append(waiting.task)
+        return not tasks or not (await asyncio.wait(tasks, timeout=PATIENCE))[1]
+
     async def tend(self, accept: Accept) -> None:
         """Tell what was left on the shelf, now and later, until cancelled."""
         while True:
@@ -74,41 +97,40 @@ class Shelf:
             except Exception as error:  # noqa: BLE001 - whatever keeps notes from being read passes or is told elsewhere
                 log.warning("telegram: albums that wait cannot be looked for: %r", error)
                 left = {}
-            for album in {_album_of(name) for name, note in left.items() if note} - self._more.keys():
+            for album in {_album_of(name) for name, note in left.items() if note} - self._waiting.keys():
                 self._await(album, accept)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _await(self, album: str, accept: Accept) -> None:
         """Tell an album when no part has come for a moment."""
-        if album in self._more:
-            self._more[album].set()
+        known = self._waiting.get(album)
+        if known is not None and known.task and not known.task.done():
+            known.more.set()
             return
-        self._more[album] = asyncio.Event()
-        task = asyncio.create_task(self._tell(album, accept))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        waiting = self._waiting[album] = _Waiting()
+        waiting.task = asyncio.create_task(self._tell(album, waiting, accept))
 
-    async def _tell(self, album: str, accept: Accept) -> None:
+    async def _tell(self, album: str, waiting: _Waiting, accept: Accept) -> None:
         try:
-            more = self._more[album]
-            more.set()
-            while more.is_set():  # a part that came while the others were told is told as well
-                await self._quiet(more)
+            while True:
+                await self._quiet(waiting)
+                waiting.more.clear()
                 failures = 0
                 while not await self._told(album, accept):
                     await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
                     failures += 1
+                if not waiting.more.is_set():  # no part came while the others were told
+                    return
         finally:
-            del self._more[album]
+            self._waiting.pop(album, None)
 
-    async def _quiet(self, more: asyncio.Event) -> None:
-        """Return when nothing more has come for a moment."""
-        more.clear()
+    async def _quiet(self, waiting: _Waiting) -> None:
+        """Return when nothing more has come for a moment, or nothing more is to come."""
         with suppress(TimeoutError):
-            while True:
+            while not waiting.over:
+                waiting.more.clear()
                 async with asyncio.timeout(self._seconds):
-                    await more.wait()
-                more.clear()
+                    await waiting.more.wait()
 
     async def _told(self, album: str, accept: Accept) -> bool:
         """Accept an album and empty its notes; False when that is to be tried again."""

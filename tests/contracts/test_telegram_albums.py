@@ -141,6 +141,20 @@ async def test_posted_parts_are_one_message(simulator: Simulator) -> None:
     assert not any(notes.kept.values())
 
 
+async def test_what_is_posted_after_an_album_comes_after_it(simulator: Simulator) -> None:
+    """Something else from the same chat shows that the album is complete: it is told at once, and first."""
+    ear = Ear()
+    async with opened(plugin, posted(simulator, album_seconds=1)) as bot:
+        parts = await album(simulator)
+        for part in parts:
+            await bot.inbox.receive(post(part), ear.accept)
+        await simulator.say(8, "elsewhere")
+        await simulator.say(7, "well?")
+        for update in list(simulator.world.updates.values())[len(parts) :]:
+            assert (await bot.inbox.receive(post(update), ear.accept)).status == 200
+    assert shapes(ear.updates) == [("elsewhere", 0), ("Compare these", 3), ("well?", 0)]
+
+
 async def test_a_posted_part_that_cannot_be_kept_is_not_acknowledged(simulator: Simulator) -> None:
     """2xx means stored, for a part as for a whole."""
 
