@@ -19,11 +19,11 @@ WAIT = "!touch started; while [ ! -e go ]; do sleep 0.05; done; echo went"
 
 
 @pytest.fixture
-async def platform(tmp_path: Path) -> AsyncIterator[Simulator]:
+async def rig(tmp_path: Path) -> AsyncIterator[tuple[Simulator, GatewayProcess]]:
     """Run a gateway at a simulated Telegram whose bot shows by reactions what it does."""
     reactions = {"DOVECOTE_CHANNELS__TELEGRAM__REACTIONS": "true"}
-    async with telegram_gateway(tmp_path / "data", **reactions) as (simulator, _process):
-        yield simulator
+    async with telegram_gateway(tmp_path / "data", **reactions) as running:
+        yield running
 
 
 @asynccontextmanager
@@ -50,6 +50,25 @@ async def until_taken(process: GatewayProcess, text: str) -> None:
                     said += [one["text"] for one in (await answer.json())["messages"]]
 
 
+async def patched(process: GatewayProcess, path: str, change: dict[str, Any]) -> dict[str, Any]:
+    """Change something over HTTP and return it."""
+    async with process.http() as session, session.patch(path, json=change) as answer:
+        assert answer.status == 200, await answer.text()
+        return dict(await answer.json())
+
+
+async def position_of(process: GatewayProcess, text: str) -> int:
+    """Return the place in line of the turn that answers a message."""
+    async with process.http() as session:
+        async with session.get("/conversations") as answer:
+            (conversation,) = (await answer.json())["items"]
+        async with session.get(f"/conversations/{conversation['id']}/snapshot") as answer:
+            said = (await answer.json())["messages"]
+        (turn,) = (one["turn"] for one in said if one["text"] == text)
+        async with session.get(f"/status/{turn}") as answer:
+            return int((await answer.json())["position"])
+
+
 async def until_cancelled(process: GatewayProcess, count: int) -> None:
     """Wait until so many turns of the one conversation are cancelled."""
     async with process.http() as session, session.get("/conversations") as answer:
@@ -61,8 +80,11 @@ async def until_cancelled(process: GatewayProcess, count: int) -> None:
                 return
 
 
-async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(platform: Simulator) -> None:
+async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
+    rig: tuple[Simulator, GatewayProcess],
+) -> None:
     """The edit takes the place of what waits; eyes and a thumb show what became of each message."""
+    platform, _process = rig
     await platform.say(CHAT, WAIT)
     second = await platform.say(CHAT, "!echo teh pigeon")
     await answer_to(platform, "/status", containing="1 more waits in line")
@@ -123,13 +145,15 @@ async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> Non
 
 
 async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
-    """What comes while a command waits for approval is asked together afterwards."""
+    """As the agent says, what comes while a command waits for approval is asked together afterwards."""
     async with model_chat(tmp_path / "data", echo) as (platform, process, server):
-        await answer_to(platform, "/queue collect", containing="together")
+        await patched(process, "/accounts/me/agents/default", {"config": {"queue": "collect"}})
+        await answer_to(platform, "/queue", containing="Queue mode collect")
         question = await answer_to(platform, "run: echo pigeon", containing="May I run this?")
         await platform.say(CHAT, "one")
         await platform.say(CHAT, "two")
         await until_taken(process, "two")
+        assert await position_of(process, "one") == 1
         approval = next(word for word in question.split() if word.startswith("apr_"))
         await answer_to(platform, f"/approve {approval}", containing="result:")
         await until_said(platform, "echo: one")
@@ -150,3 +174,20 @@ async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Pa
         roles = [message["role"] for message in server.bodies[-1]["messages"]]
         assert roles[-2:] == ["tool", "user"]
         assert server.requests == 2
+
+
+async def test_a_conversations_queue_is_set_over_http(rig: tuple[Simulator, GatewayProcess]) -> None:
+    """A mode alone or with a limit, null for what the agent says; anything else is refused."""
+    platform, process = rig
+    await answer_to(platform, "!echo hi", containing="hi")
+    async with process.http() as session, session.get("/conversations") as answer:
+        (conversation,) = (await answer.json())["items"]
+    path = f"/conversations/{conversation['id']}"
+    assert conversation["queue"] == {"mode": None, "limit": None}
+    assert (await patched(process, path, {"queue": "steer"}))["queue"] == {"mode": "steer", "limit": None}
+    limited = {"mode": "collect", "limit": 7}
+    assert (await patched(process, path, {"queue": limited}))["queue"] == limited
+    assert (await patched(process, path, {"queue": None}))["queue"] == {"mode": None, "limit": None}
+    for wrong in ("sideways", {"limit": 0}, {"mode": "steer", "more": 1}):
+        async with process.http() as session, session.patch(path, json={"queue": wrong}) as answer:
+            assert answer.status in {400, 422}
