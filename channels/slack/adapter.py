@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import AsyncIterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable, Unreachable
+from channels.errors import Ambiguous, Rejected, Unreachable
 from channels.message import Address, Command, File, Press, Reply, Sent, Showing, Sign
 from channels.port import Channel, Notes
 from channels.slack import history, rendering
@@ -16,10 +15,8 @@ from channels.slack.errors import MARKUP_REFUSED, word_of
 from channels.slack.files import Files
 from channels.slack.payloads import Bot
 from channels.slack.signs import Signs
+from channels.slack.status import Status
 from channels.slack.streams import Streams
-
-STATUS = "is at work…"
-REMEMBERED_THREADS = 1000
 
 
 class SlackChannel(Channel):
@@ -30,13 +27,14 @@ class SlackChannel(Channel):
         self._streams = Streams(api, team=bot.team, say=self.send, update=self._update)
         self._files = Files(api, notes)
         self._signs = Signs(api, me=bot.id)
-        self._without_status: OrderedDict[tuple[str, str], None] = OrderedDict()
+        self._status = Status(api)
 
     async def send(self, address: Address, reply: Reply) -> Sent:
         """Send one message, as plain text when Slack refuses our blocks."""
         quiet = {"unfurl_links": False, "unfurl_media": False}
         place = {**rendering.target(address), **rendering.mark(reply.key), **quiet}
-        return _sent("chat.postMessage", await self._say("chat.postMessage", place, reply))
+        with self._status.speaking(address):
+            return _sent("chat.postMessage", await self._say("chat.postMessage", place, reply))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
         """Make a message of ours say something else, its stream ended; buttons it had and has not go."""
@@ -46,7 +44,8 @@ class SlackChannel(Channel):
 
     async def show(self, address: Address, showing: Showing) -> Sent:
         """Show a reply as it grows, by Slack's own stream where there can be one."""
-        return await self._streams.show(address, showing)
+        with self._status.speaking(address):
+            return await self._streams.show(address, showing)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> Sent | None:
         """Look for a delivery: a file by what we noted of it, a message by its metadata in the history."""
@@ -61,20 +60,12 @@ class SlackChannel(Channel):
 
     async def typing(self, address: Address) -> None:
         """Set a thread's status, which the reply clears; where Slack has none nothing happens."""
-        place = (address.room, address.thread or "")
-        if not address.thread or place in self._without_status:
-            return
-        status = {"channel_id": address.room, "thread_ts": address.thread, "status": STATUS}
-        try:
-            await self._api.call("assistant.threads.setStatus", status)
-        except (Rejected, NotPermitted, Undeliverable):
-            self._without_status[place] = None
-            if len(self._without_status) > REMEMBERED_THREADS:
-                self._without_status.popitem(last=False)
+        await self._status.show(address)
 
     async def upload(self, address: Address, file: File, *, key: str) -> Sent:
         """Send a file in Slack's three steps."""
-        return await self._files.upload(address, file, key=key)
+        with self._status.speaking(address):
+            return await self._files.upload(address, file, key=key)
 
     def download(self, ref: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes."""

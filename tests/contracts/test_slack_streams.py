@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -183,6 +184,17 @@ async def test_an_assistants_thread_shows_that_we_are_at_work(
     assert simulator.world.status("D0ADA", thread.thread or "") == "is at work…"
     await slack.channel.send(thread, a_reply("done"))
     assert simulator.world.status("D0ADA", thread.thread or "") == ""
+
+
+async def test_a_status_that_the_answer_overtook_does_not_stay(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """Whichever call Slack sees first, nobody is at work once the answer is there."""
+    thread = in_thread(await simulator.open_assistant("D0ADA"), "D0ADA")
+    for number in range(20):
+        said = slack.channel.send(thread, Reply(text=str(number), key=f"dlv_{number}.0"))
+        await asyncio.gather(slack.channel.typing(thread), said)
+        assert simulator.world.status("D0ADA", thread.thread or "") == ""
 
 
 @pytest.mark.parametrize("thread", [None, "1767225600.000001"])
