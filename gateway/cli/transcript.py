@@ -38,7 +38,7 @@ class Transcript:
         """Return the text to write for an event, often none."""
         kind, about = str(event.get("type", "")), event.get("data") or {}
         if kind.startswith("job."):
-            return self._line(job(kind, about))
+            return self._line(job(kind, about)) + clean(files(about))
         shows = self._shows.get(kind)
         return shows(about) if shows else ""
 
@@ -54,14 +54,13 @@ class Transcript:
 
     def _completed(self, about: Mapping[str, Any]) -> str:
         text, streamed = str(about.get("text", "")), self._streamed
-        files = "".join(f"{file.get('name')} {file.get('url', '')}\n" for file in about.get("files") or [])
         if about.get("role") == "user":
             return ""
         self._streamed = ""
         if streamed and text.startswith(streamed):
-            return clean(text[len(streamed) :]) + "\n" + clean(files)
+            return clean(text[len(streamed) :]) + "\n" + clean(files(about))
         start = "\n" if streamed else ""
-        return f"{start}{clean(text)}\n{clean(files)}"
+        return f"{start}{clean(text)}\n{clean(files(about))}"
 
     def _received(self, about: Mapping[str, Any]) -> str:
         return self._line(f"» {about.get('text', '')}")
@@ -84,6 +83,11 @@ class Transcript:
         if about.get("duration_ms") is not None:
             parts.append(f"{about['duration_ms']} ms")
         return self._line(f"  {about.get('name', '')} {', '.join(parts)}")
+
+
+def files(about: Mapping[str, Any]) -> str:
+    """Return a line for each file that came with an event: its name and where to fetch it."""
+    return "".join(f"{file.get('name')} {file.get('url', '')}\n" for file in about.get("files") or [])
 
 
 def tool(about: Mapping[str, Any]) -> str:
