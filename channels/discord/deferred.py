@@ -28,6 +28,9 @@ from channels.port import Notes
 LIFE = 14 * 60.0
 """Seconds a token is used; Discord ends it after fifteen minutes."""
 
+OVER = 16 * 60.0
+"""Seconds after which Discord itself has ended a place that nobody filled."""
+
 KEPT = 24 * 3600.0
 """Seconds a filled place is remembered."""
 
@@ -190,7 +193,10 @@ class Deferred:
         """Take away the places of an earlier process that still "think": nobody can fill them any more."""
         await self.recall()
         for trace in list(self._before.values()):
-            found = await self._find(trace)
+            is_over = trace.at < self._clock() - OVER
+            if is_over and trace.nonce:
+                continue
+            found = None if is_over else await self._find(trace)
             if found is not None and _is_loading(found):
                 await self._remove(trace, str(found["id"]))
             if not trace.nonce or found is None or _is_loading(found):
