@@ -231,7 +231,10 @@ class Intake:
             joined = await self._join(entry, conversation, said, policy)
             if joined is not None:
                 return joined
-        submitted = await self._append(entry, conversation, said, policy.mode, waiting)
+        # What is attached is fetched as a turn begins: a turn that runs already could not take it in.
+        own_turn = policy.mode is Mode.STEER and bool(said.attachments)
+        mode = Mode.FOLLOWUP if own_turn else policy.mode
+        submitted = await self._append(entry, conversation, said, mode, waiting)
         return await self._supersede(entry, policy, submitted)
 
     @staticmethod
