@@ -147,14 +147,15 @@ class DiscordChannel(Channel):
         """Send a file as an attachment."""
         if len(file.content) > UPLOAD_LIMIT:
             raise Rejected(f"{file.name} has {len(file.content)} bytes, Discord takes {UPLOAD_LIMIT}")
+        name = _name_of(file)
         described = {
             **speech.once(nonce(key)),
             **speech.said(file.caption[:TEXT_LIMIT]),
-            "attachments": [{"id": 0, "filename": file.name}],
+            "attachments": [{"id": 0, "filename": name}],
         }
-        form = aiohttp.FormData()
+        form = aiohttp.FormData(quote_fields=False)  # Discord takes names as they are, in UTF-8
         form.add_field("payload_json", json.dumps(described), content_type="application/json")
-        form.add_field("files[0]", file.content, filename=file.name, content_type=_type_of(file))
+        form.add_field("files[0]", file.content, filename=name, content_type=_type_of(file))
         where = path("channels", speech.place(address), "messages")
         return _sent(await self._call("POST", where, address, name="upload", needs="Attach Files", form=form))
 
@@ -284,6 +285,12 @@ def _worded(text: str) -> str:
     """Render the text; one that does not fit with its rendering is sent as it is."""
     rendered = markup.render(text)
     return rendered if rendered.strip() and len(rendered) <= TEXT_LIMIT else text
+
+
+def _name_of(file: File) -> str:
+    """Return a name that fits into the header of a form's field."""
+    shown = "".join(one for one in speech.encodable(file.name) if one.isprintable() and one not in '"\\')
+    return shown.strip() or "file"
 
 
 def _type_of(file: File) -> str:

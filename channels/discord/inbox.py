@@ -160,6 +160,9 @@ class DiscordInbox(Inbox):
         while not stop.is_set() and not self._is_registered:
             try:
                 await self._register()
+            except NotThere as error:
+                log.warning("discord: the slash commands cannot be registered here: %s", error)
+                break
             except ChannelError as error:
                 if error.remedy != "retry":
                     raise

@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+RETIRED = frozenset({"dovecote"})
+"""Commands that an earlier version registered."""
+
 QUESTION = "ask"
 """The slash command that says its text as it is."""
 
@@ -76,9 +79,12 @@ def merged(registered: object) -> list[dict[str, Any]] | None:
     """
     there = {one["name"]: one for one in _listed(registered)}
     ours = {one["name"]: one for one in definitions()}
-    if all(name in there and _same(one, there[name]) for name, one in ours.items()):
+    if (
+        all(name in there and _same(one, there[name]) for name, one in ours.items())
+        and not there.keys() & RETIRED
+    ):
         return None
-    return [*ours.values(), *(one for name, one in there.items() if name not in ours)]
+    return [*ours.values(), *(one for name, one in there.items() if name not in {*ours, *RETIRED})]
 
 
 def _listed(registered: object) -> list[dict[str, Any]]:

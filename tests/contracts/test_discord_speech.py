@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +214,24 @@ async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: C
 
 
 @pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Bericht März (1).txt", "Bericht März (1).txt"),
+        ('a"b\\c\r\nX: y.txt', "abcX: y.txt"),
+        ("\ud800.txt", "\ufffd.txt"),
+        ("\n", "file"),
+    ],
+)
+async def test_a_file_keeps_its_name(
+    simulator: Simulator, discord: Connection, name: str, shown: str
+) -> None:
+    """Names are shown as they are, but for what would break the form they are sent in."""
+    await discord.channel.upload(ROOM, replace(FILE, name=name), key="k")
+    (post,) = simulator.messages()
+    assert [(one["filename"], one["size"]) for one in post.raw["attachments"]] == [(shown, 3)]
+
+
+@pytest.mark.parametrize(
     ("url", "is_fetched"),
     [
         ("https://cdn.discordapp.com.example.org/a", False),
@@ -315,6 +334,8 @@ def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
     changed = [{**given_back[0], "description": "else"}, *given_back[1:]]
     assert [one["name"] for one in orders.merged(changed) or []] == ["ask", *orders.ORDERS]
     assert orders.merged(None) is not None
+    retired = orders.merged([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
+    assert [one["name"] for one in retired] == ["ask", *orders.ORDERS, "weather"]
     assert orders.merged([{"name": 5}, "x"]) is not None
 
 

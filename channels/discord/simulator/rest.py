@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -18,6 +19,7 @@ TEXT_LIMIT = 2000
 NONCE_LIMIT = 25
 FILE_LIMIT = 10 * 1024 * 1024
 CONTENT_FLAG = 1 << 19
+_FILE = re.compile(r"files\[[0-9]{1,2}\]|file")
 
 
 @dataclass(slots=True)
@@ -42,7 +44,7 @@ async def body_of(request: web.Request) -> Body:
             continue
         if part.name == "payload_json":
             body.fields = json.loads(await part.text())
-        else:
+        elif _FILE.fullmatch(part.name or ""):  # other fields are no files, and an escaped bracket is none
             kind = part.headers.get("Content-Type", "application/octet-stream")
             body.files[part.name or ""] = (part.filename or "file", kind, bytes(await part.read()))
     return body
