@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from openai_server import OpenAIServer, ToolCall, Turn, images_of, last_text
 from web_face import Answer, Client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -75,6 +75,7 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
         )
 
 
+PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
 LEAVE = "!mkdir -p outbox/deep; printf 'one' > outbox/result.txt; printf '<html>' > 'outbox/deep/p age.html'"
 
 
@@ -258,8 +259,8 @@ async def test_a_socket_sends_attachments(stage: Stage) -> None:
     assert errors == ["invalid"]
 
 
-async def test_a_model_delivers_a_file_and_hears_what_became_of_it(tmp_path: Path) -> None:
-    """deliver_file says what is queued and what is refused, and sends each file once."""
+async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) -> None:
+    """A picture reaches the model in its turn alone; deliver_file says what is queued and what is refused."""
 
     def script(body: dict[str, Any]) -> Turn:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
@@ -281,8 +282,13 @@ async def test_a_model_delivers_a_file_and_hears_what_became_of_it(tmp_path: Pat
             stage = Stage(process=process, mine=mine, other=mine, nobody=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
             assert (await mine.ask("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
-            conversation, _ = await stage.turn("model", "go on")
+            conversation, _ = await stage.turn("model", "go on", attachments=[inline("cat.png", PNG)])
+            await stage.turn("model", "again")
             said = [one for one in await stage.told(conversation, "message.completed") if one["files"]]
+    first, *_, last = model.bodies
+    assert images_of(first) == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
+    assert "[attached: inbox/cat.png, 16 bytes, image/png]" in last_text(first)
+    assert images_of(last) == []
     (answer,) = said
     assert [(one["name"], one["caption"]) for one in answer["files"]] == [("answer.txt", "the answer")]
     for words in ("is queued", "is a directory", "was not sent", "no such file"):
