@@ -149,7 +149,8 @@ class Jobs:
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
         """End a job, queue its follow-up turn and tell everybody, once; False when it had ended already."""
-        await self._files.gather_job(job)
+        if end.state is not JobState.LOST:  # nobody answers for its sandbox
+            await self._files.gather_job(job)
         async with self._ledger.entry("job.settle") as entry:
             if not await store.settle(entry.connection, job.id, end):
                 return False
