@@ -45,7 +45,7 @@ async def probe(settings: DiscordSettings) -> tuple[Finding, ...]:
         _identity(application, settings, bot),
         _content(application, settings),
         _servers(servers, bot.application_id),
-        _permissions(servers, bot.application_id),
+        _permissions(servers, bot.application_id, reacts=settings.reactions),
         _reception(application, settings),
         *starts,
     )
@@ -95,9 +95,11 @@ def _servers(servers: list[Mapping[str, Any]], application: str) -> Finding:
     )
 
 
-def _permissions(servers: list[Mapping[str, Any]], application: str) -> Finding:
+def _permissions(servers: list[Mapping[str, Any]], application: str, *, reacts: bool) -> Finding:
     """What a server's roles grant the bot; single channels may still take it away."""
-    lacking = {str(one.get("name")): permissions.missing(_number(one.get("permissions"))) for one in servers}
+    spared = 0 if reacts else permissions.BITS["Add Reactions"]
+    granted = {str(one.get("name")): _number(one.get("permissions")) | spared for one in servers}
+    lacking = {name: permissions.missing(number) for name, number in granted.items()}
     lacking = {name: missing for name, missing in lacking.items() if missing}
     if not lacking:
         detail = f"all that is needed ({permissions.WANTED}), as far as servers grant it"

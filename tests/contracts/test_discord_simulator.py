@@ -166,7 +166,7 @@ async def test_the_probe_finds_what_is_missing_at_discord(simulator: Simulator) 
     simulator.rest.starts_left = 3
     simulator.rest.endpoint = "https://example.org/"
     simulator.world.guilds["900000000000000001"]["permissions"] = str(permissions.BITS["View Channels"])
-    findings = await plugin.probe(plugin.settings(**simulator.settings()))
+    findings = await plugin.probe(plugin.settings(**simulator.settings(reactions=True)))
     wrong = {one.subject: f"{one.detail} {one.remedy}" for one in findings if not one.ok}
     assert set(wrong) == {"message content", "permissions", "gateway", "sessions"}
     assert "Message Content Intent" in wrong["message content"]
