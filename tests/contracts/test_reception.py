@@ -201,6 +201,8 @@ async def test_a_strangers_slash_command_is_answered_to_them_alone(stage: Stage)
     )
     await stage.bring(command, allow=("pairing",))
     assert "dovecote channels pair chat" in stage.answered[0]
+    await stage.bring(replace(command, key="again"), allow=("pairing",))
+    assert stage.answered[1] == stage.answered[0]
     assert await stage.owed() == []
 
 
