@@ -6,7 +6,7 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sandbox.errors import Gone, Refused
 from sandbox.model import SandboxId
 
 _UNIX = "unix://"
+_GLANCES, _PAUSE = 20, 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +45,18 @@ class Engine:
             shown: dict[str, Any] = await self.container(sandbox_id).show()
         return shown
 
-    async def start(self, sandbox_id: SandboxId, *, user: str, order: Order) -> Execution:
-        """Start a process; a container that sleeps is woken first. Raises Gone."""
+    async def start(
+        self, sandbox_id: SandboxId, *, user: str, order: Order, waking: bool = True
+    ) -> Execution:
+        """Start a process; a container that sleeps is woken first, or raises Gone too."""
         container = self.container(sandbox_id)
         try:
             return await self._start(container, user, order)
         except DockerError as error:
             if error.status != CONFLICT:
                 raise
+            if not waking:
+                raise Gone("the container sleeps") from error
         await self.wake(sandbox_id)
         return await self._start(container, user, order)
 
@@ -72,12 +77,25 @@ class Engine:
         state = (await self.show(sandbox_id))["State"]
         container = self.container(sandbox_id)
         with folded():
-            if state.get("Dead") or state.get("Status") == "removing":
-                raise Gone
+            _raise_gone(state)
             if state.get("Paused"):
                 await _at_most_once(container.unpause())
             elif not state.get("Running"):
                 await _at_most_once(container.start())
+
+    async def signal(self, sandbox_id: SandboxId, name: str) -> None:
+        """Send the container's first process a signal; one that no longer runs needs none."""
+        with suppress(Gone, Refused), folded():
+            await self.container(sandbox_id).kill(signal=name)
+
+    async def stays(self, sandbox_id: SandboxId) -> None:
+        """Raise Gone when a container whose process was killed is being removed, not merely stopped."""
+        for _ in range(_GLANCES):
+            state = (await self.show(sandbox_id))["State"]
+            _raise_gone(state)
+            if state.get("Running"):
+                return
+            await asyncio.sleep(_PAUSE)
 
     async def fetch(self, image: str) -> None:
         """Fetch an image that the engine lacks; raises Refused."""
@@ -108,6 +126,11 @@ class Order:
     directory: str
     stdin: bool = False
     output_limit: int = 4096
+
+
+def _raise_gone(state: Mapping[str, Any]) -> None:
+    if state.get("Dead") or state.get("Status") == "removing":
+        raise Gone
 
 
 async def _at_most_once(change: Any) -> None:

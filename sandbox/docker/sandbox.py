@@ -22,8 +22,8 @@ from sandbox.port import Sandbox
 
 KILLED = 137
 SIGNALLED = 128
-_SWEEP = 0.8
-"""Seconds for one attempt to sweep."""
+_SWEEP = 5.0
+"""Seconds for one attempt to sweep: where there is no room for it, it fails at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,10 +46,11 @@ class Box:
             output_limit=limit,
         )
 
-    async def start(self, order: Order) -> Execution:
+    async def start(self, order: Order, *, waking: bool = True) -> Execution:
         """Start a process in it; raises Gone."""
+        user = self.ground.user
         with folded():
-            return await self.engine.start(self.sandbox_id, user=self.ground.user, order=order)
+            return await self.engine.start(self.sandbox_id, user=user, order=order, waking=waking)
 
     async def run(self, command: Command, *, mode: str, limit: int) -> Result:
         """Run a script; on time-out and cancellation all of it is dead on return, in mode sweep always."""
@@ -87,18 +88,17 @@ class Box:
         """End what is left of a run: by its mark; else everybody in the container; else the container."""
         if await self._swept(task, _SWEEP):
             return
-        with folded():
-            await self.engine.container(self.sandbox_id).kill(signal="SIGUSR1")
+        await self.engine.signal(self.sandbox_id, "SIGUSR1")
         if await self._swept(task, _SWEEP):
             return
-        with folded():
-            await self.engine.container(self.sandbox_id).kill()
+        await self.engine.signal(self.sandbox_id, "SIGKILL")
 
     async def _swept(self, task: str, patience: float) -> bool:
         """Sweep inside and say whether that worked; a container that is gone is clean."""
         try:
             async with asyncio.timeout(patience):
-                execution = await self.start(self.order(container.sweeping(task), f"sweep-{task}"))
+                order = self.order(container.sweeping(task), f"sweep-{task}")
+                execution = await self.start(order, waking=False)
                 try:
                     return await execution.see_through(b"") == 0
                 finally:
@@ -125,7 +125,10 @@ class DockerSandbox(Sandbox):
     async def run(self, command: Command) -> Result:
         """Run a script in the container; when a run is over nothing of it lives."""
         self._check(command.script)
-        return await self._box.run(command, mode="sweep", limit=cap(command.output_limit))
+        result = await self._box.run(command, mode="sweep", limit=cap(command.output_limit))
+        if result.exit_code == KILLED and not result.timed_out:
+            await self._box.engine.stays(self.id)
+        return result
 
     async def _keep(self, command: Command) -> Result:
         """Run a program of ours, which may leave something running; one that was swept away is run again."""

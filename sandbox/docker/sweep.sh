@@ -18,8 +18,15 @@ hunt() {
   done
 }
 
-# alone KEY: whether nothing lives here but what is of KEY, and what hides to whom it belongs.
+# alone KEY: whether nothing lives here but what is of KEY, and what hides to whom it belongs. What the engine
+# starts has no parent here; while such a one comes in, nobody is alone.
 alone() {
+  for place in /proc/[0-9]*; do
+    read -r status 2>/dev/null <"$place/stat" || continue
+    set -- "$1" ${status##*) }
+    case ${place#/proc/} in 1 | $$) continue ;; esac
+    [ "$3" = 0 ] && return 1
+  done
   own=$(grep -ls "DOVECOTE_TASK=$1" /proc/[0-9]*/environ)
   others=$(grep -ls "DOVECOTE_TASK=" /proc/[0-9]*/environ)
   set -- $own
@@ -31,18 +38,31 @@ alone() {
   return 0
 }
 
-# clear_task KEY: end what is left of it. When nobody else is here, everybody but the first process and this shell
-# goes, in one call that no fork outruns.
+# Set $found to everybody whose parents are gone, and all below them; the first process's own child is none of them.
+strays() {
+  found=" "
+  for place in /proc/[0-9]*; do
+    read -r status 2>/dev/null <"$place/stat" || continue
+    set -- ${status##*) }
+    case $1 in Z | X) continue ;; esac
+    [ "$2" = 1 ] && [ "$4" != 1 ] && found="$found${place#/proc/} "
+  done
+  kin "" -1
+}
+
+# clear_task KEY: end what is left of it, and all strays when nobody else is here.
 clear_task() {
   kill_members "$1" -1
   rounds=0
-  while [ "$rounds" -lt 40 ]; do
+  while [ "$rounds" -lt 200 ]; do
     rounds=$((rounds + 1))
     set -- "$1" /proc/[0-9]*
     [ $# -le 4 ] && return 0
     alone "$1" || return 0
-    kill -KILL -1
-    rest 0.02
+    strays
+    [ "$found" = " " ] && return 0
+    kill -STOP $found
+    kill -KILL $found
   done
   return 1
 }

@@ -20,6 +20,9 @@ CANARY = "canary-77aa01"
 MARGIN = 2.0
 """Seconds after its time-out within which an attack is over."""
 
+SLOW = 4
+"""How many times slower a machine may be that runs other tests beside these."""
+
 
 @pytest.fixture
 def rig(tmp_path: Path) -> Rig:
@@ -60,8 +63,8 @@ BOMBS = {
 async def test_a_fork_bomb_is_contained(sandbox: Sandbox, nap: str, bomb: str) -> None:
     """Whatever it forks is dead when the run returns, soon after its time-out, and the sandbox goes on."""
     started = time.monotonic()
-    await sandbox.run(Command(script=bomb.format(nap=nap), timeout=2, output_limit=4096))
-    assert time.monotonic() - started < 2 + MARGIN + 1
+    await sandbox.run(Command(script=bomb.format(nap=nap), timeout=1, output_limit=4096))
+    assert time.monotonic() - started < 1 + MARGIN * SLOW
     assert processes_with(nap) == []
     assert (await sandbox.run(Command(script="echo on"))).stdout == b"on\n"
 
@@ -82,7 +85,7 @@ async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
     """`yes` meets the limit and ends with its time-out."""
     started = time.monotonic()
     result = await sandbox.run(Command(script="yes & yes >&2", timeout=1, output_limit=65536))
-    assert time.monotonic() - started < 1 + MARGIN + 1
+    assert time.monotonic() - started < 1 + MARGIN * SLOW
     assert result.timed_out
     assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
 

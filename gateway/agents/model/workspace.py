@@ -1,0 +1,109 @@
+"""A sandbox of ours as the agent library's workspace: commands run in it, files are what commands say.
+
+A run of ours leaves nothing behind, so that of the library's rules those about detached processes do not
+hold: what is to outlive a command is a background job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+
+from pydantic_ai.workspaces import (
+    CommandResult,
+    SupportsCommands,
+    WorkspaceBackend,
+    WorkspaceCommand,
+    WorkspaceOutputLimitError,
+    WorkspaceRef,
+    WorkspaceTimeoutError,
+    WorkspaceUnavailableError,
+)
+
+from sandbox.errors import Gone
+from sandbox.finishing import finished
+from sandbox.model import OUTPUT_CAP, Command, SandboxId, Spec
+from sandbox.port import Provider, Sandbox
+
+FOREVER = 7 * 86400.0
+SIGNALLED = 128
+
+
+class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
+    """One sandbox of a provider, made at its first use, or the one that `ref` names."""
+
+    def __init__(self, name: str, provider: Provider, spec: Spec, ref: WorkspaceRef | None = None) -> None:
+        self._name = name
+        self._provider = provider
+        self._spec = spec
+        self._ref = ref
+        self._making = asyncio.Lock()
+
+    @property
+    def ref(self) -> WorkspaceRef | None:
+        """The sandbox's identity, once there is one."""
+        return self._ref
+
+    async def working_dir(self) -> str:
+        """Return where commands start."""
+        await self._sandbox()
+        return self._spec.mount
+
+    async def run(
+        self,
+        command: WorkspaceCommand,
+        *,
+        shell: bool = False,
+        env: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+    ) -> CommandResult:
+        """Run a command to its end; raises what the library's rules say."""
+        script = _script(command, shell=shell)
+        limit = FOREVER if timeout is None else timeout
+        if not 0 < limit <= FOREVER:
+            raise ValueError("timeout must be a positive finite number or None")
+        with _unavailable():
+            sandbox = await self._sandbox(env or {})
+            result = await sandbox.run(Command(script=script, timeout=limit, output_limit=OUTPUT_CAP))
+            if result.exit_code >= SIGNALLED and not result.timed_out:
+                await self._sandbox()  # killed in a live sandbox, or with it
+        stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
+        if result.timed_out:
+            raise WorkspaceTimeoutError(f"timed out after {limit:g} seconds", stdout=stdout, stderr=stderr)
+        if result.stdout_truncated or result.stderr_truncated:
+            said = f"the command said more than {OUTPUT_CAP} bytes"
+            raise WorkspaceOutputLimitError(said, limit=OUTPUT_CAP, stdout=stdout, stderr=stderr)
+        return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
+
+    async def _sandbox(self, more: Mapping[str, str] | None = None) -> Sandbox:
+        """Return the sandbox with further variables; it is made once, whoever is cancelled meanwhile."""
+        with _unavailable():
+            async with self._making:
+                if self._ref is None:
+                    await finished(self._make())
+            known = self._ref
+            if known is None:
+                raise Gone
+            spec = replace(self._spec, env={**self._spec.env, **(more or {})})
+            return await self._provider.connect(SandboxId(known.id), spec)
+
+    async def _make(self) -> None:
+        made = await self._provider.create(self._spec)
+        self._ref = WorkspaceRef(provider=self._name, id=str(made.id))
+
+
+def _script(command: WorkspaceCommand, *, shell: bool) -> str:
+    if isinstance(command, str) != shell:
+        raise TypeError("a string needs shell=True, a sequence of words shell=False")
+    return command if isinstance(command, str) else shlex.join(command)
+
+
+@contextmanager
+def _unavailable() -> Iterator[None]:
+    try:
+        yield
+    except Gone as error:
+        raise WorkspaceUnavailableError(str(error)) from error

@@ -1,0 +1,100 @@
+"""The agent library's own rules for workspaces, on sandboxes of the providers that run here."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+
+import pytest
+from pydantic_ai.workspaces import WorkspaceBackend, WorkspaceRef
+from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
+
+from gateway.agents.model.workspace import SandboxWorkspace
+from sandbox.model import SandboxId
+from sandbox.port import Provider
+from sandbox_rigs import Rig, every_rig
+
+RIGS = [name for name in every_rig() if name in {"host-control_groups", "docker-engine"}]
+
+
+@pytest.fixture(params=RIGS, scope="module")
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """Return the providers that need nothing but this machine; one sandbox does for nearly all rules."""
+    rig = every_rig()[request.param](tmp_path_factory.mktemp("rig"))
+    yield rig
+    asyncio.run(_clean(rig))
+
+
+async def _clean(rig: Rig) -> None:
+    async with rig.opened() as provider:
+        for sandbox_id, _ in await provider.list(rig.label):
+            await provider.destroy(sandbox_id)
+
+
+@pytest.fixture
+async def provider(rig: Rig) -> AsyncIterator[Provider]:
+    """Return the provider."""
+    async with rig.opened() as provider:
+        yield provider
+
+
+RULES = {name: value for name, value in vars(WorkspaceBackendSuite).items() if not name.startswith("__")}
+del RULES["pytestmark"]
+"""The library's rules without its mark for another runner of asynchronous tests: one loop does for all."""
+
+Rules = type("Rules", (), RULES)
+
+
+class TestConformance(Rules):  # type: ignore[misc,valid-type]
+    """Every rule but those that want more than the port promises."""
+
+    @pytest.fixture
+    def backend(self, rig: Rig, provider: Provider) -> WorkspaceBackend:
+        """Return a workspace on a sandbox of its own."""
+        return SandboxWorkspace(rig.name, provider, rig.spec())
+
+    @pytest.fixture
+    def fresh_backend(self, rig: Rig, provider: Provider) -> Callable[[], WorkspaceBackend]:
+        """Return how another one is made."""
+        spec = rig.spec(label=f"{rig.label}:{secrets.token_hex(4)}")
+        return lambda: SandboxWorkspace(rig.name, provider, spec)
+
+    @pytest.fixture
+    def attach_backend(self, rig: Rig, provider: Provider) -> Callable[[WorkspaceRef], WorkspaceBackend]:
+        """Return how a second one is attached."""
+        spec = rig.spec()
+        return lambda ref: SandboxWorkspace(rig.name, provider, spec, ref)
+
+    @pytest.fixture
+    def destroy_environment(self, provider: Provider) -> Callable[[WorkspaceBackend], Awaitable[None]]:
+        """Return how the sandbox behind one is destroyed."""
+
+        async def destroy(backend: WorkspaceBackend) -> None:
+            if backend.ref is not None:
+                await provider.destroy(SandboxId(backend.ref.id))
+
+        return destroy
+
+    @pytest.fixture
+    def can_detect_exit_with_inherited_output_pipes(self) -> bool:
+        """What a command leaves in the background ends with it, so that there is nothing to detect."""
+        return False
+
+    async def test_a_backend_attached_by_ref_reaches_a_detached_process(self) -> None:
+        """Nothing outlives a run of ours: jobs do."""
+        pytest.skip("a run leaves nothing behind by the port's own promise; jobs outlive it")
+
+    async def test_large_file_round_trip(self, rig: Rig, backend: WorkspaceBackend) -> None:
+        """Three hundred commands take the same way on every provider: the fastest is asked."""
+        if rig.plugin.name != "host":
+            pytest.skip("hundreds of commands of one kind are run on the host alone")
+        await RULES["test_large_file_round_trip"](self, backend)
+
+    async def test_cancellation_stops_foreground_work(
+        self, rig: Rig, backend: WorkspaceBackend, has_real_posix_shell: bool
+    ) -> None:
+        """The rule asks for a process by its number, which on the host is another one in each run."""
+        if rig.plugin.name == "host":
+            pytest.skip("each run has process numbers of its own; the provider contract looks from outside")
+        await RULES["test_cancellation_stops_foreground_work"](self, backend, has_real_posix_shell)
