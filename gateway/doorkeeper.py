@@ -49,7 +49,7 @@ class Doorkeeper:
         return None if flow is Flow.TAKEN else ""
 
     async def _pairing_offer(self, entry: Entry, desk: Desk, heard: Heard) -> str:
-        """Return what a stranger is told; "" while their code is good, unless that is for their eyes alone."""
+        """Return what a stranger is told; "" while their code is good, unless only they would read it."""
         room = heard.update.room
         person = person_of(heard.author, room, heard.address.room)
         code, new = await pairings.offer_code(entry.connection, heard.address, person, name=heard.author.name)
