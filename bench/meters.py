@@ -29,6 +29,11 @@ def read(pid: int) -> Reading:
     )
 
 
+def resident(pid: int) -> float:
+    """Return the resident megabytes of one process alone."""
+    return _resident(pid) / 1024
+
+
 def _below(pid: int) -> list[int]:
     found: list[int] = []
     try:

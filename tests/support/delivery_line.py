@@ -19,7 +19,7 @@ from delivery.listing import Standing
 from delivery.obligations import Planned
 from delivery.outbox import Relay
 from delivery.part import Part, encode_part
-from delivery.port import Delivery, Leases, Queue, Signals
+from delivery.port import Delivery, Leases, Queue, Signals, Sink
 from delivery.route import RouteKind, bot_of
 from delivery.router import Router
 from delivery.schedule import Schedule
@@ -48,6 +48,7 @@ class Line:
     signals: Signals = field(default_factory=MemorySignals)
     checkpoint: Callable[[str], None] = _pass
     patience: float = 5.0
+    watched: Callable[[Sink], Sink] = lambda sink: sink
 
     def __post_init__(self) -> None:
         """Put the parts together."""
@@ -66,7 +67,7 @@ class Line:
     def _lane(self) -> Lane:
         return Lane(
             queue=Queue.DELIVER,
-            sink=ChatSink(self.bots.get, patience_seconds=self.patience),
+            sink=self.watched(ChatSink(self.bots.get, patience_seconds=self.patience)),
             schedule=QUICK,
             ordered=True,
             repeatable=False,
@@ -94,9 +95,9 @@ class Line:
             finally:
                 stop.set()
 
-    async def owe(self, address: Address, texts: Sequence[str]) -> str:
+    async def owe(self, address: Address, texts: Sequence[str], conversation: str | None = None) -> str:
         """Oblige ourselves to say one thing in several parts in a chat; returns the conversation."""
-        conversation = new_id("cnv")
+        opened, conversation = conversation is None, conversation or new_id("cnv")
         event = Event.now(Kind.MESSAGE_COMPLETED, conversation, {"text": "".join(texts)})
         planned = [
             Planned(
@@ -111,7 +112,8 @@ class Line:
             for place, text in enumerate(texts)
         ]
         async with self.database.begin() as connection:
-            await store.open_stream(connection, conversation=conversation, account=ACCOUNT, agent="agt_1")
+            if opened:
+                await store.open_stream(connection, conversation=conversation, account=ACCOUNT, agent="agt_1")
             await obligations.plan(connection, planned)
         await self.wake(address)
         return conversation
