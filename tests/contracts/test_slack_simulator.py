@@ -145,8 +145,10 @@ async def test_the_sdk_opens_a_modal_once_and_soon(simulator: Simulator, client:
     opened = await client.views_open(trigger_id=trigger, view=MODAL)
     assert simulator.open_modals()[0].id == opened["view"]["id"]
     await refused(client.views_open(trigger_id=trigger, view=MODAL), "exchanged_trigger_id")
+    simulator.world.trigger_seconds = 3.0
     late = simulator.world.trigger("U0ADA")
     await simulator.advance(4)
+    simulator.world.trigger_seconds = 60.0
     await refused(client.views_open(trigger_id=late, view=MODAL), "expired_trigger_id")
     wordy = {**MODAL, "private_metadata": "x" * 3001}
     fresh = simulator.world.trigger("U0ADA")

@@ -13,6 +13,7 @@ from channels.slack.simulator.outgoing import signed
 from channels.slack.simulator.world import BOT_ID, BOT_USER
 
 ROOM = "C0ROOM"
+PATIENT = 60.0
 
 
 class _Slack(Rig):
@@ -21,6 +22,7 @@ class _Slack(Rig):
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
         simulator.world.room(ROOM)
+        simulator.world.trigger_seconds = PATIENT
         self.secrets = (*simulator.tokens, WEBHOOK_SECRET)
         self.stranger = "xoxb-not-the-token"
 

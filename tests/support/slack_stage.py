@@ -17,6 +17,9 @@ from channels.slack.simulator import Simulator, simulate
 from memory_notes import MemoryNotes
 
 SECRET = "simulated-signing-secret"
+PATIENT = 60.0
+"""Seconds for opening a modal and answering a post, on busy machines; Slack has three for both."""
+
 ROOM = Address(channel="chn_contract", room="C0ROOM")
 
 
@@ -25,6 +28,7 @@ async def a_slack() -> AsyncIterator[Simulator]:
     """Return a simulated Slack with one channel."""
     async with simulate() as simulator:
         simulator.world.room("C0ROOM")
+        simulator.world.trigger_seconds = simulator.poster.patience = PATIENT
         yield simulator
 
 

@@ -27,7 +27,7 @@ Answered = Callable[[Raw, Raw], None]
 """What an app's answer to a payload is given to: the payload, and the answer."""
 
 RETRIES = (0.0, 60.0, 300.0)
-PATIENCE = aiohttp.ClientTimeout(total=3.0)
+PATIENCE = 3.0
 LONGEST_ANSWER = 100_000
 
 
@@ -169,7 +169,7 @@ def posted(kind: str, payload: Raw) -> tuple[bytes, str]:
 
 
 class Poster:
-    """Posts to the app's address. `statuses` holds the answers to each thing told; 0 is no answer."""
+    """Posts to the app's address. `statuses` holds the answers to each thing told; 0 is no answer in time."""
 
     def __init__(self, clock: Clock, secret: str, answered: Answered) -> None:
         self._clock = clock
@@ -177,6 +177,7 @@ class Poster:
         self._answered = answered
         self.statuses: list[list[int]] = []
         self.changed = Pulse()
+        self.patience = PATIENCE
         self._retrying: set[asyncio.Task[None]] = set()
 
     async def tell(self, url: str, kind: str, payload: Raw) -> None:
@@ -213,7 +214,7 @@ class Poster:
             headers |= {"x-slack-retry-num": str(len(statuses)), "x-slack-retry-reason": reason}
         try:
             async with (
-                aiohttp.ClientSession(timeout=PATIENCE) as session,
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.patience)) as session,
                 session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
                 said = await answer.content.read(LONGEST_ANSWER)

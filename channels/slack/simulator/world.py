@@ -103,6 +103,7 @@ class World:
         self.files: dict[str, Raw] = {}
         self.contents: dict[str, bytes] = {}
         self.modals: list[Modal] = []
+        self.trigger_seconds: float = TRIGGER_SECONDS
         self.triggers: dict[str, tuple[str, float]] = {}
         self.responses: dict[str, Response] = {}
         self.assistants: set[tuple[str, str]] = set()
@@ -120,9 +121,9 @@ class World:
         return f"{int(self.clock.now())}.{next(self.numbers):06d}"
 
     def trigger(self, user: str) -> str:
-        """Return what opens one modal for a person, for three seconds."""
+        """Return what opens one modal for a person, for three seconds unless `trigger_seconds` is more."""
         trigger = f"{self.stamp()}.abc"
-        self.triggers[trigger] = (user, self.clock.now() + TRIGGER_SECONDS)
+        self.triggers[trigger] = (user, self.clock.now() + self.trigger_seconds)
         return trigger
 
     def response(self, room: str, user: str, ts: str | None = None) -> str:
