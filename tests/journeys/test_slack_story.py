@@ -83,7 +83,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
 
 async def until_recorded(data: Path) -> None:
     """Wait until the gateway has written down where its draft shows."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while True:
             with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
                 if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
