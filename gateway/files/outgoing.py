@@ -256,6 +256,11 @@ class Outgoing:
         rows = await store.of_turn(connection, turn.conversation, turn.id, turn.job)
         return [self._links.shape(row) for row in rows]
 
+    async def of_job(self, connection: Connection, job: Job) -> list[dict[str, Any]]:
+        """Return the files a job has brought."""
+        rows = await store.of_job(connection, job.conversation, job.id)
+        return [self._links.shape(row) for row in rows]
+
 
 def _is_mounted(provider: str) -> bool:
     return Feature.MOUNTS_WORKSPACE in registry.plugin(provider).features

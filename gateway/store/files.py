@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Executable, bindparam, delete, func, or_, select, update
+from sqlalchemy import ColumnElement, Executable, bindparam, delete, func, or_, select, update
 
 from delivery.database import Connection, insert_or
 from gateway.store.tables import blobs, files, jobs, steps, turns
@@ -133,15 +133,20 @@ async def of_identity(connection: Connection, conversation: str, identity: str) 
 async def of_turn(
     connection: Connection, conversation: str, turn: str, job: str | None = None
 ) -> list[FileRow]:
-    """Return what has been told of a turn's files, and of the job's that it follows, in order."""
-    whose = files.c.turn == turn
+    """Return what has been told of a turn's own files, and of the job's that it follows, in order."""
+    own = (files.c.turn == turn) & files.c.job.is_(None)
+    return await _told(connection, conversation, or_(own, files.c.job == job) if job else own)
+
+
+async def of_job(connection: Connection, conversation: str, job: str) -> list[FileRow]:
+    """Return what has been told of a job's files, in order."""
+    return await _told(connection, conversation, files.c.job == job)
+
+
+async def _told(connection: Connection, conversation: str, whose: ColumnElement[bool]) -> list[FileRow]:
     query = (
         select(*_COLUMNS)
-        .where(
-            files.c.conversation == conversation,
-            files.c.state == str(FileState.TOLD),
-            or_(whose, files.c.job == job) if job else whose,
-        )
+        .where(files.c.conversation == conversation, files.c.state == str(FileState.TOLD), whose)
         .order_by(files.c.created_at, files.c.id)
     )
     rows: list[FileRow] = await _all(connection, query)
@@ -177,17 +182,20 @@ async def known(connection: Connection, conversation: str, paths: Sequence[str])
 
 
 async def spans(connection: Connection, conversation: str, *, since: datetime) -> list[Span]:
-    """Return when tool calls and jobs of a conversation ran that ended after a moment."""
+    """Return when tool calls and jobs of a conversation ran that ended after a moment.
+
+    A call that starts a job is left out: what is written then is the job's, and not whole before it ends.
+    """
     called = (
-        select(steps.c.started_at, steps.c.finished_at)
+        select(steps.c.started_at, steps.c.finished_at, steps.c.args)
         .join(turns, turns.c.id == steps.c.turn)
         .where(turns.c.conversation == conversation, steps.c.finished_at >= since)
     )
     worked = select(jobs.c.created_at, jobs.c.finished_at).where(
         jobs.c.conversation == conversation, jobs.c.finished_at >= since
     )
-    found = [*await connection.execute(called), *await connection.execute(worked)]
-    return [Span(began=row[0], ended=row[1]) for row in found]
+    calls = [row for row in await connection.execute(called) if not row.args.get("background")]
+    return [Span(began=row[0], ended=row[1]) for row in (*calls, *await connection.execute(worked))]
 
 
 async def take_staged(connection: Connection, conversation: str, job: str | None = None) -> list[FileRow]:

@@ -93,6 +93,7 @@ class TurnStatus(Shown):
     output: str | None
     error: str | None
     usage: dict[str, Any] | None
+    files: tuple[dict[str, Any], ...] = ()
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -114,6 +115,7 @@ class JobStatus(Shown):
     output: str | None
     error: str | None
     truncated: bool
+    files: tuple[dict[str, Any], ...] = ()
     created_at: datetime
     finished_at: datetime | None
     deliveries: list[DeliveryShown]
@@ -226,13 +228,17 @@ async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
         if turn is not None:
             owed = await listing.of_turns(connection, call.account, [turn.id])
             place = await queue.place_of(connection, turn.id)
-            return _turn_status(turn, await shown_all(connection, owed), place)
+            shown = _turn_status(turn, await shown_all(connection, owed), place)
+            files = await call.core.filing.outgoing.of_turn(connection, turn)
+            return shown.model_copy(update={"files": tuple(files)})
         job = await job_store.find(connection, call.account, wanted)
         if job is None:
             raise not_found("there is no such turn or job in this account")
         follow_up = await follow_ups.of_job(connection, job.id)
         owed = await listing.of_turns(connection, call.account, [follow_up] if follow_up else [])
-        return _job_status(job, follow_up, await shown_all(connection, owed))
+        files = await call.core.filing.outgoing.of_job(connection, job)
+        ended = _job_status(job, follow_up, await shown_all(connection, owed))
+        return ended.model_copy(update={"files": tuple(files)})
 
 
 def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> TurnStatus:

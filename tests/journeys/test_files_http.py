@@ -81,7 +81,7 @@ LEAVE = "!mkdir -p outbox/deep; printf 'one' > outbox/result.txt; printf '<html>
 
 async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage) -> None:
     """Message and finish carry the files; a link is for anybody, a bare path for the owner alone."""
-    conversation, _ = await stage.turn("left", LEAVE)
+    conversation, status = await stage.turn("left", LEAVE)
     (said,) = await stage.told(conversation, "message.completed")
     (done,) = await stage.told(conversation, "agent.finished")
     page, result = said["files"]
@@ -91,6 +91,7 @@ async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage)
     ]
     assert result["sha256"] == hashlib.sha256(b"one").hexdigest()
     assert [one["id"] for one in done["files"]] == [page["id"], result["id"]]
+    assert [one["id"] for one in status.body["files"]] == [page["id"], result["id"]]
     fetched = await stage.nobody.ask("GET", page["url"])
     assert (fetched.status, fetched.body) == (200, b"<html>")
     assert fetched.headers["Content-Type"] == "application/octet-stream"
@@ -161,6 +162,8 @@ async def test_a_job_s_files_are_told_with_its_end(stage: Stage) -> None:
     said = await stage.told(conversation, "message.completed")
     assert [one["name"] for one in ended["files"]] == ["late.txt"]
     assert [one["id"] for one in follow_up["files"]] == [ended["files"][0]["id"]]
+    asked = await stage.mine.ask("GET", f"/status/{ended['resultId']}")
+    assert [one["name"] for one in asked.body["files"]] == ["late.txt"]
     assert [one["files"] for one in said] == [[], []]
 
 
