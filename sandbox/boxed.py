@@ -27,6 +27,7 @@ GRACE = 20.0
 """Seconds beyond a command's own time-out that the box has for saying what came of it."""
 
 CLEANING = 15.0
+BREATH = 0.2
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -71,8 +72,7 @@ class Boxed:
             await asyncio.wait({asking})
             answer = asking.result()
         except BaseException:  # cancelled, or the exchange broke off: nothing of the command may live on
-            asking.cancel()
-            await self._clean_up(key)
+            await self._clean_up(key, asking)
             raise
         return _result(answer, command, int((time.monotonic() - begun) * 1000))
 
@@ -104,15 +104,27 @@ class Boxed:
             "DOVECOTE_WORKSPACE": self.mount,
         }
 
-    async def _clean_up(self, key: str) -> None:
-        """End what is left of a command; in a box that does not answer its own time-out does it."""
-        text = f"{program('jobs.sh')}\nkill_members {key} -1\n"
-        cleaning = asyncio.ensure_future(self.exec(text, stdin=b"", timeout=CLEANING))
-        await asyncio.wait({cleaning}, timeout=CLEANING)
-        if not cleaning.done():
-            cleaning.cancel()
-        elif not cleaning.cancelled():
-            cleaning.exception()
+    async def _clean_up(self, key: str, asking: asyncio.Task[bytes]) -> None:
+        """End what is left of a command until its exec has ended too; in a box that does not answer its own
+        time-out does it."""
+        text = f"{program('jobs.sh')}\nended={key}\n{program('clean.sh')}"
+        deadline = asyncio.get_running_loop().time() + CLEANING
+        while asyncio.get_running_loop().time() < deadline:
+            cleaning = asyncio.create_task(self.exec(text, stdin=b"", timeout=CLEANING))
+            await asyncio.wait({cleaning}, timeout=CLEANING)
+            if _is_over(cleaning) or (await asyncio.wait({asking}, timeout=BREATH))[0]:
+                break
+        asking.cancel()
+        await asyncio.wait({asking}, timeout=BREATH)
+        _is_over(asking)
+
+
+def _is_over(task: asyncio.Task[bytes]) -> bool:
+    """Say whether a task failed or did not end; its exception counts as seen."""
+    if not task.done():
+        task.cancel()
+        return True
+    return task.cancelled() or task.exception() is not None
 
 
 def check(script: str) -> None:

@@ -24,10 +24,14 @@ TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
     (vendor.TemplateException, Refused),
     (e2b.BuildException, Refused),
     (vendor.SandboxException, Unreachable),
+    (StopAsyncIteration, Unreachable),
     (httpx.HTTPError, Unreachable),
     (OSError, Unreachable),
 )
-"""The first line that fits; AuthenticationException and BuildException are no SandboxException."""
+"""The first line that fits; AuthenticationException and BuildException are no SandboxException.
+
+A stream that ends before its first event leaves the SDK as a bare StopAsyncIteration.
+"""
 
 
 @contextmanager

@@ -89,11 +89,8 @@ class E2bProvider(Provider):
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return our sandboxes, running and paused."""
-        return [
-            (found.id, found.label)
-            async for found in self._all(SandboxQuery())
-            if found.label.startswith(label_prefix)
-        ]
+        found = [(one.id, one.label) async for one in self._all(SandboxQuery())]
+        return sorted((number, label) for number, label in found if label.startswith(label_prefix))
 
     async def _of_label(self, label: str) -> Sequence[Found]:
         query = SandboxQuery(metadata={LABEL: label})

@@ -64,11 +64,19 @@ kin() {
 rest() { sleep "$1" 2>/dev/null || sleep 1; }
 
 # kill_members KEY SESSION: until nobody is left, though they may be forking.
+# One that is just becoming another program has no environment at that moment, so nobody is looked for twice.
 kill_members() {
   rounds=0
+  absent=
   while [ "$rounds" -lt 100 ]; do
     left=$(members "$1" "$2")
-    [ -n "$left" ] || return 0
+    if [ -z "$left" ]; then
+      [ -n "$absent" ] && return 0
+      absent=yes
+      rest 0.01
+      continue
+    fi
+    absent=
     kill -STOP $left 2>/dev/null
     kill -KILL $left 2>/dev/null
     rounds=$((rounds + 1))

@@ -95,23 +95,28 @@ async def test_what_a_command_leaves_behind_dies_with_it(sandbox: Sandbox, nap: 
     assert processes_with(nap) == []
 
 
-async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, rig: Rig, nap: str) -> None:
+async def _has(sandbox: Sandbox, name: str) -> bool:
+    try:
+        await sandbox.read(name, limit=1)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, nap: str) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
     task = asyncio.ensure_future(sandbox.run(Command(script=f"touch begun; sleep {nap}")))
 
-    async def begun() -> bool:
-        return (rig.workspace / "begun").exists()
-
-    await until(begun)
+    await until(lambda: _has(sandbox, "begun"))
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
     assert processes_with(nap) == []
 
 
-async def test_cancelling_at_once_leaves_no_orphan(sandbox: Sandbox, nap: str) -> None:
+async def test_cancelling_at_once_leaves_no_orphan(sandbox: Sandbox, rig: Rig, nap: str) -> None:
     """A cancellation that comes while the sandbox is being made is as good as a late one."""
-    for _ in range(10):
+    for _ in range(10 if rig.mounts else 2):
         task = asyncio.ensure_future(sandbox.run(Command(script=f"sleep {nap}")))
         await asyncio.sleep(0)
         task.cancel()
@@ -146,15 +151,19 @@ async def test_a_command_that_ignores_its_input_is_no_trouble(sandbox: Sandbox) 
     assert result.stdout == b"fine\n"
 
 
-async def test_the_working_directory_is_the_workspace(sandbox: Sandbox, rig: Rig) -> None:
+async def test_the_working_directory_is_the_workspace(sandbox: Sandbox) -> None:
     """Commands start in the workspace, and $DOVECOTE_WORKSPACE names it."""
     result = await sandbox.run(Command(script='test "$PWD" = "$DOVECOTE_WORKSPACE" && echo here > place'))
     assert result.ok
-    assert (rig.workspace / "place").read_text() == "here\n"
+    assert await sandbox.read("place", limit=10) == b"here\n"
 
 
 async def test_a_read_only_workspace_is_not_written(provider: Provider, rig: Rig) -> None:
-    """On a read-only workspace a write is refused, by a command too where there is isolation."""
+    """On a read-only workspace a write is refused, by a command too where it is mounted."""
+    if not rig.mounts:
+        with pytest.raises(PermissionError):
+            await (await provider.create(rig.spec(read_only=True))).write("kept", b"new")
+        return
     rig.workspace.mkdir()
     (rig.workspace / "kept").write_text("old")
     sandbox = await provider.create(rig.spec(read_only=True))
@@ -214,7 +223,7 @@ async def test_gone_is_gone(provider: Provider, sandbox: Sandbox, rig: Rig) -> N
         await provider.connect(sandbox.id, rig.spec())
     with pytest.raises(Gone):
         await provider.connect(SandboxId("../../etc"), rig.spec())
-    assert (rig.workspace / "file").read_bytes() == b"kept"
+    assert not rig.mounts or (rig.workspace / "file").read_bytes() == b"kept"
 
 
 async def test_suspending_keeps_the_files(provider: Provider, sandbox: Sandbox, rig: Rig) -> None:
@@ -276,6 +285,8 @@ async def test_a_jobs_output_is_its_end(sandbox: Sandbox) -> None:
 
 async def test_a_job_is_told_to_the_gateway(sandbox: Sandbox, rig: Rig) -> None:
     """When a job ends, its outcome and its own token arrive at the callback; after a 5xx once more."""
+    if Feature.CALLBACK not in rig.plugin.features:
+        pytest.skip("nothing leads from the sandbox to the gateway: the reconciler asks")
     gateway = rig.gateway
     gateway.statuses = [503]
     async with gateway.listening():
@@ -288,6 +299,8 @@ async def test_a_job_is_told_to_the_gateway(sandbox: Sandbox, rig: Rig) -> None:
 
 async def test_a_job_waits_for_a_gateway_that_is_down(sandbox: Sandbox, rig: Rig) -> None:
     """A callback that finds nobody listening is repeated until somebody is."""
+    if Feature.CALLBACK not in rig.plugin.features:
+        pytest.skip("nothing leads from the sandbox to the gateway: the reconciler asks")
     await sandbox.spawn(Job(id="job_1", token=TOKEN, script="exit 0"))
     await ended(sandbox, "job_1")
     async with rig.gateway.listening() as gateway:
@@ -348,6 +361,8 @@ async def test_a_job_outlives_the_process_that_started_it(rig: Rig) -> None:
 
 async def test_a_run_does_not_outlive_the_process_that_started_it(rig: Rig, nap: str) -> None:
     """When a gateway dies by kill -9 its running commands die too, and the next one sweeps up after it."""
+    if not rig.mounts:
+        pytest.skip("on a machine elsewhere the command goes on until its own time-out")
     run = f"await (await provider.create(spec)).run(Command(script='touch begun; sleep {nap}'))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", elsewhere(rig, run))
 

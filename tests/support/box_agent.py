@@ -27,9 +27,12 @@ class Agent:
     async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Do one thing."""
         with contextlib.suppress(ConnectionError):
-            asked = json.loads(await reader.readline())
+            line = await reader.readline()
+            if not line:  # somebody looked whether we listen
+                return writer.close()
+            asked = json.loads(line)
             await getattr(self, asked.pop("do"))(writer, **asked)
-        writer.close()
+        return writer.close()
 
     async def start(
         self, writer: asyncio.StreamWriter, *, argv: list[str], env: dict[str, str], cwd: str, stdin: bool

@@ -49,8 +49,16 @@ class Box:
             str(binary), *self._namespaces(), sys.executable, "-I", str(AGENT), "/run/agent/s", env={}
         )
         async with asyncio.timeout(READY):
-            while not self.socket.exists():  # noqa: ASYNC110 - another process makes it
+            while not await self._listens():  # noqa: ASYNC110 - another process begins to
                 await asyncio.sleep(0.01)
+
+    async def _listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_unix_connection(str(self.socket))
+        except OSError:
+            return False
+        writer.close()
+        return True
 
     def _namespaces(self) -> Sequence[str]:
         here, prefixes = self.directory, {sys.prefix, sys.base_prefix, str(AGENT.parent)}

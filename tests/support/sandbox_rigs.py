@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from aiohttp import web
+from pydantic import BaseModel, SecretStr
 
 from sandbox.host.settings import HostSettings
 from sandbox.model import JobReport, JobState, Spec
-from sandbox.port import Provider, ProviderPlugin, Sandbox, Surroundings
+from sandbox.port import Feature, Provider, ProviderPlugin, Sandbox, Surroundings
 from sandbox.registry import installed
 
 TOKEN = "the-job-token-that-nobody-sees"
@@ -95,6 +96,11 @@ class Rig:
             callbacks=self.directory / "callbacks",
             allow_unsandboxed=not self.isolated,
         )
+
+    @property
+    def mounts(self) -> bool:
+        """Whether the workspace is a directory of this machine."""
+        return Feature.MOUNTS_WORKSPACE in self.plugin.features
 
     @property
     def workspace(self) -> Path:
@@ -242,7 +248,14 @@ def elsewhere(rig: Rig, body: str) -> str:
         "isolated": rig.isolated,
         "label": rig.label,
         "provider": rig.plugin.name,
-        "settings": rig.settings.model_dump(mode="json"),
+        "settings": _plain(rig.settings),
     }
     root = str(Path(__file__).resolve().parents[2])
     return ELSEWHERE.format(path=[root], fields=json.dumps(fields), body=body)
+
+
+def _plain(settings: BaseModel) -> dict[str, Any]:
+    """Return settings as JSON, secrets in the clear: the other process needs them."""
+    shown = settings.model_dump(mode="json")
+    secret = {name: value.get_secret_value() for name, value in settings if isinstance(value, SecretStr)}
+    return shown | secret
