@@ -14,7 +14,7 @@ import structlog
 from delivery.database import Database, Unavailable
 from delivery.event import Event, Kind
 from delivery.port import Delivery, Extent, Outcome, Recorded, Sink, Stream, Tail
-from gateway.store import depths
+from gateway.store import depths, sandboxes
 from gateway.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
@@ -142,5 +142,8 @@ class Depths:
         """Read the lengths of all queues once."""
         async with self._database.read() as connection:
             found = await depths.waiting(connection)
+            states = await sandboxes.states(connection)
         for queue, length in found.items():
             self._metrics.depth.labels(queue=queue).set(length)
+        for state, many in states.items():
+            self._metrics.sandboxes.labels(state=state).set(many)

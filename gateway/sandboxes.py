@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 
 import structlog
 
@@ -21,13 +22,14 @@ from sandbox.errors import Gone, Refused, SandboxError
 from sandbox.model import Command, Result, Spec
 from sandbox.pool import Pool
 from sandbox.reaper import Reaper, Surroundings
-from sandbox.register import Register, Reservation
+from sandbox.register import Register, Reservation, now_utc
 from sandbox.scope import prefix_of
 
 log = structlog.get_logger(__name__)
 
 LOOK_EVERY = 15.0
 SWEEP_EVERY = 600.0
+LEASES_KEPT = timedelta(days=1)
 LEASE = "sandboxes"
 _KEY = 26
 
@@ -141,6 +143,7 @@ class Sandboxes:
                     await self._reaper.round()
                     if now >= sweep_at:
                         await self._reaper.sweep(self._prefix)
+                        await self._forget_leases()
                         sweep_at = now + SWEEP_EVERY
             except (DeliveryError, Unavailable) as error:
                 log.debug("sandboxes.waits", error=str(error))
@@ -149,6 +152,10 @@ class Sandboxes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(every):
                     await stop.wait()
+
+    async def _forget_leases(self) -> None:
+        async with self._database.begin() as connection:
+            await store.forget_leases(connection, before=now_utc() - LEASES_KEPT)
 
     async def _spec_of(self, row: Reservation) -> Spec | None:
         bench = await self._workbench.bench_of(row)

@@ -142,6 +142,7 @@ class Metrics:
     tokens: Counter = field(init=False)
     events: Counter = field(init=False)
     depth: Gauge = field(init=False)
+    sandboxes: Gauge = field(init=False)
     hop_seconds: Histogram = field(init=False)
 
     def __post_init__(self) -> None:
@@ -167,6 +168,8 @@ class Metrics:
             self._set(name, made)
         depth = Gauge("dovecote_queue_depth", "rows that wait, by queue", ["queue"], registry=self.registry)
         self._set("depth", depth)
+        boxes = Gauge("dovecote_sandboxes", "live sandboxes, by state", ["state"], registry=self.registry)
+        self._set("sandboxes", boxes)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)

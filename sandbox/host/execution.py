@@ -55,10 +55,10 @@ class Launch:
         return [*self.prefix, *self.program, *passed, *self.suffix]
 
 
-async def execute(launch: Launch, command: Command) -> Result:
+async def execute(run: Run, command: Command) -> Result:
     """Run to the end, to the time-out or to cancellation; everything it started is dead on return."""
     started = time.monotonic()
-    run = _Run(launch, command)
+    run.take(command)
     timed_out = False
     try:
         async with asyncio.timeout(command.timeout):
@@ -85,12 +85,16 @@ async def _finished(work: Awaitable[Returned]) -> Returned:
     return task.result()
 
 
-class _Run:
-    """The live side of one run."""
+class Run:
+    """The live side of one run: started at once, given its command by `take`.
 
-    def __init__(self, launch: Launch, command: Command) -> None:
-        limit = min(command.output_limit, OUTPUT_CAP)
+    Where the launch's script reads the command itself, from its stdin up to a NUL (`waits`), the run may have
+    been started long before there is a command.
+    """
+
+    def __init__(self, launch: Launch, *, stdin: bool, waits: bool = False) -> None:
         self._launch = launch
+        self._waits = waits
         with ExitStack() as inherited:
             ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
             (out, out_end), (error, error_end), (status, status_end) = ends
@@ -99,23 +103,35 @@ class _Run:
             arguments = seal(launch.secret)
             inherited.callback(os.close, arguments)
             try:
-                self._process = self._start(launch, command, (arguments, status_end), (out_end, error_end))
+                passed, outputs = (arguments, status_end), (out_end, error_end)
+                self._process = self._start(launch, passed, outputs, stdin=stdin or waits)
             except OSError as failure:
                 for end in (out, error, status):
                     os.close(end)
                 raise Refused(f"the command could not be started: {failure}") from failure
         self.main = Watch(self._process.pid)
-        self._out, self._error = Drain(out, limit), Drain(error, limit)
+        self._out, self._error = Drain(out, OUTPUT_CAP), Drain(error, OUTPUT_CAP)
         self._status = Drain(status, 4096)
-        self._feed = self._feeding(command.stdin)
+        self._feed: Feed | None = None
+
+    @property
+    def group(self) -> Group:
+        """The run's control group."""
+        return self._launch.group
+
+    def take(self, command: Command) -> None:
+        """Give the run its command: how much of its output is kept, and what it reads."""
+        self._out.limit = self._error.limit = min(command.output_limit, OUTPUT_CAP)
+        script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._waits else b""
+        self._feed = self._feeding(script + command.stdin)
 
     @staticmethod
     def _start(
-        launch: Launch, command: Command, passed: tuple[int, int], outputs: tuple[int, int]
+        launch: Launch, passed: tuple[int, int], outputs: tuple[int, int], *, stdin: bool
     ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
             launch.argv(*passed),
-            stdin=subprocess.PIPE if command.stdin else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
             stdout=outputs[0],
             stderr=outputs[1],
             pass_fds=passed,
@@ -200,6 +216,8 @@ class _Run:
         for part in (self._out, self._error, self._status, self._feed, self.main):
             if part is not None:
                 part.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()

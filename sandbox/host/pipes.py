@@ -14,7 +14,7 @@ class Drain:
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
-        self._limit = limit
+        self.limit = limit
         self._loop = asyncio.get_running_loop()
         self.kept = bytearray()
         self.truncated = False
@@ -35,7 +35,7 @@ class Drain:
         if not chunk:
             self.close()
             return
-        room = self._limit - len(self.kept)
+        room = self.limit - len(self.kept)
         self.truncated = self.truncated or len(chunk) > room
         self.kept += chunk[:room]
 

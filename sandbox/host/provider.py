@@ -21,6 +21,7 @@ from sandbox.host.machine import Machine, Place
 from sandbox.host.order import write_durably
 from sandbox.host.sandbox import HostSandbox
 from sandbox.host.settings import HostSettings
+from sandbox.host.standby import Standbys
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.port import Provider, Sandbox, Surroundings
 from sandbox.scope import digest
@@ -37,6 +38,7 @@ class HostProvider(Provider):
         self._machine = machine
         self._forbidden = forbidden
         self._directory = machine.surroundings.state / "sandboxes"
+        self.standbys = Standbys()
 
     async def create(self, spec: Spec) -> Sandbox:
         """Make the sandbox's place; the label is written last, so that a crash leaves nothing half made."""
@@ -50,7 +52,7 @@ class HostProvider(Provider):
         self._machine.surroundings.checkpoint("sandbox.create")
         if not place.label.exists():
             write_durably(place.label, spec.label.encode("utf-8", "surrogatepass"))
-        return HostSandbox(sandbox_id, spec, self._machine, place)
+        return HostSandbox(sandbox_id, spec, self._machine, place, self.standbys)
 
     async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
         """Return a sandbox made by any process that had the same state directory."""
@@ -58,12 +60,13 @@ class HostProvider(Provider):
         place = self._place(sandbox_id)
         if not place.label.exists():
             raise Gone
-        return HostSandbox(sandbox_id, spec, self._machine, place)
+        return HostSandbox(sandbox_id, spec, self._machine, place, self.standbys)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """End the sandbox's jobs and remove its place; the workspace stays."""
         place = self._place(sandbox_id)
         place.label.unlink(missing_ok=True)
+        await self.standbys.drop(sandbox_id)
         await Jobs(machine=self._machine, place=place).silence()
         await _until(Cage(layout=self._machine.layout, name=sandbox_id).remove)
         await asyncio.to_thread(_remove, place.directory)
@@ -116,9 +119,11 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
     )
     root.write_etc(machine.etc)
     _warn(machine, trouble, plain=plain)
+    provider = HostProvider(machine, None if plain else trouble)
     try:
-        yield HostProvider(machine, None if plain else trouble)
+        yield provider
     finally:
+        await provider.standbys.close()
         await _until(partial(limits.leave, layout))
 
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from sandbox.errors import Gone, Refused, Unsafe, Unsupported
 from sandbox.host import files, snapshot
-from sandbox.host.execution import Vanished, execute
+from sandbox.host.execution import Launch, Run, Vanished, execute
+from sandbox.host.groups import Group
 from sandbox.host.jobs import Jobs, key_of
 from sandbox.host.limits import Cage
 from sandbox.host.machine import LONGEST_SCRIPT, Machine, Place
+from sandbox.host.standby import WAIT, Standbys
 from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
 from sandbox.port import Sandbox
 
@@ -21,11 +23,14 @@ from sandbox.port import Sandbox
 class HostSandbox(Sandbox):
     """One sandbox; any number of these objects in any number of processes may stand for it."""
 
-    def __init__(self, sandbox_id: SandboxId, spec: Spec, machine: Machine, place: Place) -> None:
+    def __init__(
+        self, sandbox_id: SandboxId, spec: Spec, machine: Machine, place: Place, standbys: Standbys
+    ) -> None:
         self.id = sandbox_id
         self._spec = spec
         self._machine = machine
         self._place = place
+        self._standbys = standbys
         self._cage = Cage(layout=machine.layout, name=sandbox_id)
         self._jobs = Jobs(machine=machine, place=place)
         self._cage.bound(spec)
@@ -79,6 +84,7 @@ class HostSandbox(Sandbox):
         self._check("")
         if self._jobs.running():
             raise Refused("a sandbox with a running job is not suspended")
+        await self._standbys.drop(self.id)
 
     async def save(self) -> AsyncIterator[bytes]:
         """Yield HOME, as it is at this moment; a sandbox that is not reserved has none that lasts."""
@@ -91,15 +97,41 @@ class HostSandbox(Sandbox):
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Put HOME back as it was saved, in the place of what is there now."""
         self._check("")
+        await self._standbys.drop(self.id)
         await snapshot.restore(archive, self._place.home, self._place.directory)
 
     async def _execute(self, command: Command) -> Result:
-        group = self._cage.open_run(self._spec)
+        """Run in the namespaces that wait, or in new ones; those of the next command are made afterwards."""
+        ground = self._ground()
+        run = self._standbys.take(self.id, self._spec, ground, command) if ground else None
+        group = self._cage.open_run(self._spec) if run is None else run.group
         try:
-            launch = self._machine.launch(self._spec, self._place, group, command.script)
-            return await execute(launch, command)
+            if run is None:
+                run = Run(self._launch(group, command.script), stdin=bool(command.stdin))
+            return await execute(run, command)
         finally:
             group.remove()
+            if ground:
+                self._prepare(ground)
+
+    def _launch(self, group: Group, script: str) -> Launch:
+        return self._machine.launch(self._spec, self._place, group, script)
+
+    def _prepare(self, ground: tuple[tuple[int, int], ...]) -> None:
+        """Make the next command's namespaces once this command's result is on its way."""
+
+        def launch() -> Launch:
+            return self._launch(self._cage.open_run(self._spec), WAIT)
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._standbys.prepare, self.id, self._spec, ground, launch)
+
+    def _ground(self) -> tuple[tuple[int, int], ...]:
+        """Return which directories a run is bound to; none where no run is to wait."""
+        if not self._spec.persistent or self._machine.binary is None:
+            return ()
+        places = (self._place.home, self._spec.workspace or self._place.home)
+        return tuple((status.st_dev, status.st_ino) for status in map(os.stat, places))
 
     def _check(self, script: str) -> None:
         """Raise Gone when the sandbox or its workspace is, Unsafe when the script cannot be passed on."""

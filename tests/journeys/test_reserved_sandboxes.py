@@ -18,6 +18,7 @@ import pytest
 from gateway_process import GatewayProcess, gateway
 
 PATIENCE = 30.0
+ADMIN = "the key of an operator, which is long enough"
 
 
 class Face:
@@ -70,7 +71,12 @@ class Face:
 @pytest.fixture
 async def face(tmp_path: Path) -> AsyncIterator[Face]:
     """A gateway that keeps snapshots on its disk and looks for idle sandboxes often."""
-    env = {"DOVECOTE_SANDBOX__SNAPSHOTS": "local", "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
+    env = {
+        "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
+        "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
+        "DOVECOTE_ADMIN_KEY": ADMIN,
+        "DOVECOTE_ALLOW_SHARED_HOST": "true",
+    }
     async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
         yield Face(process, session)
 
@@ -135,7 +141,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     assert (await _cli(face, "sandboxes", "rm", box["id"]))[0] == 0
     assert await face.boxes() == []
     _status, used = await face.ask("GET", "/accounts/me/usage")
-    assert [(part["kind"], part["what"]) for part in used["parts"]][0] == ("sandbox", "host")
+    assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
     await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"limits": {"budgetSeconds": 0.001}}})
     refused = await face.turn("true")
     assert (refused["state"], "sandbox seconds" in refused["error"]) == ("failed", True)
@@ -188,6 +194,32 @@ async def test_a_removed_workspace_takes_its_sandbox_along(face: Face) -> None:
     assert (await face.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
     assert await face.boxes() == []
     assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
+
+
+async def test_a_removed_account_takes_its_sandboxes_along(face: Face) -> None:
+    """Deleting an account leaves neither machines nor snapshots of it; others keep theirs."""
+    await face.turn("true")
+    async with aiohttp.ClientSession(
+        face.process.url, headers={"Authorization": f"Bearer {ADMIN}"}
+    ) as operator:
+        async with operator.post("/accounts", json={"name": "other"}) as answer:
+            made = await answer.json()
+        budget = {"tokens": 5}
+        async with operator.put(f"/accounts/{made['id']}/budget", json=budget) as answer:
+            assert (answer.status, (await answer.json())["tokens"]) == (200, 5)
+    async with aiohttp.ClientSession(
+        face.process.url, headers={"Authorization": f"Bearer {made['key']}"}
+    ) as session:
+        other = Face(face.process, session)
+        await other.ask("POST", "/accounts/me/sandboxes", {"name": "box", "config": {"persistent": True}})
+        await other.ask("POST", "/accounts/me/agents", {"name": "default", "config": {"sandbox": "box"}})
+        await other.turn("echo kept > $HOME/note")
+        await other.saved()
+        places = face.process.data / "sandboxes" / "sandboxes"
+        assert len(list(places.iterdir())) == 2
+        assert (await other.ask("DELETE", "/accounts/me"))[0] == 204
+    assert len(list(places.iterdir())) == len(await face.boxes()) == 1
+    assert len(list((face.process.data / "snapshots").iterdir())) <= 1
 
 
 async def test_a_job_that_outlives_its_sandbox_is_told_of(face: Face) -> None:
