@@ -150,9 +150,10 @@ def check_sandbox(settings: Settings) -> Iterator[Check]:
         subject = f"{chosen} {ability.name}"
         if ability.present:
             yield well(subject, ability.detail)
-        elif ability.name == ISOLATION and not settings.allow_unsandboxed_host:
+        elif ability.name == ISOLATION and not (plugin.on_this_machine and settings.allow_unsandboxed_host):
+            here = "allow unprivileged user namespaces, or --allow-unsandboxed-host"
             yield failed(
-                subject, ability.detail, "allow unprivileged user namespaces, or --allow-unsandboxed-host"
+                subject, ability.detail, here if plugin.on_this_machine else f"docs/sandboxes/{chosen}.md"
             )
         else:
             yield Check(subject, State.WARNING, ability.detail)
