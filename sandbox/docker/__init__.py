@@ -8,8 +8,10 @@ from typing import Any
 
 from sandbox.config import Problem, SandboxConfig
 from sandbox.docker.settings import IMAGE, DockerSettings
+from sandbox.errors import Refused
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
 
+_EXTRA = "the docker provider needs its extra: pip install 'dovecote[docker]'"
 _UNKNOWN = ("template", "snapshot", "disk_gb", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
 
 
@@ -40,14 +42,18 @@ def _problems(config: SandboxConfig) -> Iterator[Problem]:
 
 
 def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
-    from sandbox.docker.provider import open_provider
-
+    try:
+        from sandbox.docker.provider import open_provider
+    except ImportError as error:
+        raise Refused(f"{_EXTRA} ({error})") from error
     return open_provider(settings, surroundings)
 
 
 def _abilities(settings: Any) -> Sequence[Ability]:
-    from sandbox.docker.abilities import abilities
-
+    try:
+        from sandbox.docker.abilities import abilities
+    except ImportError as error:
+        return [Ability(name="isolation", present=False, detail=f"{_EXTRA} ({error})")]
     return abilities(settings)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import subprocess
+import sys
 import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -306,3 +308,19 @@ def test_a_socket_that_may_not_be_used() -> None:
     """Whoever may not use the socket is told to join the group."""
     with pytest.raises(Unauthorized, match="group"), folded():
         raise DockerError(900, "Cannot connect to Docker Engine: Permission denied")
+
+
+def test_without_the_extra_it_says_so() -> None:
+    """The manifest needs no SDK; what does names the extra."""
+    program = (
+        "import sys; sys.modules['aiodocker'] = None\n"
+        "from pathlib import Path\n"
+        "from sandbox.docker import plugin\n"
+        "from sandbox.errors import Refused\n"
+        "from sandbox.port import Surroundings\n"
+        "print(plugin.abilities(plugin.settings())[0].detail)\n"
+        "try: plugin.open(plugin.settings(), Surroundings(state=Path('.'), callbacks=Path('.')))\n"
+        "except Refused as error: print(error)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.count("dovecote[docker]") == 2
