@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from bench.chaos.yard import Yard
 from channels.port import Limits
 from delivery.database import Database
 from delivery.ledger import Ledger
@@ -36,136 +37,19 @@ from gateway.migrations import migrate_up
 from gateway.register import SqlLeases, SqlRegister
 from gateway.telemetry import Metrics
 from sandbox.endings import Endings
-from sandbox.errors import Gone
 from sandbox.guard import Guard
-from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
+from sandbox.model import Command, Spec
 from sandbox.pool import Pool
-from sandbox.port import Provider, Sandbox
 from sandbox.reaper import Reaper, Surroundings
 from sandbox.register import Reservation, Status, Wanted, now_utc
 from sandbox.reserved import ReservedSandbox
 from sandbox.scope import Owner, Scope, label_of, prefix_of
-from sandbox.snapshots import archive
 from sandbox.snapshots.keeper import Keeper
 from sandbox.snapshots.local import LocalStore
 from sandbox.stand import Stand
 
 HERE = "abcdef012345"
 LATER = timedelta(seconds=60)
-MOST = 1 << 20
-
-
-class Box(Sandbox):
-    """A directory that remembers what was said to it."""
-
-    def __init__(self, directory: Path) -> None:
-        self.id = SandboxId(directory.name)
-        self._directory = directory
-
-    def _home(self) -> Path:
-        if not self._directory.is_dir():
-            raise Gone
-        return self._directory / "home"
-
-    async def run(self, command: Command) -> Result:
-        """Keep the script in HOME, and return all that were kept."""
-        said = self._home() / "said"
-        said.parent.mkdir(exist_ok=True)
-        with said.open("ab") as file:
-            file.write(command.script.encode() + b"\n")
-        return Result(exit_code=0, stdout=said.read_bytes(), stderr=b"")
-
-    async def spawn(self, job: Job) -> None:
-        """Run no job."""
-
-    async def report(self, job_id: str) -> JobReport:
-        """Know no job."""
-        del job_id
-        return JobReport(state=JobState.UNKNOWN)
-
-    async def stop(self, job_id: str) -> None:
-        """Stop nothing."""
-
-    async def read(self, path: str, *, limit: int) -> bytes:
-        """Have no files."""
-        raise FileNotFoundError(path[:limit])
-
-    async def write(self, path: str, content: bytes) -> None:
-        """Keep nothing."""
-
-    async def suspend(self) -> None:
-        """Sleep as directories do."""
-        self._home()
-
-    async def save(self) -> AsyncIterator[bytes]:
-        """Yield HOME."""
-        with tempfile.TemporaryFile() as packed:
-            archive.pack(self._home(), "home", packed, limit=MOST)
-            packed.seek(0)
-            yield packed.read()
-
-    async def restore(self, archive: AsyncIterator[bytes]) -> None:
-        """Take HOME back."""
-        with tempfile.TemporaryDirectory() as folder:
-            packed = Path(folder) / "packed"
-            packed.write_bytes(b"".join([chunk async for chunk in archive]))
-            home = self._home()
-            _remove(home)
-            home.mkdir()
-            _unpack(packed, home)
-
-
-def _unpack(packed: Path, home: Path) -> None:
-    archive.unpack(packed, home, top="home", limit=MOST)
-
-
-def _remove(directory: Path) -> None:
-    for path in sorted(directory.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    if directory.exists():
-        directory.rmdir()
-
-
-class Yard(Provider):
-    """Directories with labels; `made` tells how many there ever were."""
-
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        directory.mkdir(parents=True, exist_ok=True)
-
-    async def create(self, spec: Spec) -> Sandbox:
-        """Return the box of this label, made when there is none: all at once, as real providers do."""
-        for sandbox_id, label in await self.list():
-            if label == spec.label:
-                return Box(self._directory / sandbox_id)
-        await asyncio.sleep(0.05)
-        fresh = self._directory / f".{uuid.uuid4().hex}"
-        fresh.mkdir()
-        (fresh / "home").mkdir()
-        (fresh / "label").write_text(spec.label)
-        with (self._directory / ".made").open("a") as made:
-            made.write(f"{spec.label}\n")
-        return Box(fresh.rename(self._directory / fresh.name[1:]))
-
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
-        """Return a box that is there."""
-        del spec
-        if not (self._directory / sandbox_id).is_dir():
-            raise Gone
-        return Box(self._directory / sandbox_id)
-
-    async def destroy(self, sandbox_id: SandboxId) -> None:
-        """Remove a box."""
-        _remove(self._directory / sandbox_id)
-
-    async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
-        """Return the boxes."""
-        found = [(SandboxId(one.parent.name), one.read_text()) for one in self._directory.glob("[!.]*/label")]
-        return [(one, label) for one, label in found if label.startswith(label_prefix)]
-
-    def made(self) -> int:
-        """Return how many boxes there ever were."""
-        return len((self._directory / ".made").read_text().splitlines())
 
 
 @dataclass(kw_only=True)
