@@ -6,6 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
+from channels.message import Address
+from channels.port import Feature, Limits
+from delivery.budget import Budget
+from delivery.event import Event, Kind
+from delivery.part import decode_part, encode_part
+from delivery.port import Delivery, Verdict
+from delivery.sinks.chat import Bot, ChatSink
+from delivery.telling import words
 from gateway.approvers import may_decide
 from gateway.commands import order_of, parse
 from gateway.deciding import verdict_of
@@ -13,6 +21,7 @@ from gateway.flood import REMEMBERED, Flood, Flow
 from gateway.line import LONGEST_INPUT, joinable, joined
 from gateway.store.turns import Turn
 from gateway.turn import Mode, TurnState
+from memory_channel import MemoryChannel
 
 ME = ("chn_1", "room", "7")
 
@@ -143,3 +152,65 @@ def test_start_is_help_and_unknown_words_are_nobodys() -> None:
     assert queue is not None
     assert queue.words == ("collect",)
     assert order_of("weather", ("today",)) is None
+
+
+ASKED = Event.now(
+    Kind.APPROVAL_REQUESTED, "cnv_1", {"approval": "apr_" + "0" * 26, "command": "ls", "tool": "bash"}
+)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [
+        (frozenset({Feature.BUTTONS}), ["Approve", "Deny"]),
+        (
+            frozenset({Feature.BUTTONS, Feature.PROMPTS}),
+            ["Approve", "Deny", "Approve with comment…", "Deny with comment…"],
+        ),
+        (frozenset(), []),
+    ],
+)
+async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
+    features: frozenset[Feature], labels: list[str]
+) -> None:
+    """Where it cannot, the plain ones are left; each button says something else, in 64 bytes."""
+    part = words(ASKED)
+    assert part is not None
+    assert decode_part(encode_part(part)) == part
+    assert len({button.data for button in part.buttons}) == 4
+    assert all(len(button.data.encode()) <= 64 for button in part.buttons)
+    channel, limits = MemoryChannel(), Limits(text=4000, account_sends_per_second=1000)
+    bot = Bot(channel=channel, features=features, budget=Budget(limits), limits=limits, account="acc_1")
+    delivery = Delivery(
+        id="dlv_1",
+        account="acc_1",
+        event_id=ASKED.id,
+        event_type=str(ASKED.type),
+        event_time=ASKED.time,
+        conversation="cnv_1",
+        kind="chat",
+        target=Address(channel="chn_1", room="42").dump(),
+        part=0,
+        body=encode_part(part),
+        attempt=1,
+        turn="trn_1",
+    )
+    outcome = await ChatSink({"chn_1": bot}.get).send(delivery)
+    assert outcome.verdict is Verdict.DELIVERED
+    assert [button.label for button in channel.calls[0][1].buttons] == labels
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("cancelled", True), ("stopped", True), ("stopped in line", False), ("superseded", False)],
+)
+def test_a_stop_is_said_once(reason: str, said: bool) -> None:
+    """Not of what waited behind the stopped turn, and not where a newer message takes over."""
+    assert (words(Event.now(Kind.TURN_CANCELLED, "cnv_1", {"reason": reason})) is not None) is said
+
+
+def test_a_renewed_question_says_why_it_is_asked_again() -> None:
+    """The reason stands before the question."""
+    asked = words(Event.now(ASKED.type, "cnv_1", {**ASKED.data, "reason": "It was changed."}))
+    assert asked is not None
+    assert asked.text.startswith("It was changed.\n\nMay I run this?")
