@@ -243,5 +243,7 @@ class Sink(Protocol):
 
     @abstractmethod
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once within 30 s; never raises but on cancellation. The same `delivery.id` and event id
-        accompany every attempt."""
+        """Attempt once within 30 s (a file: two minutes); never raises but on cancellation.
+
+        The same `delivery.id` and event id accompany every attempt.
+        """

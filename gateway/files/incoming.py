@@ -21,7 +21,6 @@ from delivery.ledger import Ledger
 from delivery.sinks.chat import Bot
 from gateway.agents.port import Image
 from gateway.files import kinds
-from gateway.files.outbox import opened
 from gateway.files.shelf import Shelf
 from gateway.notice import give_notice
 from gateway.options import FileSettings
@@ -145,7 +144,7 @@ class Incoming:
 
     async def _is_free(self, bench: Bench, path: str) -> bool:
         try:
-            await (await opened(self._workbench.sandbox(bench))).read(path, limit=1)
+            await (await self._workbench.sandbox(bench)).read(path, limit=1)
         except FileNotFoundError:
             return True
         except (SandboxError, OSError):
@@ -181,7 +180,7 @@ class Incoming:
                 return ""
             raise NotFetched("there is no workspace to put it into")
         try:
-            await (await opened(self._workbench.sandbox(bench))).write(row.path, content)
+            await (await self._workbench.sandbox(bench)).write(row.path, content)
         except (SandboxError, Unsafe, OSError) as error:
             raise NotFetched(f"it could not be written into the workspace: {error}") from None
         return row.path

@@ -40,7 +40,7 @@ class Left:
 class Yard:
     """Where to look: the sandbox, and the directory of the workspace if it is the mounted one."""
 
-    sandbox: Callable[[], Awaitable[Sandbox] | Sandbox]
+    sandbox: Callable[[], Awaitable[Sandbox]]
     directory: Path | None
 
     @property
@@ -49,16 +49,11 @@ class Yard:
         return timedelta(seconds=0.02 if self.directory is not None else 2.0)
 
 
-async def opened(found: Awaitable[Sandbox] | Sandbox) -> Sandbox:
-    """Return a sandbox that is there, or will be once it was waited for."""
-    return await found if isinstance(found, Awaitable) else found
-
-
 async def look(yard: Yard) -> list[Left]:
     """Return the files in the outbox, by path; raises SandboxError, OSError."""
     if yard.directory is not None:
         return await asyncio.to_thread(lambda directory: sorted(_walk(directory), key=_path), yard.directory)
-    sandbox = await opened(yard.sandbox())
+    sandbox = await yard.sandbox()
     asked = datetime.now(UTC)
     result = await sandbox.run(Command(script=LIST, timeout=30.0, output_limit=256 * 1024))
     return sorted(parse(result.stdout, asked), key=_path)
@@ -123,7 +118,7 @@ class TooLarge(Exception):
 
 async def read(yard: Yard, path: str, *, most: int) -> bytes:
     """Return a file's bytes; raises TooLarge, SandboxError, OSError."""
-    content = await (await opened(yard.sandbox())).read(path, limit=most + 1)
+    content = await (await yard.sandbox()).read(path, limit=most + 1)
     if len(content) > most:
         raise TooLarge
     return content

@@ -46,10 +46,19 @@ async def sandbox(workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
         await provider.destroy(made.id)
 
 
+def a_yard(sandbox: Sandbox, directory: Path | None) -> Yard:
+    """Return where to look."""
+
+    async def there() -> Sandbox:
+        return sandbox
+
+    return Yard(sandbox=there, directory=directory)
+
+
 @pytest.mark.parametrize("mounted", [True, False])
 async def test_the_same_files_are_found_both_ways(mounted: bool, workspace: Path, sandbox: Sandbox) -> None:
     """Files of any depth and name, with sizes and times; no links, pipes or hidden ones."""
-    yard = Yard(sandbox=lambda: sandbox, directory=workspace if mounted else None)
+    yard = a_yard(sandbox, workspace if mounted else None)
     found = await outbox.look(yard)
     assert [(one.path, one.size) for one in found] == [("outbox/a b.txt", 5), ("outbox/deep/er/ü.txt", 1)]
     assert all(abs(one.changed - datetime.now(UTC)) < timedelta(seconds=60) for one in found)
@@ -65,7 +74,7 @@ async def test_an_outbox_that_leads_elsewhere_is_empty(
     mounted: bool, workspace: Path, sandbox: Sandbox
 ) -> None:
     """A link in place of the directory gives nothing away, and neither does none at all."""
-    yard = Yard(sandbox=lambda: sandbox, directory=workspace if mounted else None)
+    yard = a_yard(sandbox, workspace if mounted else None)
     (workspace / "outbox").rename(workspace / "elsewhere")
     assert await outbox.look(yard) == []
     (workspace / "outbox").symlink_to("/etc")
