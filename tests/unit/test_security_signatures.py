@@ -1,0 +1,267 @@
+"""M3 and M4: who signs nothing, almost, twice, too early or too late is nobody; blank secrets are refused."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given, settings
+from hypothesis import strategies as some
+from pydantic import SecretStr, ValidationError
+
+from channels.discord.interactions import is_signed as is_signed_by_discord
+from channels.port import Incoming
+from channels.registry import installed
+from channels.slack.verifier import is_signed as is_signed_by_slack
+from channels.slack.verifier import signature
+from delivery.signing import BadSignature, new_secret, sign, verify
+from gateway.files.links import Links
+
+ROOT = Path(__file__).parents[2]
+BODY = b'{"type": "event_callback", "text": "p\xc3\xa9a"}'
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
+SECRET = "a-signing-secret-of-an-app"
+HOOK_SECRET = new_secret()
+DISCORD = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
+PUBLIC = DISCORD.public_key().public_bytes_raw().hex()
+LINKS = Links(keys=(b"k" * 32,))
+
+Headers = Mapping[str, str]
+Verifier = Callable[[Headers, bytes], bool]
+
+
+def _slack(headers: Headers, body: bytes) -> bool:
+    return is_signed_by_slack(SECRET, headers, body, now=NOW.timestamp())
+
+
+def _discord(headers: Headers, body: bytes) -> bool:
+    return is_signed_by_discord(Incoming(headers=headers, body=body), PUBLIC)
+
+
+def _webhook(headers: Headers, body: bytes) -> bool:
+    try:
+        verify([HOOK_SECRET], headers, body, now=NOW)
+    except BadSignature:
+        return False
+    return True
+
+
+def _slack_headers(moment: datetime = NOW) -> dict[str, str]:
+    stamp = str(int(moment.timestamp()))
+    return {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(SECRET, stamp, BODY)}
+
+
+def _discord_headers(moment: datetime = NOW) -> dict[str, str]:
+    stamp = str(int(moment.timestamp()))
+    return {
+        "x-signature-timestamp": stamp,
+        "x-signature-ed25519": DISCORD.sign(stamp.encode() + BODY).hex(),
+    }
+
+
+def _webhook_headers(moment: datetime = NOW) -> dict[str, str]:
+    return sign([HOOK_SECRET], message_id="msg_1", moment=moment, body=BODY)
+
+
+VERIFIERS: dict[str, tuple[Verifier, Callable[..., dict[str, str]], str]] = {
+    "slack": (_slack, _slack_headers, "x-slack-signature"),
+    "discord": (_discord, _discord_headers, "x-signature-ed25519"),
+    "webhooks": (_webhook, _webhook_headers, "webhook-signature"),
+}
+ALL = pytest.mark.parametrize("name", sorted(VERIFIERS))
+
+
+@ALL
+def test_m4_the_right_signature_passes(name: str) -> None:
+    """What the platform signed is taken, or the other vectors would prove nothing."""
+    check, headers, _ = VERIFIERS[name]
+    assert check(headers(), BODY)
+
+
+@ALL
+def test_m4_every_flipped_bit_of_the_body_is_seen(name: str) -> None:
+    """No bit of the body can be changed, nothing put before or after it, and it cannot be left out."""
+    check, headers, _ = VERIFIERS[name]
+    for place in range(len(BODY)):
+        for bit in range(8):
+            changed = bytearray(BODY)
+            changed[place] ^= 1 << bit
+            assert not check(headers(), bytes(changed))
+    for other in (b"", BODY + b"\n", b" " + BODY, BODY[:-1], BODY * 2):
+        assert not check(headers(), other)
+
+
+@ALL
+def test_m4_every_changed_letter_of_a_header_is_seen(name: str) -> None:
+    """No letter of the signature, the time or the id can be another, be missing or be there twice."""
+    check, headers, _ = VERIFIERS[name]
+    right = headers()
+    for header, value in right.items():
+        for place, letter in enumerate(value):
+            for other in ("", letter * 2, chr(ord(letter) ^ 1), "\x00", "é"):
+                changed = value[:place] + other + value[place + 1 :]
+                assert not check({**right, header: changed}, BODY), (header, place, other)
+
+
+@ALL
+def test_m4_another_spelling_of_a_signature_opens_nothing_more(name: str) -> None:
+    """Re-encoded, padded, doubled or joined signatures are refused; at most their hex may be upper-case."""
+    check, headers, header = VERIFIERS[name]
+    right = headers()
+    value = right[header]
+    alphabets = value.translate(str.maketrans("+/", "-_")), value.rstrip("="), value + "=", f"{value}=="
+    joined = f"{value},{value}", f"{value}, x", f"{value};", f"{value}\n", f"{value}\x00", f"0x{value}"
+    raw = base64.b64encode(value.encode()).decode(), value.encode().hex(), f"sha256={value}", value[::-1]
+    for spelt in {*alphabets, *joined, *raw, "", "v0=", "v1,", "null"} - {value}:
+        assert not check({**right, header: spelt}, BODY), spelt
+    for missing in right:
+        assert not check({one: text for one, text in right.items() if one != missing}, BODY)
+
+
+@pytest.mark.parametrize("name", ["slack", "webhooks"])
+@pytest.mark.parametrize(
+    ("seconds", "fits"), [(-301, False), (-299, True), (0, True), (299, True), (301, False)]
+)
+def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: bool) -> None:  # noqa: FBT001 - a table
+    """A post of 299 seconds ago or ahead is taken, one of 301 seconds is not."""
+    check, headers, _ = VERIFIERS[name]
+    assert check(headers(NOW + timedelta(seconds=seconds)), BODY) is fits
+
+
+@pytest.mark.parametrize("shown", ["", " ", "1" * 5000, "-1", "1.5", "nan", "1e9", "\u0661", "0x10", "None"])
+@ALL
+def test_m4_a_time_that_is_none_is_refused_even_if_it_is_signed(name: str, shown: str) -> None:
+    """A signature over a nonsensical time opens nothing and breaks nothing."""
+    check, headers, header = VERIFIERS[name]
+    right = headers()
+    stamp = next(one for one in right if one.endswith("timestamp"))
+    raw = shown.encode()
+    made = {
+        "slack": f"v0={hmac.new(SECRET.encode(), b'v0:' + raw + b':' + BODY, hashlib.sha256).hexdigest()}",
+        "discord": "" if shown == "1" * 20 else DISCORD.sign(raw + BODY).hex(),
+        "webhooks": right[header],
+    }[name]
+    assert not check({**right, stamp: shown, header: made}, BODY)
+
+
+@ALL
+@given(
+    shown=some.lists(some.text(max_size=150) | some.just("1767312000"), min_size=3, max_size=3),
+    body=some.binary(max_size=80),
+)
+@settings(max_examples=300, deadline=None)
+def test_m4_garbage_is_a_no_and_never_an_accident(name: str, shown: list[str], body: bytes) -> None:
+    """Whatever stands in the headers and the body, the answer is no."""
+    check, headers, _ = VERIFIERS[name]
+    assert not check(dict(zip(headers(), shown, strict=False)), body)
+
+
+def test_m4_a_links_signature_is_of_its_file_and_time() -> None:
+    """A link to a file opens no other file and no other time; none of its letters can be another."""
+    url = LINKS.to("fil_1", "a.txt", expires=NOW + timedelta(hours=1))
+    assert LINKS.file_of(url, now=NOW) == "fil_1"
+    assert LINKS.file_of(url, now=NOW + timedelta(hours=1)) is None
+    _, _, query = url.partition("?")
+    expires, _, mark = query.partition("&")
+    moment, shown = expires.partition("=")[2], mark.partition("=")[2]
+    assert not LINKS.is_valid("fil_2", moment, shown, now=NOW)
+    assert not LINKS.is_valid("fil_1", str(int(moment) + 1), shown, now=NOW)
+    for place, letter in enumerate(shown):
+        other = "A" if letter != "A" else "B"
+        changed = shown[:place] + other + shown[place + 1 :]
+        assert not LINKS.is_valid("fil_1", moment, changed, now=NOW)
+    for spelt in ("", shown + "=", shown[:-1], shown * 2, "\ud800", "é"):
+        assert not LINKS.is_valid("fil_1", moment, spelt, now=NOW)
+
+
+MINIMAL: dict[str, list[dict[str, Any]]] = {
+    "telegram": [
+        {"token": "123456:ABC-abc"},
+        {"token": "123456:ABC-abc", "mode": "webhook", "webhook_secret": "x" * 20},
+    ],
+    "slack": [
+        {"bot_token": "xoxb-1-a", "app_token": "xapp-1-a"},
+        {"bot_token": "xoxb-1-a", "mode": "http", "signing_secret": "0" * 32},
+    ],
+    "discord": [
+        {"token": "MTIz.abc.def-ghi"},
+        {"token": "MTIz.abc.def-ghi", "mode": "interactions", "public_key": PUBLIC},
+    ],
+}
+"""For each installed channel what it needs in each of its modes, and no more."""
+
+
+def _is_secret(annotation: object) -> bool:
+    return annotation is SecretStr or any(_is_secret(inner) for inner in get_args(annotation))
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u00a0", None])
+@pytest.mark.parametrize("kind", sorted(installed()))
+def test_m3_no_channel_takes_a_blank_secret(kind: str, blank: str | None) -> None:
+    """In each mode, each secret and the public key, left out or blank where it is needed, stops the channel."""
+    model = installed()[kind].settings
+    for right in MINIMAL[kind]:
+        model.model_validate(right)
+        for name in right.keys() - {"mode"}:
+            with pytest.raises(ValidationError):
+                model.model_validate({**right, name: blank})
+    if blank is not None:
+        for name, about in model.model_fields.items():
+            if _is_secret(about.annotation):
+                with pytest.raises(ValidationError):
+                    model.model_validate({**MINIMAL[kind][0], name: blank})
+
+
+def test_m3_an_empty_key_verifies_nothing() -> None:
+    """Even what was signed with an empty secret is refused by a verifier that holds an empty secret."""
+    stamp = str(int(NOW.timestamp()))
+    for blank in ("", " ", "\t"):
+        made = {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(blank, stamp, BODY)}
+        assert not is_signed_by_slack(blank, made, BODY, now=NOW.timestamp())
+    signed = Incoming(headers=_discord_headers(), body=BODY)
+    for key in ("", "00" * 32, "zz", PUBLIC[:-2]):
+        assert not is_signed_by_discord(signed, key)
+
+
+_SECRETIVE = re.compile(r"(^|_)(secret|token|signature|mac|hmac|password|bearer)$")
+
+
+def _compared(tree: ast.AST) -> Iterator[int]:
+    """Yield the lines where something named like a secret is compared by == or != with a computed value."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Compare) and any(isinstance(one, ast.Eq | ast.NotEq) for one in node.ops):
+            sides = [node.left, *node.comparators]
+            constant = any(isinstance(side, ast.Constant) for side in sides)
+            names = [
+                side.attr if isinstance(side, ast.Attribute) else side.id
+                for side in sides
+                if isinstance(side, ast.Attribute | ast.Name)
+            ]
+            if not constant and any(_SECRETIVE.search(name) for name in names):
+                yield node.lineno
+
+
+NOT_SECRET = {
+    "gateway/store/sealed.py",  # SQL that looks whether a sealed text is still the one that was read
+}
+
+
+def test_m4_secrets_are_compared_in_constant_time() -> None:
+    """Nothing named secret, token, signature, password or MAC is compared by `==` or `!=`."""
+    found = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for top in ("gateway", "delivery", "channels", "sandbox")
+        for path in sorted((ROOT / top).rglob("*.py"))
+        if "simulator" not in path.parts and path.relative_to(ROOT).as_posix() not in NOT_SECRET
+        for line in _compared(ast.parse(path.read_text()))
+    ]
+    assert found == []
