@@ -250,6 +250,7 @@ async def test_a_racing_link_never_leads_out(sandbox: Sandbox, rig: Rig, tmp_pat
     (outside / "file").write_bytes(CANARY.encode())
     (rig.workspace / "real").mkdir()
     (rig.workspace / "real" / "file").write_bytes(b"inside")
+    (rig.workspace / "swapped").symlink_to("real")  # else the first write could make it a directory
     stop = threading.Event()
     racer = threading.Thread(target=_race, args=(rig.workspace, outside, stop))
     racer.start()
