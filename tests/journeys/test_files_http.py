@@ -242,6 +242,22 @@ async def test_what_is_too_large_is_told_to_the_person_and_the_agent(stage: Stag
     assert status.body["state"] == "completed"
 
 
+async def test_without_a_workspace_only_pictures_are_of_use(stage: Stage) -> None:
+    """An agent without a workspace is shown pictures; what it cannot keep is told, and nothing is swept."""
+    made = await stage.mine.ask("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
+    assert made.status == 201, made.body
+    attached = [inline("cat.png", PNG), inline("a.csv", b"1,2")]
+    body = {"input": "look", "conversation": "bare", "attachments": attached}
+    taken = await stage.mine.ask("POST", "/agents/bare/turns", body)
+    async with asyncio.timeout(30):
+        while not await stage.told(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    notice, said = await stage.told(taken.body["conversationId"], "message.completed")
+    assert "`a.csv`: there is no workspace" in notice["text"]
+    assert "[attached image: cat.png, 16 bytes, image/png; there is no workspace" in said["text"]
+    assert "[attachment a.csv is not here: there is no workspace" in said["text"]
+
+
 async def test_a_socket_sends_attachments(stage: Stage) -> None:
     """The WebSocket's send takes small files inline."""
     headers = {"Authorization": f"Bearer {stage.mine.key}"}
