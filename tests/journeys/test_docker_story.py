@@ -1,0 +1,95 @@
+"""A gateway whose sandboxes are containers: a command, a job that outlives the gateway, sleep and waking."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+import docker_engine
+from gateway_process import GatewayProcess, gateway
+
+PATIENCE = 40.0
+
+
+@pytest.fixture
+async def process(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Return a gateway on the tests' engine; its containers are removed afterwards."""
+    engine = docker_engine.shared()
+    env = {
+        "SANDBOX_PROVIDER": "docker",
+        "DOCKER_HOST": engine.host,
+        "DOVECOTE_SANDBOX__DOCKER__IMAGE": docker_engine.IMAGE,
+        "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
+        "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
+    }
+    async with gateway(tmp_path / "data", env=env) as process:
+        yield process
+    for one in json.loads(engine.call("GET", "/containers/json?all=1")):
+        if any(mount["Source"].startswith(str(tmp_path)) for mount in one["Mounts"]):
+            engine.call("DELETE", f"/containers/{one['Id']}?force=1")
+
+
+async def boxes(session: aiohttp.ClientSession) -> list[dict[str, Any]]:
+    """Return the live sandboxes."""
+    async with session.get("/sandboxes") as answer:
+        return list((await answer.json())["items"])
+
+
+async def ended(session: aiohttp.ClientSession, item: str) -> dict[str, Any]:
+    """Return a turn or job once it has ended."""
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            async with session.get(f"/status/{item}") as answer:
+                told = dict(await answer.json())
+            if told["state"] in {"completed", "failed", "cancelled", "stopped", "lost"}:
+                return told
+            await asyncio.sleep(0.05)
+
+
+async def turn(session: aiohttp.ClientSession, line: str) -> dict[str, Any]:
+    """Have the shell agent do a line; returns the ended turn."""
+    body = {"input": line, "conversation": "one"}
+    async with session.post("/agents/default/turns", json=body) as answer:
+        taken = await answer.json()
+    return await ended(session, taken["turnId"])
+
+
+async def only_job(session: aiohttp.ClientSession) -> str:
+    """Return the id of the only job."""
+    async with session.get("/jobs") as answer:
+        (job,) = (await answer.json())["items"]
+    return str(job.get("resultId") or job["id"])
+
+
+async def test_a_jobs_result_comes_home_from_a_container(process: GatewayProcess) -> None:
+    """A command answers; a job goes on while the gateway is dead by kill -9, and its result arrives."""
+    async with process.http() as session:
+        assert "in /mnt/workspaces/" in (await turn(session, '!echo "in $PWD" | tee note'))["output"]
+        await turn(session, "!&while ! test -e go; do sleep 0.05; done; cat note; exit 3")
+        job = await only_job(session)
+    await process.kill()
+    await process.start()
+    async with process.http() as session:
+        await turn(session, "!touch go")
+        told = await ended(session, job)
+    assert (told["state"], told["exit_code"]) == ("failed", 3)
+    assert "in /mnt/workspaces/" in told["output"]
+
+
+async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) -> None:
+    """Idle it is stopped, used it wakes, and HOME is what it was."""
+    async with process.http() as session:
+        config = {"lifecycle": {"idleTimeoutSeconds": 1}, "persistent": True}
+        async with session.patch("/accounts/me/sandboxes/default", json={"config": config}) as answer:
+            assert answer.status == 200, await answer.text()
+        await turn(session, "!echo kept > ~/note")
+        async with asyncio.timeout(PATIENCE):
+            while not (await boxes(session))[0]["paused"]:  # noqa: ASYNC110 - it happens in the gateway
+                await asyncio.sleep(0.05)
+        assert "kept" in (await turn(session, "!cat ~/note"))["output"]
