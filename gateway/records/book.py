@@ -16,6 +16,7 @@ from delivery.event import new_id
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
 from gateway.records.errors import InUse, Invalid, Managed, Missing, Taken
+from gateway.records.fitting import unfit
 from gateway.records.kinds import ChannelConfig, Checked, check
 from gateway.records.parts import merge, restore
 from gateway.records.reach import foreign_endpoints
@@ -62,7 +63,7 @@ class Book:
         """Make a record; raises Invalid, Taken."""
         checked = check(kind, config, below=below)
         self._check_reach(kind, config, below, managed=managed)
-        checked = await self._resolved(connection, account, checked, below)
+        checked = await self._fitting(connection, account, kind, checked, below)
         now = datetime.now(UTC)
         record_id = new_id(PREFIXES[kind])
         record = Record(
@@ -125,7 +126,7 @@ class Book:
         """Put a whole config in the place of a record's; raises Invalid, Taken."""
         checked = check(record.kind, config, below=below)
         self._check_reach(record.kind, config, below, managed=managed or record.managed)
-        checked = await self._resolved(connection, record.account, checked, below)
+        checked = await self._fitting(connection, record.account, record.kind, checked, below)
         changed = replace(
             record,
             name=record.name if name is None else name,
@@ -195,6 +196,18 @@ class Book:
         if wrong:
             raise Invalid(wrong)
         return replace(checked, config=restore(checked.config, ids))
+
+    async def _fitting(
+        self, connection: Connection, account: str, kind: Kind, checked: Checked, below: str
+    ) -> Checked:
+        """Resolve the references of a config and see that they fit together; raises Invalid."""
+        resolved = await self._resolved(connection, account, checked, below)
+        if kind == "agent":
+            config = AgentConfig.model_validate(resolved.config)
+            found = [problem async for problem in unfit(connection, account, config, below)]
+            if found:
+                raise Invalid(found)
+        return resolved
 
     async def _written(self, connection: Connection, record: Record, checked: Checked) -> Written:
         if record.kind != "agent":
