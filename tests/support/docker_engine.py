@@ -89,6 +89,11 @@ log = open(fields["log"], "wb")
 engine = subprocess.Popen(fields["argv"], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
 end = os.pidfd_open(engine.pid)
 select.select([run, end], [], [])
+ask = ["curl", "-s", "-m", "10", "--unix-socket", fields["directory"] + "/docker.sock"]
+listed = subprocess.run([*ask, "http://engine/containers/json?all=1"], stdout=subprocess.PIPE).stdout
+for one in json.loads(listed or b"[]"):
+    subprocess.run([*ask, "-X", "DELETE", "http://engine/containers/" + one["Id"] + "?force=1"])
+subprocess.run([*ask, "-X", "DELETE", "http://engine/networks/" + fields["network"]])
 engine.terminate()
 try:
     engine.wait(20)
@@ -165,7 +170,7 @@ def _begin(engine: Engine, owner: int) -> None:
     argv += ["--pidfile", f"{at}/pid", "--bridge=none", "--iptables=false", "--ip6tables=false"]
     argv += ["--ip-forward=false", "--ip-masq=false", "--config-file", f"{at}/config/none.json"]
     (at / "config/none.json").write_text("{}")
-    fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at)}
+    fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at), "network": NETWORK}
     subprocess.Popen(
         [sys.executable, "-c", _GUARDIAN, json.dumps(fields)],
         stdin=subprocess.DEVNULL,
