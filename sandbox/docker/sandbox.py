@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
@@ -128,6 +130,8 @@ class DockerSandbox(Sandbox):
         result = await self._box.run(command, mode="sweep", limit=cap(command.output_limit))
         if result.exit_code == KILLED and not result.timed_out:
             await self._box.engine.stays(self.id)
+        if self._spec.persistent and self._spec.workspace is not None:
+            await asyncio.to_thread(_sync, self._spec.workspace)
         return result
 
     async def _keep(self, command: Command) -> Result:
@@ -213,3 +217,12 @@ class DockerSandbox(Sandbox):
         if self._spec.workspace is None:
             raise Unsafe("this sandbox has no workspace")
         return self._spec.workspace
+
+
+def _sync(directory: Path) -> None:
+    """Bring what commands wrote to the disk; shell redirections do not do it themselves."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(descriptor)
+    finally:
+        os.close(descriptor)
