@@ -140,7 +140,7 @@ class Workbench:
             await self._settle(pool, bench, changed=changed)
         except Busy:
             log.debug("workbench.in_use", label=bench.spec.label)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             log.warning("workbench.not_settled", label=bench.spec.label, error=str(error))
 
     async def _settle(self, pool: Pool, bench: Bench, *, changed: bool) -> None:

@@ -67,7 +67,7 @@ class Endings:
     async def _last_snapshot(self, row: Reservation, sandbox_id: SandboxId, spec: Spec) -> Reservation:
         try:
             return await save(self._stand, row, await self._stand.provider.connect(sandbox_id, spec))
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             log.warning("sandbox.last_snapshot_failed", label=row.label, error=str(error))
             return row
 

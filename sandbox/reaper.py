@@ -89,7 +89,7 @@ class Reaper:
                 log.debug("reaper.in_use", label=row.label)
             except (Refused, Unsupported) as error:
                 log.debug("reaper.refused", label=row.label, error=str(error))
-            except SandboxError as error:
+            except (SandboxError, OSError) as error:
                 log.warning("reaper.waits", label=row.label, error=str(error))
 
     async def _look(self, row: Reservation) -> None:
@@ -121,6 +121,6 @@ class Reaper:
         for provider, endings in self._endings.items():
             try:
                 found += await endings.sweep(prefix) + await endings.sweep_snapshots(prefix)
-            except SandboxError as error:
+            except (SandboxError, OSError) as error:
                 log.warning("reaper.sweep_failed", provider=provider, error=str(error))
         return found

@@ -106,7 +106,7 @@ class Keeper:
         try:
             for name in await self._store.names(f"{label}/"):
                 await self._store.drop(name)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             log.warning("snapshot.not_forgotten", label=label, error=str(error))
 
     async def labels(self, prefix: str) -> Sequence[str]:

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +21,8 @@ from sandbox.port import Sandbox
 from sandbox.register import Status, Wanted, reserved
 from sandbox.reserved import ReservedSandbox
 from sandbox.scope import Owner, Scope
+from sandbox.snapshots.keeper import Keeper
+from sandbox.snapshots.local import LocalStore
 from sandbox.stand import Stand
 
 SPEC = Spec(label="dovecote-here-one", namespace="space", persistent=True)
@@ -210,4 +213,17 @@ async def test_a_deleted_sandbox_leaves_neither_row_nor_machine() -> None:
     endings = Endings(pool.stand, pool.evict)
     assert await endings.delete(SPEC.label, why="removed")
     assert not await endings.delete(SPEC.label, why="removed")
+    assert (stage.register.rows, stage.provider.machines) == ({}, {})
+
+
+async def test_a_full_disk_keeps_no_sandbox_alive(tmp_path: Path) -> None:
+    """The end of a sandbox's time comes although its last snapshot cannot be written."""
+    stage = Stage()
+    blocked = tmp_path / "scratch"
+    blocked.write_text("a file where a directory should be")
+    stand = replace(stage.stand(), keeper=Keeper(LocalStore(tmp_path / "store"), blocked))
+    pool = Pool(stand)
+    await pool.acquire(WANTED)
+    row = stage.register.rows[SPEC.label]
+    assert await Endings(stand, pool.evict).end(row, SPEC, why="expired")
     assert (stage.register.rows, stage.provider.machines) == ({}, {})
