@@ -116,12 +116,18 @@ async def _disturbed(process: GatewayProcess, how: str) -> AsyncIterator[None]:
         yield
         return
     os.kill(process.pid, signal.SIGSTOP)
-    begun = time.perf_counter()
+    thawing = asyncio.create_task(_thaw(process.pid))
     try:
         yield
-        await asyncio.sleep(max(0.0, FROZEN - (time.perf_counter() - begun)))
     finally:
-        os.kill(process.pid, signal.SIGCONT)
+        await thawing
+
+
+async def _thaw(pid: int) -> None:
+    try:
+        await asyncio.sleep(FROZEN)
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 async def _spoken_to(platform: Any, word: str) -> float:
