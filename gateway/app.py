@@ -38,8 +38,9 @@ from gateway.erasure import Erasure
 from gateway.errands import Errands
 from gateway.faults import UnknownFault
 from gateway.filing import open_filing
+from gateway.gauges import Depths, Vitals
 from gateway.ground import Ground, Running, lay
-from gateway.instruments import CountedStream, Depths
+from gateway.instruments import Accepting, CountedLeases, CountedReception, CountedStream
 from gateway.intake import Intake
 from gateway.janitor import Janitor
 from gateway.jobs import Jobs
@@ -160,12 +161,12 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     settings, checkpoint = ground.settings, ground.faults.checkpoint
     book = Book(ground.vault, Rules(allow=settings.egress_allow))
     relay = Relay(ground.database, CountedStream(ground.stream, ground.metrics), checkpoint)
-    reception: list[Reception] = []
+    reception: list[Accepting] = []
     switchboard = Switchboard(
         database=ground.database,
         book=book,
         reception=lambda: reception[0],
-        leases=ground.leases,
+        leases=CountedLeases(ground.leases, ground.metrics),
         receives=Role.INGRESS in settings.roles,
         public_url=settings.public_url,
         allowances=None if ground.alone_since else StoredAllowances(ground.database),
@@ -193,7 +194,8 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     errands = Errands(core)
     commands = Commands(switchboard.answer, errands, limit=settings.queue_limit)
     cancel = core.conductor.cancel_here
-    reception.append(Reception(ledger, core.intake, core.approvals, commands, signs=signs, cancel=cancel))
+    taking = Reception(ledger, core.intake, core.approvals, commands, signs=signs, cancel=cancel)
+    reception.append(CountedReception(taking, ground.metrics))
     early = [*_by_role(ground, core, switchboard), errands.run, signs.run]
     early.append(lambda _stop: performers.warm(models_of(settings)))
     early += await lanes.deliverers(
@@ -218,7 +220,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         book=book,
         switchboard=switchboard,
         early=tuple(early),
-        late=(ledger.run, relay.run, drafts.run, _epochs(ground)),
+        late=(ledger.run, relay.run, drafts.run, _epochs(ground), _vitals(ground, switchboard).run),
     )
 
 
@@ -254,7 +256,7 @@ def _core(
     )
     conductor = Conductor(
         ledger=ledger,
-        leases=ground.leases,
+        leases=CountedLeases(ground.leases, ground.metrics),
         signals=ground.signals,
         stream=ground.stream,
         workbench=workbench,
@@ -321,6 +323,17 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
 
 def _epochs(ground: Ground) -> Running:
     return lambda stop: epochs.watch(ground.database, ground.link, ground.layout, ground.stream, stop=stop)
+
+
+def _vitals(ground: Ground, switchboard: Switchboard) -> Vitals:
+    return Vitals(
+        metrics=ground.metrics,
+        database=ground.database,
+        directory=ground.settings.data_dir,
+        is_broker_up=lambda: ground.link.is_up,
+        fill=lambda: ground.stream.fill,
+        channels=switchboard.standings,
+    )
 
 
 def _janitor(ground: Ground, relay: Relay, ledger: Ledger) -> Janitor:

@@ -9,11 +9,11 @@ from datetime import UTC, datetime
 
 from delivery.database import Connection, Database
 from gateway.agents.port import Agent, AgentError, Finished, Persona, Saved, Step, Tools, Usage, Work
+from gateway.metrics import Metrics
 from gateway.options import PriceSettings
 from gateway.store import conversations
 from gateway.store import usage as store
 from gateway.store.usage import Amount, Used
-from gateway.telemetry import Metrics
 
 MICROS = 1_000_000
 
@@ -87,10 +87,14 @@ class Meter:
                 return
             used = await used_by(connection, account, datetime.now(UTC))
         mine, everything = used.get(persona.id, Amount()), sum(used.values(), Amount())
-        refused = refusal(
+        by_agent = refusal(
             own, mine, whose=f"agent {persona.name!r}", raised_by="Who may change the agent (limits)"
-        ) or refusal(whole, everything, whose="this account", raised_by="The gateway's operator")
+        )
+        refused = by_agent or refusal(
+            whole, everything, whose="this account", raised_by="The gateway's operator"
+        )
         if refused is not None:
+            self._metrics.count("budget_refusals", whose="agent" if by_agent else "account")
             raise AgentError(refused)
 
     async def note(self, account: str, work: Work, usage: Usage, started: datetime) -> None:
@@ -117,8 +121,10 @@ class Meter:
         )
         async with self._database.begin() as connection:
             more = await store.record(connection, used)
-        self._metrics.tokens.labels(model=model, direction="input").inc(max(more.input_tokens, 0))
-        self._metrics.tokens.labels(model=model, direction="output").inc(max(more.output_tokens, 0))
+        self._metrics.count("tokens", more.input_tokens, model=model, direction="input")
+        self._metrics.count("tokens", more.output_tokens, model=model, direction="output")
+        self._metrics.count("model_requests", more.requests, model=model)
+        self._metrics.count("cost", more.micros / MICROS, model=model)
 
     def _price(self, models: tuple[str, ...], answered: str) -> PriceSettings | None:
         """Return the price of the model that answered; a vendor may name it more exactly than we do."""

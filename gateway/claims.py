@@ -18,7 +18,7 @@ from gateway.store import conversations, records, turns
 from gateway.store.approvals import Approval
 from gateway.store.records import Record
 from gateway.store.turns import Turn
-from gateway.turn import CRASH_LIMIT, SHARED_CRASHES, TurnState, suspect
+from gateway.turn import CRASH_LIMIT, GIVEN_UP, SHARED_CRASHES, TurnState, suspect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +127,7 @@ def _refusal(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
     if turn.cancel:
         return TurnState.CANCELLED, "cancelled"
     if dead:
-        return TurnState.FAILED, f"given up: the gateway died {CRASH_LIMIT} times while working on this"
+        return TurnState.FAILED, f"{GIVEN_UP}the gateway died {CRASH_LIMIT} times while working on this"
     return None
 
 

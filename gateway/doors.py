@@ -95,6 +95,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         channels_changed=switchboard.changed,
         health=lambda: _health(ground, switchboard),
         metrics=ground.metrics.render,
+        answered=ground.metrics.answered,
     )
 
 

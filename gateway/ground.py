@@ -21,10 +21,10 @@ from delivery.streams.connection import Link, connect
 from gateway.broker import Broker, embedded
 from gateway.datadir import DataDirLock
 from gateway.faults import Faults
+from gateway.metrics import Metrics
 from gateway.places import migrate_named, reach_broker, try_keys
 from gateway.secrets import Vault, open_vault
 from gateway.settings import Settings
-from gateway.telemetry import Metrics
 
 log = structlog.get_logger(__name__)
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
+from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from typing import Protocol
 
 import structlog
 
-from delivery.database import Database, Unavailable
+from channels.message import Update
+from channels.port import Accept
+from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.event import Event, Kind
-from delivery.port import Delivery, Extent, Outcome, Recorded, Sink, Stream, Tail
-from gateway.store import depths, sandboxes
-from gateway.telemetry import Metrics
+from delivery.port import Delivery, Extent, Lease, Leases, Outcome, Recorded, Sink, Stream, Tail, Verdict
+from gateway.desk import Desk
+from gateway.metrics import Metrics
+from gateway.tools.turn_tools import INSTALLED
+from gateway.turn import GIVEN_UP
 
 log = structlog.get_logger(__name__)
 
@@ -26,12 +31,30 @@ JOB_ENDS = {
     Kind.JOB_STOPPED: "stopped",
     Kind.JOB_LOST: "lost",
 }
+DEAD = {Kind.JOB_LOST: "job", Kind.DELIVERY_DEAD: "delivery", Kind.WEBHOOK_DISABLED: "webhook"}
+LEASES = {"t": "conversation", "d": "destination", "a": "bot"}
+"""What leases are for, by what stands before the colon of their names."""
 
 REMEMBERED = 10_000
-"""Turns whose start we remember to tell how long they took."""
+"""Beginnings that we remember to tell how long things took."""
 
-LOOK_EVERY = 10.0
-"""Seconds between looks at the lengths of queues."""
+
+class Beginnings:
+    """When things began, the latest of them; what began elsewhere or too long ago has no duration."""
+
+    def __init__(self) -> None:
+        self._moments: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def note(self, what: str, key: str, moment: datetime) -> None:
+        """Remember the first beginning."""
+        self._moments.setdefault((what, key), moment.timestamp())
+        if len(self._moments) > REMEMBERED:
+            self._moments.popitem(last=False)
+
+    def end(self, what: str, key: str, moment: datetime) -> float | None:
+        """Return the seconds since the beginning, and forget it."""
+        begun = self._moments.pop((what, key), None)
+        return None if begun is None else moment.timestamp() - begun
 
 
 class CountedStream(Stream):
@@ -40,7 +63,7 @@ class CountedStream(Stream):
     def __init__(self, inner: Stream, metrics: Metrics) -> None:
         self._inner = inner
         self._metrics = metrics
-        self._begun: OrderedDict[str, float] = OrderedDict()
+        self._begun = Beginnings()
 
     async def append(self, event: Event, *, expected: int) -> int:
         """Append and count."""
@@ -51,7 +74,7 @@ class CountedStream(Stream):
     async def whisper(self, event: Event) -> None:
         """Append a transient event, which is counted as such."""
         await self._inner.whisper(event)
-        self._metrics.events.labels(type=str(event.type)).inc()
+        self._metrics.count("events", type=str(event.type))
 
     async def tail(self, conversation: str) -> Tail | None:
         """Return the last lasting event kept, or None."""
@@ -77,27 +100,54 @@ class CountedStream(Stream):
 
     def _count(self, event: Event) -> None:
         metrics = self._metrics
-        metrics.events.labels(type=str(event.type)).inc()
-        late = (datetime.now(UTC) - event.time).total_seconds()
-        metrics.hop_seconds.labels(hop="told").observe(max(late, 0.0))
+        metrics.count("events", type=str(event.type))
+        metrics.observe("hop_seconds", (datetime.now(UTC) - event.time).total_seconds(), hop="told")
         if event.type is Kind.MESSAGE_RECEIVED:
-            metrics.messages.inc()
-        elif event.type in JOB_ENDS:
-            metrics.jobs.labels(state=JOB_ENDS[event.type]).inc()
+            metrics.count("messages")
+        elif event.type in {Kind.TOOL_CALLED, Kind.TOOL_COMPLETED}:
+            self._count_tool(event)
+        elif event.type is Kind.JOB_STARTED or event.type in JOB_ENDS:
+            self._count_job(event)
         else:
             self._count_turn(event)
+        if event.type in DEAD:
+            metrics.count("dead", kind=DEAD[event.type])
+
+    def _count_tool(self, event: Event) -> None:
+        tool = str(event.data.get("name", ""))
+        tool, call = tool if tool in INSTALLED else "other", f"{event.turn} {event.data.get('call')}"
+        if event.type is Kind.TOOL_CALLED:
+            self._metrics.count("tool_calls", tool=tool)
+            self._begun.note("tool", call, event.time)
+            return
+        self._took("tool_seconds", self._begun.end("tool", call, event.time), tool=tool)
+
+    def _count_job(self, event: Event) -> None:
+        job = str(event.data.get("resultId", ""))
+        if event.type is Kind.JOB_STARTED:
+            self._begun.note("job", job, event.time)
+            return
+        self._metrics.count("jobs", state=JOB_ENDS[event.type])
+        self._took("job_seconds", self._begun.end("job", job, event.time))
 
     def _count_turn(self, event: Event) -> None:
         turn = event.turn or ""
-        if event.type is Kind.TURN_STARTED:
-            self._begun[turn] = event.time.timestamp()
-            if len(self._begun) > REMEMBERED:
-                self._begun.popitem(last=False)
+        if event.type is Kind.TURN_QUEUED:
+            self._begun.note("wait", turn, event.time)
+        elif event.type is Kind.TURN_STARTED:
+            self._took("turn_wait_seconds", self._begun.end("wait", turn, event.time))
+            self._begun.note("turn", turn, event.time)
+        elif event.type is Kind.TURN_RESTARTED:
+            self._metrics.count("turn_restarts")
         elif event.type in TURN_ENDS:
-            self._metrics.turns.labels(state=TURN_ENDS[event.type]).inc()
-            begun = self._begun.pop(turn, None)
-            if begun is not None:
-                self._metrics.turn_seconds.observe(max(event.time.timestamp() - begun, 0.0))
+            self._metrics.count("turns", state=TURN_ENDS[event.type])
+            self._took("turn_seconds", self._begun.end("turn", turn, event.time))
+            if str(event.data.get("error", "")).startswith(GIVEN_UP):
+                self._metrics.count("dead", kind="turn")
+
+    def _took(self, name: str, seconds: float | None, **labels: str) -> None:
+        if seconds is not None:
+            self._metrics.observe(name, seconds, **labels)
 
 
 class CountedSink(Sink):
@@ -108,42 +158,83 @@ class CountedSink(Sink):
         self._metrics = metrics
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once, count how it came out and how long it took."""
+        """Attempt once, count how it came out and how long it took, alone and since what it tells of."""
         begun = time.monotonic()
         outcome = await self._inner.send(delivery)
-        self._metrics.deliveries.labels(route=delivery.kind, outcome=str(outcome.verdict)).inc()
-        self._metrics.delivery_seconds.labels(route=delivery.kind).observe(time.monotonic() - begun)
+        self._metrics.count("deliveries", route=delivery.kind, outcome=str(outcome.verdict))
+        self._metrics.observe("delivery_seconds", time.monotonic() - begun, route=delivery.kind)
+        if outcome.verdict is Verdict.DELIVERED:
+            lag = (datetime.now(UTC) - delivery.event_time).total_seconds()
+            self._metrics.observe("delivery_lag_seconds", lag, route=delivery.kind)
         return outcome
 
 
-class Depths:
-    """Looks now and then at how much is waiting, for the gauges."""
+class CountedLeases(Leases):
+    """Leases that are counted by kind: how many are held, and how they were won or lost."""
 
-    def __init__(self, database: Database, metrics: Metrics, *, every: float = LOOK_EVERY) -> None:
-        self._database = database
+    def __init__(self, inner: Leases, metrics: Metrics) -> None:
+        self._inner = inner
         self._metrics = metrics
-        self._every = every
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Look until stopped; a database that is away is looked at again later."""
-        async with asyncio.TaskGroup() as group:
-            ending = group.create_task(stop.wait())
-            while not ending.done():
-                await self._try_to_look()
-                await asyncio.wait({ending}, timeout=self._every)
-
-    async def _try_to_look(self) -> None:
+    @asynccontextmanager
+    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+        """Acquire, renew and release as the leases inside do."""
+        kind, won = LEASES.get(name.partition(":")[0], "other"), False
         try:
-            await self.look()
-        except Unavailable as error:
-            log.debug("depths.unavailable", error=str(error))
+            async with self._inner.hold(name, ttl=ttl) as lease:
+                won = True
+                self._metrics.count("lease_changes", kind=kind, change="acquired")
+                with self._holding(kind, lease):
+                    yield lease
+        except DeliveryError as error:
+            if not won:
+                change = "busy" if isinstance(error, Busy) else "failed"
+                self._metrics.count("lease_changes", kind=kind, change=change)
+            raise
 
-    async def look(self) -> None:
-        """Read the lengths of all queues once."""
-        async with self._database.read() as connection:
-            found = await depths.waiting(connection)
-            states = await sandboxes.states(connection)
-        for queue, length in found.items():
-            self._metrics.depth.labels(queue=queue).set(length)
-        for state, many in states.items():
-            self._metrics.sandboxes.labels(state=state).set(many)
+    @contextmanager
+    def _holding(self, kind: str, lease: Lease) -> Iterator[None]:
+        held = self._metrics.gauges["leases"].labels(kind=kind)
+        held.inc()
+        try:
+            yield
+        finally:
+            held.dec()
+            try:
+                lease.check()
+            except LeaseLost:
+                self._metrics.count("lease_changes", kind=kind, change="lost")
+
+
+class Accepting(Protocol):
+    """Whoever takes in what a channel brings."""
+
+    @abstractmethod
+    def accept(self, desk: Desk) -> Accept:
+        """Return what a channel's inbox calls with each update."""
+
+
+class CountedReception(Accepting):
+    """A reception whose updates are counted; one that could not be taken is logged with its key."""
+
+    def __init__(self, inner: Accepting, metrics: Metrics) -> None:
+        self._inner = inner
+        self._metrics = metrics
+
+    def accept(self, desk: Desk) -> Accept:
+        """Return the channel's acceptance, counted."""
+        take = self._inner.accept(desk)
+        platform = str(desk.record.config.get("kind", ""))
+
+        async def counted(update: Update) -> None:
+            kind, outcome = type(update).__name__.lower(), "failed"
+            try:
+                await take(update)
+                outcome = "taken"
+            except Exception as error:
+                log.warning("inbound.not_taken", channel=desk.record.id, key=update.key, error=str(error))
+                raise
+            finally:
+                self._metrics.count("inbound", platform=platform, kind=kind, outcome=outcome)
+
+        return counted

@@ -21,7 +21,7 @@ from delivery.sinks.watched import Standing, WatchedSink
 from delivery.sinks.webhook import Receiver, WebhookSink
 from delivery.worker import Lane, Worker
 from gateway.ground import Ground, Running
-from gateway.instruments import CountedSink
+from gateway.instruments import CountedLeases, CountedSink
 from gateway.options import Role
 from gateway.records import webhooks
 from gateway.switchboard import Switchboard
@@ -77,7 +77,7 @@ async def deliverers(
         Worker(
             lane,
             ledger=ledger,
-            leases=ground.leases,
+            leases=CountedLeases(ground.leases, ground.metrics),
             signals=ground.signals,
             checkpoint=ground.faults.checkpoint,
             at_most=settings.delivery_workers,

@@ -8,9 +8,9 @@ from datetime import datetime, timedelta
 from delivery.database import Database, Unavailable
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
+from gateway.metrics import Metrics
 from gateway.store import conversations, sandboxes, usage
 from gateway.store.usage import Amount, Used
-from gateway.telemetry import Metrics
 from sandbox.errors import Unreachable
 from sandbox.guard import Leases
 from sandbox.register import Register, Reservation, now_utc
@@ -57,7 +57,7 @@ class SqlRegister(Register):
         now = now_utc()
         await end_stretch(entry, before, why, now)
         seconds = (now - before.active_since).total_seconds()
-        self._metrics.sandbox_seconds.labels(provider=before.provider, reason=why).inc(max(seconds, 0.0))
+        self._metrics.count("sandbox_seconds", seconds, provider=before.provider, reason=why)
         asleep = after is not None and after.paused
         await _tell(entry, before, Kind.SANDBOX_SUSPENDED if asleep else Kind.SANDBOX_STOPPED, why)
 

@@ -23,8 +23,9 @@ from delivery.errors import Busy, DeliveryError
 from delivery.port import Delivery, Leases
 from delivery.shared import Allowances, SharedBudget
 from delivery.sinks.chat import Bot
+from gateway.instruments import Accepting
 from gateway.notes import ChannelNotes
-from gateway.reception import Desk, Reception
+from gateway.reception import Desk
 from gateway.records.book import Book
 from gateway.store import records
 from gateway.store.records import Record
@@ -68,7 +69,7 @@ class Switchboard:
         *,
         database: Database,
         book: Book,
-        reception: Callable[[], Reception],
+        reception: Callable[[], Accepting],
         leases: Leases,
         receives: bool,
         public_url: str | None,
@@ -292,6 +293,13 @@ class Switchboard:
         """Return what is wrong with channels, by name."""
         return {line.record.name: line.trouble for line in self._lines.values() if line.trouble}
 
+    def standings(self) -> dict[str, int]:
+        """Count the channels by how they stand in this process."""
+        counted = dict.fromkeys(("receiving", "standby", "trouble", "open", "closed"), 0)
+        for line in self._lines.values():
+            counted[_standing(line)] += 1
+        return counted
+
     def waiting(self) -> list[str]:
         """Return the channels that should receive here and do not yet (those in trouble excepted)."""
         if self._receives and not self._is_known:
@@ -301,6 +309,16 @@ class Switchboard:
             for line in self._lines.values()
             if self._receives and not (line.receiving or line.standby or line.trouble)
         ]
+
+
+def _standing(line: Line) -> str:
+    if line.trouble:
+        return "trouble"
+    if line.receiving:
+        return "receiving"
+    if line.standby:
+        return "standby"
+    return "closed" if line.connection is None else "open"
 
 
 def _reacts(line: Line) -> bool:

@@ -1,4 +1,4 @@
-"""What the gateway tells its operator: structured logs without secrets, and numbers for Prometheus."""
+"""What the gateway tells its operator in words: structured logs, without secrets."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import logging
 import re
 import sys
 from collections.abc import Iterable, Mapping, MutableMapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.exposition import generate_latest
 
 SECRETS = re.compile(
     r"(?:(?P<bot>\bbot)|(?<![0-9A-Za-z]))\d{5,}:[A-Za-z0-9_-]{20,}"  # Telegram, alone or in a URL's path
@@ -30,8 +28,6 @@ QUIET = ("httpx", "httpx2", "httpcore", "telegram", "alembic", "sqlalchemy", "ai
 
 SHORTEST = 6
 """Shorter secrets are words of every other line; blotting them out would make logs unreadable."""
-
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
 
 def redact(text: str) -> str:
@@ -125,55 +121,3 @@ def _last_steps(form: str, target: TextIO, redactor: Redactor) -> list[Any]:
     if form == "json":
         return [*steps, structlog.processors.JSONRenderer()]
     return [*steps, structlog.dev.ConsoleRenderer(colors=target.isatty())]
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """The numbers of one gateway process, in a registry of their own."""
-
-    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
-    messages: Counter = field(init=False)
-    turns: Counter = field(init=False)
-    turn_seconds: Histogram = field(init=False)
-    deliveries: Counter = field(init=False)
-    delivery_seconds: Histogram = field(init=False)
-    jobs: Counter = field(init=False)
-    sandbox_seconds: Counter = field(init=False)
-    tokens: Counter = field(init=False)
-    events: Counter = field(init=False)
-    depth: Gauge = field(init=False)
-    sandboxes: Gauge = field(init=False)
-    hop_seconds: Histogram = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Register every number under its public name."""
-        counters = {
-            "messages": ("messages accepted from people", []),
-            "turns": ("turns that ended, by final state", ["state"]),
-            "deliveries": ("attempts at deliveries, by kind of route and outcome", ["route", "outcome"]),
-            "jobs": ("background jobs that ended, by final state", ["state"]),
-            "sandbox_seconds": ("seconds of active sandboxes, by why they ended", ["provider", "reason"]),
-            "tokens": ("tokens of models, by model and direction", ["model", "direction"]),
-            "events": ("events published to conversation streams, by type", ["type"]),
-        }
-        for name, (about, labels) in counters.items():
-            self._set(name, Counter(f"dovecote_{name}", about, labels, registry=self.registry))
-        histograms = {
-            "turn_seconds": ("seconds from a turn's start to its end", []),
-            "delivery_seconds": ("seconds of one attempt, by kind of route", ["route"]),
-            "hop_seconds": ("seconds a message takes to the next step, by step", ["hop"]),
-        }
-        for name, (about, labels) in histograms.items():
-            made = Histogram(f"dovecote_{name}", about, labels, registry=self.registry, buckets=SECONDS)
-            self._set(name, made)
-        depth = Gauge("dovecote_queue_depth", "rows that wait, by queue", ["queue"], registry=self.registry)
-        self._set("depth", depth)
-        boxes = Gauge("dovecote_sandboxes", "live sandboxes, by state", ["state"], registry=self.registry)
-        self._set("sandboxes", boxes)
-
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
-
-    def render(self) -> bytes:
-        """Return the exposition text for `/metrics`."""
-        return generate_latest(self.registry)

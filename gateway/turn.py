@@ -66,6 +66,9 @@ SHARED_CRASHES = 2
 CRASH_LIMIT = 5
 """Crashes of its process after which a turn is given up."""
 
+GIVEN_UP = "given up: "
+"""How the error of such a turn begins: it is a dead letter until somebody asks for it again."""
+
 
 RETRY_AFTER = (2.0, 10.0, 30.0, 120.0)
 """Seconds before a turn is tried again whose model's service was down; after the last it fails."""

@@ -35,7 +35,7 @@ from gateway import accounts
 from gateway.faults import Faults
 from gateway.migrations import migrate_up
 from gateway.register import SqlLeases, SqlRegister
-from gateway.telemetry import Metrics
+from gateway.metrics import Metrics
 from sandbox.endings import Endings
 from sandbox.guard import Guard
 from sandbox.model import Command, Spec

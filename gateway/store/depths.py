@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 
 from sqlalchemy import func, select
 
@@ -11,18 +12,51 @@ from delivery.database import Connection
 from delivery.tables import deliveries, destinations, streams
 from gateway.job import JobState
 from gateway.store import turns as turn_store
-from gateway.store.tables import approvals, jobs
+from gateway.store.tables import approvals, jobs, turns
+from gateway.turn import GIVEN_UP, TurnState
 
 OWED = (DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.RETRYING, DeliveryState.DEAD)
 """States of deliveries that somebody may want to look at."""
 
 
+_DEAD_TURNS = (
+    select(func.count())
+    .select_from(turns)
+    .where(
+        turns.c.state == str(TurnState.FAILED),
+        turns.c.error.startswith(GIVEN_UP),
+        turns.c.retried_as.is_(None),
+    )
+)
+
+WAITS = {
+    "turns.queued": select(func.min(turns.c.created_at)).where(turns.c.state == str(TurnState.QUEUED)),
+    "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
+    "approvals.pending": select(func.min(approvals.c.created_at)).where(approvals.c.state == "pending"),
+    "deliveries.owed": select(func.min(deliveries.c.created_at)).where(
+        deliveries.c.state.in_([str(state) for state in OWED if state is not DeliveryState.DEAD])
+    ),
+}
+"""When the oldest row of each queue was made."""
+
+
+async def oldest(connection: Connection, now: datetime) -> Mapping[str, float]:
+    """Return the age in seconds of the oldest row that waits, by queue; 0 for an empty one."""
+    found = {queue: (await connection.execute(query)).scalar_one() for queue, query in WAITS.items()}
+    return {queue: (now - made).total_seconds() if made else 0.0 for queue, made in found.items()}
+
+
+async def ask(connection: Connection) -> None:
+    """Ask the database for next to nothing: does it answer."""
+    await connection.execute(select(1))
+
+
 async def waiting(connection: Connection) -> Mapping[str, int]:
     """Return lengths by queue: unfinished turns, owed deliveries, running jobs, events not yet told.
 
-    `chats.dead` are the chats that take nothing from us any more.
+    `turns.dead` were given up and not asked again; `chats.dead` are chats that take nothing any more.
     """
-    turns = await turn_store.state_counts(connection)
+    open_turns = await turn_store.state_counts(connection)
     owed = dict.fromkeys((f"deliveries.{state}" for state in OWED), 0)
     rows = await connection.execute(
         select(deliveries.c.state, func.count())
@@ -34,10 +68,11 @@ async def waiting(connection: Connection) -> Mapping[str, int]:
     asked = select(func.count()).select_from(approvals).where(approvals.c.state == "pending")
     dead = select(func.count()).select_from(destinations).where(destinations.c.dead_at.is_not(None))
     return {
-        **{f"turns.{state}": turns.get(state, 0) for state in ("queued", "running", "waiting")},
+        **{f"turns.{state}": open_turns.get(state, 0) for state in ("queued", "running", "waiting")},
         **owed,
         **{f"deliveries.{row[0]}": row[1] for row in rows},
         "events.untold": int((await connection.execute(untold)).scalar_one()),
+        "turns.dead": int((await connection.execute(_DEAD_TURNS)).scalar_one()),
         "jobs.running": int((await connection.execute(running)).scalar_one()),
         "chats.dead": int((await connection.execute(dead)).scalar_one()),
         "approvals.pending": int((await connection.execute(asked)).scalar_one()),

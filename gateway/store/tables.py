@@ -141,6 +141,7 @@ turns = Table(
     Column("cancel_why", String(40)),
     Column("mode", String(20)),
     Column("merged_into", String(40)),
+    Column("retried_as", String(40)),
     Column("notify", Boolean, nullable=False, default=False),
     Column("output", Text),
     Column("error", Text),

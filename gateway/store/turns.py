@@ -34,6 +34,7 @@ class Turn:
     cancel_why: str | None = None
     mode: str | None = None
     merged_into: str | None = None
+    retried_as: str | None = None
     notify: bool = False
     output: str | None = None
     error: str | None = None

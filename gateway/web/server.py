@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from gateway.web import audit, completion, stream_doors
+from gateway.web import audit, completion, counting, stream_doors
 from gateway.web.auth import RATE, Door, Public
 from gateway.web.problems import answer_problems
 from gateway.web.routes import ROUTES
@@ -30,7 +30,12 @@ def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
     """Return an application of these routes."""
     door = Door.of(surface)
     application = web.Application(
-        middlewares=[answer_problems, audit.middleware(surface, door), door.middleware()],
+        middlewares=[
+            counting.middleware(surface.answered),
+            answer_problems,
+            audit.middleware(surface, door),
+            door.middleware(),
+        ],
         client_max_size=surface.bounds.body_bytes,
         handler_args={
             "keepalive_timeout": surface.bounds.header_deadline,

@@ -15,6 +15,7 @@ from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.records.book import Book
 from gateway.secrets import Secret
+from gateway.web.counting import Answered, unnoted
 from gateway.web.limiter import Limiter
 
 
@@ -81,5 +82,6 @@ class Surface:
     account_removed: Callable[[str, str], Awaitable[None]] = _nobody
     health: Callable[[], Awaitable[Health]] = _always
     metrics: Callable[[], bytes] = bytes
+    answered: Answered = unnoted
     guesses: Limiter = field(default_factory=lambda: Limiter(failures=10, window=60.0))
     """Wrong pairing codes, counted by channel."""

@@ -19,7 +19,7 @@ from gateway.store import conversations
 from gateway.store import usage as store
 from gateway.store.conversations import Conversation
 from gateway.store.usage import Amount
-from gateway.telemetry import Metrics
+from gateway.metrics import Metrics
 
 MODEL = "openai:pigeon"
 PRICES = {MODEL: PriceSettings(input=2.0, output=10.0)}

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import pytest
+
+from channels.message import Address, Moved, Update
+from channels.port import Accept
 from delivery.database import Database
+from delivery.errors import Busy
 from delivery.event import Event, Kind
-from delivery.port import Delivery, Outcome, Sink, Verdict
+from delivery.lease import HeldLease
+from delivery.port import Delivery, Lease, Leases, Outcome, Sink, Verdict
 from delivery.streams.memory import MemoryStream
-from gateway.instruments import CountedSink, CountedStream, Depths
+from gateway.desk import Desk
+from gateway.gauges import Depths
+from gateway.instruments import Accepting, CountedLeases, CountedReception, CountedSink, CountedStream
+from gateway.metrics import Metrics
 from gateway.migrations import migrate_up
-from gateway.telemetry import Metrics
+from gateway.store.records import Record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -102,3 +114,108 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
         "chats.dead",
     ):
         assert f'dovecote_queue_depth{{queue="{queue}"}} 0.0' in text
+
+
+async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
+    """Tool calls and jobs are timed from event to event; a tool of another name is one of the others."""
+    metrics = Metrics()
+    stream = CountedStream(MemoryStream(), metrics)
+    story: tuple[tuple[Kind, dict[str, object]], ...] = (
+        (Kind.TURN_QUEUED, {}),
+        (Kind.TURN_STARTED, {"attempt": 1}),
+        (Kind.TOOL_CALLED, {"name": "bash", "call": "c1"}),
+        (Kind.TOOL_COMPLETED, {"name": "bash", "call": "c1"}),
+        (Kind.TOOL_CALLED, {"name": "made up by a model", "call": "c2"}),
+        (Kind.JOB_STARTED, {"resultId": "job_1"}),
+        (Kind.JOB_LOST, {"resultId": "job_1"}),
+        (Kind.TURN_RESTARTED, {"attempt": 2}),
+        (Kind.TURN_FAILED, {"error": "given up: the gateway died 5 times while working on this"}),
+        (Kind.DELIVERY_DEAD, {}),
+    )
+    seq = 0
+    for number, (kind, told) in enumerate(story, start=1):
+        one = replace(event(kind, number, after=float(number)), data=told)
+        seq = await stream.append(one, expected=seq)
+    text = metrics.render().decode()
+    assert "dovecote_turn_wait_seconds_sum 1.0" in text
+    assert 'dovecote_tool_seconds_sum{tool="bash"} 1.0' in text
+    assert 'dovecote_tool_calls_total{tool="other"} 1.0' in text
+    assert "dovecote_job_seconds_sum 1.0" in text
+    assert "dovecote_turn_restarts_total 1.0" in text
+    for dead in ("turn", "job", "delivery"):
+        assert f'dovecote_dead_total{{kind="{dead}"}} 1.0' in text
+
+
+class OneLease(Leases):
+    """Leases of which each name is held by one at a time."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+
+    @asynccontextmanager
+    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+        """Give the right to the first."""
+        if name in self._held:
+            raise Busy(name)
+        self._held.add(name)
+        try:
+            yield HeldLease(name, name, ttl)
+        finally:
+            self._held.discard(name)
+
+
+async def test_leases_are_counted_by_kind() -> None:
+    """Leases are counted when they are won, refused and lost; the kind is all that is told of them."""
+    metrics = Metrics()
+    leases = CountedLeases(OneLease(), metrics)
+    async with leases.hold("t:cnv_1") as lease:
+        assert 'dovecote_leases{kind="conversation"} 1.0' in metrics.render().decode()
+        with pytest.raises(Busy):
+            async with leases.hold("t:cnv_1"):
+                pass
+        assert lease.name == "t:cnv_1"
+    text = metrics.render().decode()
+    assert 'dovecote_leases{kind="conversation"} 0.0' in text
+    for change in ("acquired", "busy", "lost"):  # ours was never renewed, so it is lost by its end
+        assert f'dovecote_lease_changes_total{{change="{change}",kind="conversation"}} 1.0' in text
+
+
+async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
+    """An update that could not be stored is counted as failed, and the platform keeps it."""
+    metrics = Metrics()
+    now = datetime.now(UTC)
+    record = Record(
+        id="chn_1",
+        account="acc_1",
+        kind="channel",
+        name="bot",
+        config={"kind": "telegram"},
+        created_at=now,
+        updated_at=now,
+    )
+    moved = Moved(key="k1", old=Address(channel="chn_1", room="1"), new=Address(channel="chn_1", room="2"))
+    for failing in (True, False):
+        accept = CountedReception(Taking(failing=failing), metrics).accept(
+            Desk(record=record, agent="a", allow=())
+        )
+        with pytest.raises(OSError, match="full") if failing else nullcontext():
+            await accept(moved)
+    text = metrics.render().decode()
+    for outcome in ("failed", "taken"):
+        assert f'dovecote_inbound_total{{kind="moved",outcome="{outcome}",platform="telegram"}} 1.0' in text
+
+
+class Taking(Accepting):
+    """A reception that takes everything, or nothing."""
+
+    def __init__(self, *, failing: bool) -> None:
+        self._failing = failing
+
+    def accept(self, desk: Desk) -> Accept:
+        """Return what takes, or fails."""
+
+        async def take(_update: Update) -> None:
+            if self._failing:
+                raise OSError("the disk is full")
+
+        return take

@@ -12,7 +12,8 @@ import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.telemetry import Metrics, redact, set_up_logging
+from gateway.metrics import Metrics
+from gateway.telemetry import redact, set_up_logging
 
 
 @pytest.fixture
@@ -113,8 +114,8 @@ def test_ordinary_text_passes(text: str) -> None:
 def test_numbers_are_served() -> None:
     """Every number is in the exposition under its public name, one registry for each process part."""
     metrics = Metrics()
-    metrics.turns.labels(state="completed").inc()
-    metrics.depth.labels(queue="turns").set(3)
+    metrics.count("turns", state="completed")
+    metrics.show("queue_depth", 3, queue="turns")
     text = metrics.render().decode()
     assert 'dovecote_turns_total{state="completed"} 1.0' in text
     assert 'dovecote_queue_depth{queue="turns"} 3.0' in text

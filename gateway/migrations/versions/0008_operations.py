@@ -43,3 +43,5 @@ def upgrade() -> None:
     with op.batch_alter_table("endpoints") as endpoints:
         endpoints.add_column(sa.Column("ordered", sa.Boolean(), nullable=False, server_default="0"))
         endpoints.add_column(sa.Column("failing_since", sa.DateTime(timezone=True), nullable=True))
+    with op.batch_alter_table("turns") as turns:
+        turns.add_column(sa.Column("retried_as", sa.String(length=40), nullable=True))

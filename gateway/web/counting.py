@@ -1,0 +1,41 @@
+"""Requests are counted and timed by the route they met, never by the path that was asked for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+Answered = Callable[[str, str, int, float | None], None]
+"""Note an answer: method, route, status, and seconds (None for a stream, which lasts as its reader does)."""
+
+METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
+
+
+def unnoted(_method: str, _route: str, _status: int, _seconds: float | None) -> None:
+    """Nobody counts."""
+
+
+def middleware(note: Answered) -> Middleware:
+    """Return the outermost middleware: it sees what is really answered."""
+
+    @web.middleware
+    async def counted(request: web.Request, handler: Handler) -> web.StreamResponse:
+        begun = time.monotonic()
+        response = await handler(request)
+        took = time.monotonic() - begun if isinstance(response, web.Response) else None
+        note(_method(request), _route(request), response.status, took)
+        return response
+
+    return counted
+
+
+def _method(request: web.Request) -> str:
+    return request.method if request.method in METHODS else "other"
+
+
+def _route(request: web.Request) -> str:
+    resource = request.match_info.route.resource
+    return resource.canonical if resource is not None else "unknown"

@@ -1,0 +1,51 @@
+"""The table of metrics in the operator's document is the catalogue, and labels stay few."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gateway.gauges import area_of
+from gateway.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+ROW = re.compile(r"^\| `(dovecote_\w+)` \| (\w+) \| ([\w, ]*) ?\| (.+?) \| (.*?) ?\|$", re.MULTILINE)
+BOUNDED = {
+    "platform", "kind", "outcome", "state", "tool", "route", "provider", "reason", "model", "direction",
+    "whose", "type", "change", "method", "status", "level", "area", "queue", "version", "hop",
+}  # fmt: skip
+
+
+def test_the_table_is_the_catalogue() -> None:
+    """Name, type, labels and meaning of every number stand in the document, in the catalogue's order."""
+    told = [
+        (name, kind, labels.strip(), about)
+        for name, kind, labels, about, _ in ROW.findall(DOCUMENT.read_text())
+    ]
+    kinds = (("counter", "_total", COUNTERS), ("gauge", "", GAUGES), ("histogram", "", HISTOGRAMS))
+    assert told == [
+        (f"dovecote_{name}{suffix}", kind, ", ".join(labels), about)
+        for kind, suffix, catalogue in kinds
+        for name, (about, labels) in catalogue.items()
+    ]
+
+
+def test_the_registry_is_the_catalogue() -> None:
+    """What is served under our name is what the catalogue says, and nothing else."""
+    served = {family.name for family in Metrics().registry.collect() if family.name.startswith("dovecote_")}
+    assert served == {f"dovecote_{name}" for part in (COUNTERS, GAUGES, HISTOGRAMS) for name in part}
+
+
+def test_no_label_can_hold_an_id() -> None:
+    """Labels are words from a closed list of kinds of things, none of which is an id or a person."""
+    used = {
+        label for part in (COUNTERS, GAUGES, HISTOGRAMS) for _, labels in part.values() for label in labels
+    }
+    assert used <= BOUNDED
+
+
+def test_areas_are_few() -> None:
+    """Lines are counted by package, platform or provider; all libraries together are one."""
+    assert area_of("channels.telegram.inbox") == "channels.telegram"
+    assert area_of("gateway.web.server") == "gateway"
+    assert area_of("nats.aio.client") == "libraries"
