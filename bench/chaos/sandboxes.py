@@ -33,9 +33,9 @@ from delivery.signals import MemorySignals
 from delivery.streams.memory import MemoryStream
 from gateway import accounts
 from gateway.faults import Faults
+from gateway.metrics import Metrics
 from gateway.migrations import migrate_up
 from gateway.register import SqlLeases, SqlRegister
-from gateway.metrics import Metrics
 from sandbox.endings import Endings
 from sandbox.guard import Guard
 from sandbox.model import Command, Spec

@@ -13,13 +13,13 @@ from delivery.database import Database
 from gateway import accounts
 from gateway.agents.port import Agent, AgentError, Finished, Limits, Persona, Saved, Step, Tools, Usage, Work
 from gateway.budgets import Budget, Meter, MeteredAgent, refusal
+from gateway.metrics import Metrics
 from gateway.migrations import migrate_up
 from gateway.options import PriceSettings
 from gateway.store import conversations
 from gateway.store import usage as store
 from gateway.store.conversations import Conversation
 from gateway.store.usage import Amount
-from gateway.metrics import Metrics
 
 MODEL = "openai:pigeon"
 PRICES = {MODEL: PriceSettings(input=2.0, output=10.0)}
