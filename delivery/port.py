@@ -41,7 +41,11 @@ class Recorded:
         return self.type in TRANSIENT
 
     def as_json(self) -> bytes:
-        """Return the public JSON with its seq, without decoding what was stored."""
+        """Return the public JSON with its seq, without decoding what was stored; one for all readers."""
+        return self._as_json
+
+    @cached_property
+    def _as_json(self) -> bytes:
         return b'{"v":1,"seq":%d,%b' % (self.seq, self.raw.removeprefix(b'{"v":1,'))
 
 
