@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from functools import cached_property
@@ -216,13 +216,18 @@ class Outcome:
     excerpt: str = ""
 
 
+def _nothing() -> None:
+    """Nothing speaks against it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """The obligation to bring one part of one event to one route.
 
     `body` is what the sink was given at planning time (a chat part's text and buttons, or the event for a
     webhook). `platform_id` is set when an earlier attempt (or a draft) already shows there. `uncertain`: an
-    earlier attempt may have arrived; `tried_at` is then when the first one began.
+    earlier attempt may have arrived; `tried_at` is then when the first one began. `check` raises LeaseLost
+    once another may be looking after it: a sink that has waited asks right before it speaks.
     """
 
     id: str
@@ -240,6 +245,7 @@ class Delivery:
     uncertain: bool = False
     turn: str | None = None
     tried_at: datetime | None = None
+    check: Callable[[], None] = field(default=_nothing, repr=False, compare=False)
 
 
 class Sink(Protocol):
@@ -247,7 +253,8 @@ class Sink(Protocol):
 
     @abstractmethod
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once within 30 s (a file: two minutes); never raises but on cancellation.
+        """Attempt once within 30 s (a file: two minutes); never raises but on cancellation (or what
+        `delivery.check` raises).
 
         The same `delivery.id` and event id accompany every attempt.
         """

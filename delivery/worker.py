@@ -149,7 +149,9 @@ class Worker:
         lease.check()
         self._checkpoint("delivery.before_send")
         clock = time.monotonic()
-        outcome = await self._lane.sink.send(replace(due.delivery, attempt=number, body=body, tried_at=tried))
+        outcome = await self._lane.sink.send(
+            replace(due.delivery, attempt=number, body=body, tried_at=tried, check=lease.check)
+        )
         self._checkpoint("delivery.after_send")
         await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
 

@@ -154,6 +154,7 @@ class ChatSink(Sink):
     async def _say(self, bot: Bot, address: Address, delivery: Delivery, part: Part) -> Outcome:
         if part.file is not None:
             known = await self._look_up(bot, address, delivery)
+            delivery.check()
             return known or await self._attach(bot, address, delivery, part.file)
         reply = Reply(
             text=part.text,
@@ -162,10 +163,13 @@ class ChatSink(Sink):
             reply_to=part.reply_to,
         )
         if delivery.platform_id is not None and Feature.EDIT in bot.features:
+            delivery.check()
             edited = await self._edit(bot, address, delivery.platform_id, reply)
             if edited is not None:
                 return edited
-        return await self._look_up(bot, address, delivery) or await self._send(bot, address, reply)
+        known = await self._look_up(bot, address, delivery)
+        delivery.check()
+        return known or await self._send(bot, address, reply)
 
     async def _edit(self, bot: Bot, address: Address, platform_id: str, reply: Reply) -> Outcome | None:
         """Make what shows already show the reply; None when it cannot be edited, and may be sent instead."""

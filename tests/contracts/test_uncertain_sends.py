@@ -10,6 +10,7 @@ import pytest
 from channels.errors import ChannelError, NotPermitted, RateLimited, Unreachable
 from channels.port import Feature
 from delivery.attempt import Policy
+from delivery.errors import LeaseLost
 from delivery.port import Delivery, Outcome, Verdict
 from delivery.sinks.chat import Bot, ChatSink
 from memory_channel import MemoryChannel
@@ -89,3 +90,15 @@ async def test_a_platform_that_recognises_a_repetition_is_asked_only_once_it_doe
         channel = MemoryChannel()
         await speaking(channel, both, limits=limits).send(again(minutes=minutes))
         assert calls(channel) == expected
+
+
+async def test_who_has_waited_too_long_says_nothing() -> None:
+    """A sink that was frozen while it waited for its budget finds that it lost the chat, and is silent."""
+    channel = MemoryChannel()
+
+    def lost() -> None:
+        raise LeaseLost
+
+    with pytest.raises(LeaseLost):
+        await speaking(channel, FINDS).send(a_delivery(check=lost))
+    assert channel.calls == []
