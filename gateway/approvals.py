@@ -48,6 +48,14 @@ class NotAllowed(Exception):
     """The rule of the channel does not let this person decide."""
 
 
+def mark_of_all(benches: Mapping[str, Bench], first: Bench) -> str:
+    """Return the mark of every sandbox an agent works in: a change of any of them is a change."""
+    if len(benches) <= 1:
+        return mark_of(first)
+    marks = json.dumps({name: mark_of(bench) for name, bench in benches.items()}, sort_keys=True)
+    return hashlib.sha256(marks.encode("utf-8", "surrogatepass")).hexdigest()
+
+
 def mark_of(bench: Bench) -> str:
     """Return what tells one sandbox's configuration from another, and from itself once it is changed."""
     exact = json.dumps(

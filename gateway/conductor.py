@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -16,7 +16,7 @@ from delivery.ledger import Ledger
 from delivery.port import Lease, Leases, Queue, Signals, Stream
 from delivery.rounds import Rounds
 from gateway.agents.port import Agent, AgentError, Persona, Work
-from gateway.approvals import mark_of
+from gateway.approvals import mark_of_all
 from gateway.bundles import Bundles
 from gateway.cancels import LOOK, Cancels
 from gateway.claims import Claim, Claims, SetAside
@@ -198,8 +198,9 @@ class Conductor:
     async def _play(self, claim: Claim, performance: Performance) -> None:
         turn = claim.turn
         persona = await self._bundles.instructed(claim.agent, persona_of(claim.agent))
-        bench = await self._workbench.bench(claim.agent, turn.conversation, person=turn.asker)
-        performance.bind(mark_of(bench))
+        benches = await self._workbench.benches(claim.agent, turn.conversation, person=turn.asker)
+        bench = next(iter(benches.values()))
+        performance.bind(mark_of_all(benches, bench))
         if await performance.renew(claim.asked):
             return
         tools = TurnTools(
@@ -212,6 +213,7 @@ class Conductor:
                 agent=claim.agent,
                 bundles=self._bundles,
                 skills=await self._bundles.skills(turn.account),
+                benches=benches,
             ),
             write=performance.write,
             check=performance.check,
@@ -233,7 +235,11 @@ class Conductor:
             images=brought.images,
         )
         gather = partial(self._outgoing.gather, turn, bench)
-        async with self._workbench.attended(bench, changed=turn.trigger == "job"):
+        async with AsyncExitStack() as attended:
+            for one in benches.values():
+                await attended.enter_async_context(
+                    self._workbench.attended(one, changed=turn.trigger == "job")
+                )
             await performance.play(self._agents(persona), work, tools, gather)
 
     async def _fail(self, performance: Performance, error: AgentError) -> None:

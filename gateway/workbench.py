@@ -10,12 +10,13 @@ from pathlib import Path
 import structlog
 
 from delivery.database import Connection, Database
-from gateway.records.agent import agent_config
+from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.book import Book
 from gateway.records.kinds import WorkspaceConfig
 from gateway.store import records, sandboxes
 from gateway.store.jobs import Job
 from gateway.store.records import Record
+from gateway.stored import NO_SANDBOX, StoredFiles
 from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.endings import Endings
@@ -35,11 +36,15 @@ KEEP_ALIVE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bench:
-    """Where an agent's commands run: the sandbox's config, its spec, and whose it is."""
+    """Where an agent's commands run: the sandbox's config, its spec, and whose it is.
+
+    `files_only`: there is no sandbox on it, the workspace's files are read from the store.
+    """
 
     config: SandboxConfig
     spec: Spec
     owner: Owner
+    files_only: bool = False
 
     @property
     def provider(self) -> str:
@@ -88,25 +93,40 @@ class Workbench:
         self._installation = installation
 
     async def bench(self, agent: Record, conversation: str, *, person: str = "") -> Bench:
-        """Return the bench of an agent in a conversation, for who asks."""
+        """Return the bench of an agent in a conversation, for who asks: that of its first workspace."""
+        return next(iter((await self.benches(agent, conversation, person=person)).values()))
+
+    async def benches(self, agent: Record, conversation: str, *, person: str = "") -> Mapping[str, Bench]:
+        """Return the benches of an agent by the names of its workspaces, its first one first."""
         config = agent_config(agent)
-        use = config.workspaces[0] if config.workspaces else None
+        owner = Owner(
+            account=agent.account,
+            scope=Scope.SESSION,
+            conversation=conversation,
+            agent=agent.id,
+            person=person,
+        )
         async with self._database.read() as connection:
-            workspace = await _maybe(connection, agent.account, "workspace", use.workspace if use else None)
-            wanted = (use.sandbox if use else None) or config.sandbox
-            sandbox = await _maybe(connection, agent.account, "sandbox", wanted)
-        return self._assemble(
-            Owner(
-                account=agent.account,
-                scope=Scope.SESSION,
-                conversation=conversation,
-                agent=agent.id,
-                person=person,
-                workspace=workspace.id if workspace else None,
-            ),
+            found = [
+                (use.name if use else "", await self._placed(connection, owner, use, config.sandbox))
+                for use in config.workspaces or (None,)
+            ]
+        return dict(found)
+
+    async def _placed(
+        self, connection: Connection, owner: Owner, use: WorkspaceUse | None, otherwise: str | None
+    ) -> Bench:
+        """Return the bench of one use of a workspace, or of an agent without any."""
+        account, wanted = owner.account, (use.sandbox if use else None) or otherwise
+        workspace = await _maybe(connection, account, "workspace", use.workspace if use else None)
+        sandbox = await _maybe(connection, account, "sandbox", wanted)
+        bench = self._assemble(
+            replace(owner, workspace=workspace.id if workspace else None),
             sandbox=sandbox,
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
+        none = use is not None and "sandbox" in use.model_fields_set and use.sandbox is None
+        return replace(bench, files_only=none and bench.spec.workspace is not None)
 
     def directory(self, account: str, workspace: str) -> Path:
         """Return the directory of a workspace in the workspace store, made when new."""
@@ -116,7 +136,15 @@ class Workbench:
 
     async def sandbox(self, bench: Bench) -> ReservedSandbox:
         """Return the bench's sandbox; it is found, woken or made when it is first used. Raises Refused."""
+        if bench.files_only:
+            raise Refused(NO_SANDBOX)
         return ReservedSandbox(self._pool(bench.provider), bench.wanted)
+
+    async def files(self, bench: Bench) -> Sandbox:
+        """Return what the bench's files are read through: its sandbox, or the store. Raises Refused."""
+        if bench.files_only and bench.spec.workspace is not None:
+            return StoredFiles(bench.spec.workspace, bench.spec.mount)
+        return await self.sandbox(bench)
 
     async def awake(self, bench: Bench) -> ReservedSandbox:
         """Return the bench's sandbox with its machine found, so that its id is known; raises SandboxError."""

@@ -59,4 +59,4 @@ def shape_of(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict[st
     return shape | ({"reason": job.reason} if job.reason else {})
 
 
-async_status = Tool(spec=_spec, asks=lambda _config: False, act=_act, repeatable=True)
+async_status = Tool(spec=_spec, asks=lambda _config: False, act=_act, repeatable=True, has_a_place=False)

@@ -96,4 +96,5 @@ bash = Tool(
     asks=lambda config: config.permission_mode in {"ask", "edit"},
     act=_act,
     repeatable=False,
+    fits=lambda desk: not desk.bench.files_only,
 )

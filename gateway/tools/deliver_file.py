@@ -54,5 +54,5 @@ deliver_file = Tool(
     asks=lambda _config: False,
     act=_act,
     repeatable=True,
-    fits=lambda desk: desk.bench.workspace is not None,
+    fits=lambda desk: desk.bench.workspace is not None and not desk.bench.files_only,
 )

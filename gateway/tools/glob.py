@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.stored import StoredFiles
 from gateway.tools.tool import BadArguments, Desk, Tool, text
-from gateway.tools.workspace_file import PATH, explained, has_workspace, never, path_of
+from gateway.tools.workspace_file import PATH, explained, has_files, never, path_of
 from sandbox.model import OUTPUT_CAP, Command, Result
 from sandbox.paths import relative
 
@@ -53,12 +54,21 @@ async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
         relative(path_of(args, needed=False), desk.bench.spec.mount),
         plain(text(args, "pattern")),
     )
+    if desk.bench.files_only:
+        return await _in_store(desk, place, pattern)
     sandbox = await desk.workbench.sandbox(desk.bench)
     script = SCRIPT.format(place=shlex.quote(place), pattern=shlex.quote(pattern), most=MOST + 1)
     result = await sandbox.run(Command(script=script, timeout=60.0, output_limit=OUTPUT_CAP))
     if result.exit_code == 44:  # noqa: PLR2004 - the script's own
         return ToolResult(ok=False, content=f"there is no directory {place}")
     return found(result, place)
+
+
+async def _in_store(desk: Desk, place: str, pattern: str) -> ToolResult:
+    held = await desk.workbench.files(desk.bench)
+    assert isinstance(held, StoredFiles)
+    names = await held.newest(place, pattern, most=MOST + 1)
+    return told([name if place == "." else f"{place}/{name}" for name in names])
 
 
 def plain(pattern: str) -> str:
@@ -72,12 +82,16 @@ def found(result: Result, place: str) -> ToolResult:
     """Return the names that a search printed, each with its time before it."""
     if result.timed_out:
         return ToolResult(ok=False, content="the search took too long: begin in a directory further down")
-    lines = result.stdout.decode("utf-8", "replace").splitlines()
     prefix = "" if place == "." else f"{place}/"
-    names = [prefix + line.partition(" ")[2] for line in lines[:MOST]]
-    more = ["[there are more: narrow the pattern]"] if len(lines) > MOST else []
-    said = "\n".join([*names, *more]) or "no file matches"
-    return ToolResult(ok=True, content=said, detail={"files": names})
+    lines = result.stdout.decode("utf-8", "replace").splitlines()
+    return told([prefix + line.partition(" ")[2] for line in lines])
 
 
-glob = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_workspace)
+def told(names: list[str]) -> ToolResult:
+    """Return names as a result, as many as are shown."""
+    more = ["[there are more: narrow the pattern]"] if len(names) > MOST else []
+    said = "\n".join([*names[:MOST], *more]) or "no file matches"
+    return ToolResult(ok=True, content=said, detail={"files": names[:MOST]})
+
+
+glob = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_files)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.tools.tool import Desk, Tool
-from gateway.tools.workspace_file import PATH, explained, has_workspace, never, number, path_of, whole
+from gateway.tools.workspace_file import PATH, explained, has_files, never, number, path_of, whole
 
 LINES = 2000
 LONGEST_LINE = 2000
@@ -64,4 +64,4 @@ def _cut(line: str) -> str:
     return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE} more]"
 
 
-read = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_workspace)
+read = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_files)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
@@ -14,6 +14,8 @@ from gateway.store.records import Record
 from gateway.store.turns import Turn
 from gateway.workbench import Bench, Workbench
 from sandbox.config import SandboxConfig
+
+SEVERAL = 2
 
 
 class BadArguments(ValueError):
@@ -32,6 +34,17 @@ class Desk:
     agent: Record | None = None
     bundles: Bundles | None = None
     skills: Sequence[Skill] = ()
+    benches: Mapping[str, Bench] = field(default_factory=dict)
+    """All of the agent's benches by their workspaces' names, where it has several."""
+
+    def at(self, args: Mapping[str, Any]) -> Desk:
+        """Return this desk with the bench that a call names; raises BadArguments."""
+        name = args.get("workspace")
+        if name is None or len(self.benches) < SEVERAL:
+            return self
+        if not isinstance(name, str) or name not in self.benches:
+            raise BadArguments(f"workspace must be one of {', '.join(self.benches)}, not {name!r}")
+        return replace(self, bench=self.benches[name])
 
 
 Act = Callable[[Desk, Mapping[str, Any], str], Awaitable[ToolResult]]
@@ -51,6 +64,8 @@ class Tool:
     repeatable: bool
     fits: Callable[[Desk], bool] = lambda _desk: True
     changes_files: bool = False
+    has_a_place: bool = True
+    """It works in a workspace, so that with several of them a call names one."""
 
 
 def text(args: Mapping[str, Any], name: str, *, needed: bool = True) -> str:

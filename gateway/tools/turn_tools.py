@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from typing import Any
 
 import structlog
@@ -13,7 +14,7 @@ import structlog
 from delivery.event import Event, Kind
 from delivery.ledger import Entry
 from gateway.agents.port import ToolResult, Tools, ToolSpec
-from gateway.approvals import digest_of, mark_of
+from gateway.approvals import digest_of, mark_of_all
 from gateway.approvers import may_approve_own
 from gateway.store import approvals, turns
 from gateway.store.turns import StepRow
@@ -26,7 +27,7 @@ from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
 from gateway.tools.load_skill import load_skill
 from gateway.tools.read import read
-from gateway.tools.tool import BadArguments, Desk, Tool
+from gateway.tools.tool import SEVERAL, BadArguments, Desk, Tool
 from gateway.tools.write import write
 from sandbox.errors import SandboxError
 
@@ -65,25 +66,31 @@ class TurnTools(Tools):
         self._tools = {
             name: tool
             for name, tool in INSTALLED.items()
-            if (allowed is None or name in allowed) and tool.fits(desk)
+            if (allowed is None or name in allowed) and any(tool.fits(place) for place in _places(desk))
         }
 
     def offered(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""
-        return [tool.spec(self._desk) for tool in self._tools.values()]
+        return [_placed(tool.spec(self._desk), tool, self._desk) for tool in self._tools.values()]
 
     async def asks(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Say whether a person must approve this call first (and has not yet)."""
         tool = self._tools.get(name)
-        if tool is None or not tool.asks(self._desk.bench.config):
-            return False
-        if tool.changes_files and self._desk.bench.spec.read_only:
+        if tool is None or not self._is_careful(tool, args):
             return False
         if typed_by_asker and await self._typing_approves():
             return False
         return await self._earlier(call) is None and not await self._approved(name, args, call)
+
+    def _is_careful(self, tool: Tool, args: Mapping[str, Any]) -> bool:
+        """Say whether the permission mode where a call works wants a person asked for it."""
+        try:
+            bench = self._desk.at(args).bench
+        except BadArguments:
+            return False  # it is refused for that
+        return tool.asks(bench.config) and not (tool.changes_files and bench.spec.read_only)
 
     async def _typing_approves(self) -> bool:
         """Say whether who asked for the turn may approve its commands, by typing them."""
@@ -95,7 +102,7 @@ class TurnTools(Tools):
     async def _approved(self, name: str, args: Mapping[str, Any], call: str) -> bool:
         async with self._desk.jobs.reading() as connection:
             found = await approvals.of_turn(connection, self._desk.turn.id)
-        digest = digest_of(name, args, mark_of(self._desk.bench))
+        digest = digest_of(name, args, mark_of_all(self._desk.benches, self._desk.bench))
         return any(one.call == call and one.digest == digest and one.state == "approved" for one in found)
 
     async def call(
@@ -139,11 +146,13 @@ class TurnTools(Tools):
 
     async def _act(self, tool: Tool, args: Mapping[str, Any], call: str) -> ToolResult:
         self._check()
-        desk = self._desk
         try:
+            desk = self._desk.at(args)
+            if not tool.fits(desk):
+                return ToolResult(ok=False, content="this tool is not offered in that workspace")
             if desk.bundles is not None and desk.agent is not None:
                 await desk.bundles.stage(desk.agent, desk.bench)
-            return await tool.act(desk, args, _key_of(desk.turn.id, call))
+            return await tool.act(desk, _without_place(args, desk), _key_of(desk.turn.id, call))
         except BadArguments as error:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
         except SandboxError as error:
@@ -164,6 +173,28 @@ class TurnTools(Tools):
                 )
             )
         return result
+
+
+def _places(desk: Desk) -> Iterator[Desk]:
+    """Yield the desk with each of its benches."""
+    for bench in desk.benches.values() or (desk.bench,):
+        yield replace(desk, bench=bench)
+
+
+def _placed(spec: ToolSpec, tool: Tool, desk: Desk) -> ToolSpec:
+    """Return what a model is told of a tool: where there are several workspaces, it names one."""
+    names = [name for name, bench in desk.benches.items() if tool.fits(replace(desk, bench=bench))]
+    if len(desk.benches) < SEVERAL or not tool.has_a_place:
+        return spec
+    about = {"type": "string", "enum": names, "description": f"which workspace; {names[0]} if left out"}
+    return replace(
+        spec, schema={**spec.schema, "properties": {**spec.schema["properties"], "workspace": about}}
+    )
+
+
+def _without_place(args: Mapping[str, Any], desk: Desk) -> Mapping[str, Any]:
+    several = len(desk.benches) >= SEVERAL
+    return {name: value for name, value in args.items() if not (several and name == "workspace")}
 
 
 def _told(result: ToolResult) -> dict[str, Any]:

@@ -39,15 +39,20 @@ def never(_config: SandboxConfig) -> bool:
     return False
 
 
+def has_files(desk: Desk) -> bool:
+    """Say whether there is a workspace to read from."""
+    return desk.bench.workspace is not None
+
+
 def has_workspace(desk: Desk) -> bool:
     """Say whether there is a workspace to work in."""
-    return desk.bench.workspace is not None
+    return has_files(desk) and not desk.bench.files_only
 
 
 async def whole(desk: Desk, path: str) -> bytes:
     """Return a file's content; raises BadArguments for one that is too large."""
-    sandbox = await desk.workbench.sandbox(desk.bench)
-    content = await sandbox.read(path, limit=LARGEST + 1)
+    held = await desk.workbench.files(desk.bench)
+    content = await held.read(path, limit=LARGEST + 1)
     if len(content) > LARGEST:
         raise BadArguments(f"{path} has more than {LARGEST // 1024**2} MiB: use bash")
     return content
