@@ -183,7 +183,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 async def _tried(town: Town, route: Route, records: Iterable[str]) -> list[str]:
     """Ask as the stranger with each id; return what was answered otherwise than by a refusal."""
-    body = None if route.method in ("GET", "DELETE") else {}
+    body: dict[str, Any] | None = None if route.method in ("GET", "DELETE") else {}
     wrong = []
     for record in records:
         path = _filled(route, record)
