@@ -269,6 +269,8 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
 
 
 def check_all(settings: Settings) -> Iterator[Check]:
-    """Run every check."""
-    for check in CHECKS:
+    """Run every check: what is here first, then what has to be asked elsewhere."""
+    from gateway.cli.elsewhere import check_channels, check_clocks, check_jetstream
+
+    for check in (*CHECKS, check_clocks, check_jetstream, check_channels):
         yield from check(settings)

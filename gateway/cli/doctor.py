@@ -25,17 +25,22 @@ def doctor(
     simulate: Annotated[
         str | None, typer.Option(help="Try this platform's adapter against its simulator, end to end.")
     ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Only look: run no gateway to be killed.")] = False,
     config: Config = None,
     data: Data = None,
     as_json: Json = False,
 ) -> None:
-    """Look at the settings, the machine and the installation, and say what to do about what is wrong."""
+    """Look at settings, machine and installation, and show that a killed gateway's answer still comes."""
     if simulate:
         from gateway.cli.simulation import simulate_platform
 
         found = asyncio.run(simulate_platform(simulate))
     else:
         found = _look(config, data)
+        if not quick and not any(check.state == "failed" for check in found):
+            from gateway.cli.simulation import prove_recovery
+
+            found += asyncio.run(prove_recovery())
     _print(found, as_json=as_json)
     if any(check.state == "failed" for check in found):
         raise typer.Exit(Exit.FAILED)

@@ -162,12 +162,14 @@ async def test_one_directory_one_gateway(running: GatewayProcess) -> None:
 
 
 async def test_anyone_can_try_telegram(tmp_path: Path) -> None:
-    """`doctor --simulate telegram` needs no token and shows a message and a job answered."""
+    """`doctor --simulate telegram` needs no token: a message, a job, and a killed turn are answered."""
     command = await start("doctor", "--simulate", "telegram", "--json", directory=tmp_path)
     async with asyncio.timeout(90):
         out, err = await command.communicate()
     assert command.returncode == 0, (out, err)
-    assert [check["state"] for check in json.loads(out)] == ["ok"] * 3
+    found = json.loads(out)
+    assert [check["state"] for check in found] == ["ok"] * 4
+    assert "the command ran once, its answer came once" in found[-1]["detail"]
 
 
 async def test_a_channel_is_tested_before_it_is_used(tmp_path: Path) -> None:
