@@ -1,4 +1,4 @@
-"""A person on Discord: streamed answer, approval in a form, job, kill -9, the result in the same thread."""
+"""A person on Discord: streamed answer, approval in a form, job, kill -9, result and file in the thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ CHAT = 4711
 ROOM = 4004
 BEGINNING = "Once upon a time"
 WHOLE = "Once upon a time there was a dove."
-JOB = {"command": "sleep 2; echo pig''eon", "background": True}
+JOB = {
+    "command": "sleep 2; mkdir -p outbox; printf 'a feather' > outbox/feather.txt; echo pig''eon",
+    "background": True,
+}
 
 
 class Teller:
@@ -72,6 +75,15 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
+async def until_settled(process: GatewayProcess) -> None:
+    """Wait until nothing is owed to anybody."""
+    async with asyncio.timeout(30), process.http() as session:
+        states = {"pending"}
+        while states != {"delivered"}:
+            async with session.get("/deliveries") as answer:
+                states = {one["state"] for one in (await answer.json())["items"]}
+
+
 async def until_recorded(data: Path) -> None:
     """Wait until the gateway has written down where its draft shows."""
     async with asyncio.timeout(10):
@@ -94,6 +106,18 @@ async def said(platform: Simulator, words: str) -> Post:
         texts = [post.text for post in platform.messages()]
         raise AssertionError(f"nobody said {words!r}: {texts}") from None
     return found()[-1]
+
+
+def files(platform: Simulator) -> list[tuple[str, bytes, int]]:
+    """Return (name, content, thread) of every file that the bot attached anywhere."""
+    contents = list(platform.world.files.items())
+    return [
+        (file["filename"], content, int(post.raw["channel_id"]))
+        for post in platform.messages()
+        for file in post.raw.get("attachments", [])
+        for path, content in contents
+        if path.endswith(f"/{file['filename']}")
+    ]
 
 
 @asynccontextmanager
@@ -152,11 +176,14 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
         await process.kill()
         await process.start()
         await said(platform, "The job said: pigeon")
+        await platform.wait_until(lambda: bool(files(platform)), seconds=30)
+        await until_settled(process)
     texts = [post.text for post in platform.messages()]
     assert (decided.id, decided.buttons, "but only once" in decided.text) == (question.id, [], True)
     assert story.history[0].startswith(BEGINNING)
     for words in (WHOLE, "May I run", "Approved by", "under way", "The job said"):
         assert sum(words in text for text in texts) == (0 if words == "May I run" else 1)
+    assert files(platform) == [("feather.txt", b"a feather", thread)]
     assert {post.thread for post in platform.messages()} == {thread}
 
 

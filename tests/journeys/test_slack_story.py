@@ -1,4 +1,4 @@
-"""A person on Slack: streamed answer, approval in a modal, job, kill -9, the result in the same thread."""
+"""A person on Slack: streamed answer, approval in a modal, job, kill -9, result and file in the thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from openai_server import OpenAIServer, ToolCall, Turn, last_text
 ROOM = "C0ROOM"
 BEGINNING = "Once upon a time"
 WHOLE = "Once upon a time there was a dove."
-JOB = {"command": "sleep 2; echo pig''eon", "background": True}
+JOB = {
+    "command": "sleep 2; mkdir -p outbox; printf 'a feather' > outbox/feather.txt; echo pig''eon",
+    "background": True,
+}
 
 
 class Teller:
@@ -81,6 +84,15 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
+async def until_settled(process: GatewayProcess) -> None:
+    """Wait until nothing is owed to anybody."""
+    async with asyncio.timeout(30), process.http() as session:
+        states = {"pending"}
+        while states != {"delivered"}:
+            async with session.get("/deliveries") as answer:
+                states = {one["state"] for one in (await answer.json())["items"]}
+
+
 async def until_recorded(data: Path) -> None:
     """Wait until the gateway has written down where its draft shows."""
     async with asyncio.timeout(30):
@@ -103,6 +115,15 @@ async def said(platform: Simulator, words: str) -> Post:
         texts = [post.text for post in platform.messages(ROOM)]
         raise AssertionError(f"nobody said {words!r}: {texts}") from None
     return found()[-1]
+
+
+def files(platform: Simulator) -> list[tuple[str, bytes, str | None]]:
+    """Return (name, content, thread) of every file that the bot attached anywhere."""
+    return [
+        (file["title"], platform.world.contents[file["id"]], post.thread)
+        for post in platform.messages()
+        for file in post.raw.get("files", [])
+    ]
 
 
 async def killed(process: GatewayProcess) -> None:
@@ -140,13 +161,16 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await until_delivered(process, 3)
             await killed(process)
             await said(platform, "The job said: pigeon")
+            await platform.wait_until(lambda: bool(files(platform)), seconds=30)
+            await until_settled(process)
     texts = [post.text for post in platform.messages(ROOM)]
     assert (story.text, texts.count(WHOLE)) == (WHOLE, 1)
     assert not [post for post in platform.messages(ROOM) if post.streaming]
     assert "Approved by" in question.text
     assert "but only once" in question.text
     assert [sum(words in text for text in texts) for words in ("under way", "The job said")] == [1, 1]
-    assert {post.thread for post in platform.messages(ROOM)} == {thread}
+    assert files(platform) == [("feather.txt", b"a feather", thread)]
+    assert {post.thread for post in platform.messages()} == {thread}
 
 
 async def test_a_thumb_under_the_question_decides(platform: Simulator, tmp_path: Path) -> None:
