@@ -21,7 +21,7 @@ from gateway.records.kinds import ChannelConfig, Checked, check
 from gateway.records.parts import merge, restore
 from gateway.records.reach import foreign_endpoints
 from gateway.secrets import Context, Vault, context
-from gateway.store import pairings
+from gateway.store import notes, pairings
 from gateway.store import records as store
 from gateway.store.records import PREFIXES, Kind, Record
 from sandbox.config import Problem, SandboxConfig, spelled
@@ -151,6 +151,7 @@ class Book:
             await webhooks.follow_hook(connection, self.vault, record.account, record.id, None)
         if record.kind == "channel":
             await pairings.forget_channel(connection, record.id)
+            await notes.forget_channel(connection, record.id)
         await store.remove(connection, record.account, record.id)
 
     def require_own(self, record: Record) -> None:

@@ -47,3 +47,8 @@ async def every(connection: Connection, channel: str, prefix: str) -> dict[str, 
         .limit(MOST)
     )
     return {row.name: row.note for row in found}
+
+
+async def forget_channel(connection: Connection, channel: str) -> None:
+    """Delete what a channel noted."""
+    await connection.execute(delete(table).where(table.c.channel == channel))

@@ -8,12 +8,14 @@ from delivery import endpoints
 from delivery.database import Connection
 from gateway.store import audits
 from gateway.store.tables import accounts, conversations, inbox, pairings, records, replies, turns
+from gateway.store.tables import channel_notes as notes
 
 
 async def remove_account(connection: Connection, account: str) -> bool:
     """Delete an account, its records, conversations, turns, jobs and deliveries; False when there is none."""
     channels = select(records.c.id).where(records.c.account == account, records.c.kind == "channel")
-    await connection.execute(delete(pairings).where(pairings.c.channel.in_(channels)))
+    for table in (pairings, notes):
+        await connection.execute(delete(table).where(table.c.channel.in_(channels)))
     for table in (inbox, replies):
         await connection.execute(delete(table).where(table.c.account == account))
     await audits.begin_erasures_of(connection, account)

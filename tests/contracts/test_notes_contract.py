@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from sqlalchemy import update
 
 from delivery.database import Database
+from gateway import accounts
 from gateway.notes import ChannelNotes
+from gateway.records.book import Book
+from gateway.secrets import open_vault
+from gateway.store import removal
 from gateway.store.tables import channel_notes
 
 
@@ -39,3 +44,25 @@ async def test_what_was_emptied_is_forgotten_after_a_day(database: Database) -> 
         await connection.execute(update(channel_notes).values(updated_at=old))
     await notes.put({"album:2": ""})
     assert await notes.all() == {"album:2": "", "place": "here"}
+
+
+async def test_notes_end_with_their_channel(database: Database, tmp_path: Path) -> None:
+    """Neither a removed channel nor a removed account leaves what its adapter noted."""
+    book = Book(open_vault(tmp_path))
+    made = {}
+    async with database.begin() as connection:
+        account, _key = await accounts.create_account(connection, "one")
+        await book.create(connection, account.id, "agent", name="main", config={})
+        for name in ("left", "right"):
+            config = {"kind": "telegram", "agent": "main", "settings": {"token": "1:a"}}
+            written = await book.create(connection, account.id, "channel", name=name, config=config)
+            made[name] = written.record
+    left, right = (ChannelNotes(database, made[name].id) for name in ("left", "right"))
+    await left.put({"place": "here"})
+    await right.put({"place": "there"})
+    async with database.begin() as connection:
+        await book.remove(connection, made["left"])
+    assert (await left.all(), await right.all()) == ({}, {"place": "there"})
+    async with database.begin() as connection:
+        assert await removal.remove_account(connection, account.id)
+    assert await right.all() == {}
