@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import structlog
 
-from channels.message import Command, Reaction
+from channels.message import Command, Message, Reaction
 from delivery.ledger import Entry
 from gateway.aside import say_aside
 from gateway.commands import Commands
 from gateway.desk import Desk
-from gateway.flood import Flood, Flow
+from gateway.flood import Flood, Flow, FullLines
 from gateway.gate import Admission, authorize, person_of
 from gateway.hearing import Afterwards, Heard
 from gateway.store import pairings
@@ -20,8 +20,24 @@ log = structlog.get_logger(__name__)
 class Doorkeeper:
     """Asks the gate, offers strangers a code, and holds floods back."""
 
-    def __init__(self, flood: Flood) -> None:
+    def __init__(self, flood: Flood, full: FullLines) -> None:
         self._flood = flood
+        self._full = full
+
+    def drops(self, desk: Desk, heard: Heard) -> bool:
+        """Say whether a message is turned away without a look: its sender knows, or its line is full."""
+        if not isinstance(heard.update, Message) or heard.order is not None:
+            self._full.look_again(heard.address.key)
+            return False
+        who = (desk.record.id, heard.address.room, heard.author.id)
+        if self._flood.drops(who, desk.messages_per_minute):
+            return True
+        return not heard.update.edited and self._full.is_full(heard.address.key)
+
+    def tells_full(self, heard: Heard) -> bool:
+        """Note that a line is full; say whether that is to be said now: always to who asks for an answer."""
+        due = self._full.found(heard.address.key)
+        return due or isinstance(heard.update, Command)
 
     async def lets_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> bool:
         """Say whether somebody is listened to now; who is not is told so, where that is due."""

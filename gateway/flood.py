@@ -1,4 +1,7 @@
-"""Flood control: how many messages a minute one person may give the bot in one room (in this process)."""
+"""Flood control, in this process: how many messages a minute one person may give the bot in one room.
+
+What is turned away costs next to nothing: it is judged in memory, and its keys are written down together.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from delivery.database import Connection
+from gateway.store import conversations
+
 REMEMBERED = 10_000
 """People at a time whose rate is known; the ones heard of least recently make room."""
 
@@ -15,6 +21,12 @@ REFUSE_EVERY = 60.0
 """Seconds between refusals to one person."""
 
 MINUTE = 60.0
+
+FULL_FOR = 0.5
+"""Seconds for which a line that was found full is taken for full without another look."""
+
+DROPPED_AT_ONCE = 200
+"""Keys of dropped messages that are kept in memory at the most before they are written down."""
 
 
 class Flow(StrEnum):
@@ -54,6 +66,14 @@ class Flood:
         bucket.refused_at = now
         return Flow.REFUSED
 
+    def drops(self, who: tuple[str, str, str], per_minute: int) -> bool:
+        """Say whether the next message of one who has been refused will be dropped; counts nothing."""
+        if not per_minute or who not in self._buckets:
+            return False
+        bucket = self._bucket(who, per_minute)
+        told = bucket.refused_at is not None and self._clock() - bucket.refused_at < REFUSE_EVERY
+        return told and bucket.tokens < 1
+
     def _bucket(self, who: tuple[str, str, str], per_minute: int) -> _Bucket:
         now = self._clock()
         bucket = self._buckets.setdefault(who, _Bucket(tokens=per_minute, filled_at=now))
@@ -64,3 +84,69 @@ class Flood:
         while len(self._buckets) > REMEMBERED:
             self._buckets.popitem(last=False)
         return bucket
+
+
+@dataclass(slots=True)
+class _Line:
+    full_at: float
+    told_at: float | None = None
+
+
+class FullLines:
+    """The chat threads in which too much waited a moment ago, and when that was said there last."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines: OrderedDict[str, _Line] = OrderedDict()
+
+    def found(self, thread: str) -> bool:
+        """Note that a thread's line was just found full; say whether it is time to say so there."""
+        now = self._clock()
+        line = self._lines.setdefault(thread, _Line(full_at=now))
+        self._lines.move_to_end(thread)
+        while len(self._lines) > REMEMBERED:
+            self._lines.popitem(last=False)
+        line.full_at = now
+        if line.told_at is not None and now - line.told_at < REFUSE_EVERY:
+            return False
+        line.told_at = now
+        return True
+
+    def is_full(self, thread: str) -> bool:
+        """Say whether a thread's line was full a moment ago, and people there were told."""
+        line = self._lines.get(thread)
+        return line is not None and self._clock() - line.full_at < FULL_FOR
+
+    def look_again(self, thread: str) -> None:
+        """Something may have changed in a thread: the next message there is judged by what waits."""
+        if thread in self._lines:
+            self._lines[thread].full_at = float("-inf")
+
+
+class Dropped:
+    """Messages that were turned away and whose keys are still to be remembered, with the next change.
+
+    They are written before any other message is looked at, so that one which comes again is known.
+
+    What a crash takes with it was answered by nothing and changed nothing.
+    """
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, str, str], None] = {}
+
+    def add(self, account: str, source: str, key: str) -> bool:
+        """Note a message; say whether it is time to write."""
+        self._keys[account, source, key] = None
+        return len(self._keys) >= DROPPED_AT_ONCE
+
+    async def write(self, connection: Connection) -> tuple[tuple[str, str, str], ...]:
+        """Remember all of them in this transaction; `forget` what is returned once it is committed."""
+        keys = tuple(self._keys)
+        if keys:
+            await conversations.remember_all(connection, keys)
+        return keys
+
+    def forget(self, written: tuple[tuple[str, str, str], ...]) -> None:
+        """Let go of what is written down."""
+        for key in written:
+            self._keys.pop(key, None)

@@ -28,7 +28,7 @@ from gateway.commands import Commands, order_of, parse
 from gateway.deciding import Deciding
 from gateway.desk import Desk
 from gateway.doorkeeper import Doorkeeper
-from gateway.flood import Flood
+from gateway.flood import Dropped, Flood, FullLines
 from gateway.gate import Admission, authorize, is_meant
 from gateway.hearing import Afterwards, Heard
 from gateway.intake import Intake, QueueFull, Submission, shown
@@ -54,6 +54,7 @@ class Reception:
         *,
         signs: Signs | None = None,
         flood: Flood | None = None,
+        full: FullLines | None = None,
         cancel: Callable[[str], None] = lambda _turn: None,
     ) -> None:
         self._ledger = ledger
@@ -61,7 +62,8 @@ class Reception:
         self._commands = commands
         self._deciding = Deciding(ledger, approvals, commands.answer)
         self._signs = signs
-        self._door = Doorkeeper(flood or Flood())
+        self._door = Doorkeeper(flood or Flood(), full or FullLines())
+        self._dropped = Dropped()
         self._cancel = cancel
 
     def accept(self, desk: Desk) -> Accept:
@@ -107,14 +109,26 @@ class Reception:
         )
 
     async def _hear(self, desk: Desk, heard: Heard) -> None:
+        if self._door.drops(desk, heard):
+            await self._drop(desk, heard)
+            return
         afterwards = Afterwards()
         async with self._ledger.entry("reception") as entry:
+            dropped = await self._dropped.write(entry.connection)
             if await self._is_new(entry, desk, heard.update.key) and await self._door.lets_in(
                 entry, desk, heard, afterwards
             ):
                 await destinations.revive(entry.connection, heard.address.destination)
                 await self._take_in(entry, desk, heard, afterwards)
+        self._dropped.forget(dropped)
         await self._finish(heard, afterwards)
+
+    async def _drop(self, desk: Desk, heard: Heard) -> None:
+        """Turn a message away; that it was heard is written down with many others."""
+        if self._dropped.add(desk.record.account, desk.record.id, heard.update.key):
+            async with self._ledger.entry("reception") as entry:
+                dropped = await self._dropped.write(entry.connection)
+            self._dropped.forget(dropped)
 
     async def _take_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> None:
         conversation = await self._conversation_of(entry, desk, heard)
@@ -166,7 +180,8 @@ class Reception:
         try:
             afterwards.submitted = await self._intake.queue(entry, conversation, submission)
         except QueueFull as error:
-            await self._reply(entry, conversation, heard, f"Not taken: {error}.", afterwards)
+            if self._door.tells_full(heard):
+                await self._reply(entry, conversation, heard, f"Not taken: {error}.", afterwards)
 
     async def _finish(self, heard: Heard, afterwards: Afterwards) -> None:
         """Do what a committed change calls for in this process; what is lost with it harms nobody."""
@@ -226,8 +241,12 @@ class Reception:
         heard = Heard(
             update=message, text=message.text or "(no text)", order=None, attachments=message.attachments
         )
+        if self._door.drops(desk, heard):
+            await self._drop(desk, heard)
+            return
         afterwards = Afterwards()
         async with self._ledger.entry("reception") as entry:
+            await self._dropped.write(entry.connection)
             if not await self._is_new(entry, desk, message.key):
                 return
             if await authorize(entry.connection, message, desk) is not Admission.ADMITTED:

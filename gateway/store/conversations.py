@@ -259,6 +259,30 @@ async def remember(
     return inserted.first() is not None
 
 
+@cache
+def _remember_many(dialect: str) -> Executable:
+    return insert_or(inbox, dialect).on_conflict_do_nothing()
+
+
+async def remember_all(connection: Connection, keys: Sequence[tuple[str, str, str]]) -> None:
+    """Remember events (account, source, key) that led to nothing."""
+    now = datetime.now(UTC)
+    await connection.execute(
+        _remember_many(connection.dialect.name),
+        [
+            {
+                "account": account,
+                "source": source,
+                "event_key": key[:300],
+                "message": key[:40],
+                "turn": None,
+                "created_at": now,
+            }
+            for account, source, key in sorted(keys)
+        ],
+    )
+
+
 async def remembered(
     connection: Connection, *, account: str, source: str, event_key: str
 ) -> tuple[str | None, str | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, cast
@@ -26,7 +27,7 @@ from gateway.commands import Commands
 from gateway.core import Core
 from gateway.desk import Desk
 from gateway.errands import Errands
-from gateway.flood import Flood
+from gateway.flood import Flood, FullLines
 from gateway.intake import Intake
 from gateway.reception import Reception
 from gateway.store import conversations, records, turns
@@ -153,7 +154,12 @@ def grouped(**more: Any) -> dict[str, Any]:
 
 
 async def open_stage(
-    database: Database, *, approvers: Rule = "anyone", clock: Any = None, limit: int = 50
+    database: Database,
+    *,
+    approvers: Rule = "anyone",
+    clock: Any = None,
+    limit: int = 50,
+    checkpoint: Callable[[str], None] = lambda _name: None,
 ) -> Stage:
     """Make an account with two agents and a channel, and a reception in front of them."""
     async with database.begin() as connection:
@@ -164,9 +170,7 @@ async def open_stage(
         for record in (*agents.values(), channel):
             await records.add(connection, record)
     relay = Relay(database, cast("Stream", None), lambda _name: None)
-    ledger = Ledger(
-        database, relay, Router(lambda _channel: Limits(text=4000)), MemorySignals(), lambda _name: None
-    )
+    ledger = Ledger(database, relay, Router(lambda _channel: Limits(text=4000)), MemorySignals(), checkpoint)
     answered: list[str] = []
     cancelled: list[str] = []
 
@@ -182,6 +186,7 @@ async def open_stage(
         approvals,
         commands,
         flood=Flood(clock) if clock else None,
+        full=FullLines(clock) if clock else None,
         cancel=cancelled.append,
     )
     desk = Desk(record=channel, agent=agents["first"].id, allow=("*",), approvers=approvers)

@@ -1,0 +1,71 @@
+"""M20: who floods the bot is refused politely and cheaply, and the others hardly notice."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator
+from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+
+BEFORE = range(5001, 5006)
+MEANWHILE = range(6001, 6006)
+"""Other chats for each half: a chat takes a handful of answers at once, then one a second."""
+
+ROUNDS = 4
+WAVE = 60
+LIMIT = 50
+
+
+async def talk(platform: Simulator, chats: range, taken: list[float], flood: int = 0) -> None:
+    """Let everybody in these chats say a word and wait for the answer, right behind a wave of the flood."""
+
+    async def say(chat: int) -> None:
+        count = len(platform.messages(chat)) + 1
+        begun = time.perf_counter()
+        await platform.say(chat, "hello")
+        await platform.wait_for_messages(count, chat=chat, seconds=60)
+        taken.append(time.perf_counter() - begun)
+
+    for number in range(flood):
+        await platform.say(CHAT, f"me again {number}")
+    async with asyncio.TaskGroup() as group:
+        for chat in chats:
+            group.create_task(say(chat))
+
+
+def refusals(platform: Simulator) -> Sequence[str]:
+    """Return how often the one who floods was told that it is too much."""
+    return [post.text for post in platform.messages(CHAT) if "Not taken" in post.text]
+
+
+@pytest.mark.timeout(180)
+async def test_m20_a_flood_is_refused_once_and_others_are_answered(tmp_path: Path) -> None:
+    """Of 300 messages in a row 50 wait, one refusal is said, the others' answers come about as fast."""
+    idle: list[float] = []
+    flooded: list[float] = []
+    async with telegram_gateway(tmp_path / "data") as (platform, _process):
+        await talk(platform, BEFORE, [])
+        await talk(platform, MEANWHILE, [])
+        for _ in range(ROUNDS):
+            await talk(platform, BEFORE, idle)
+        begun = time.perf_counter()
+        await platform.say(CHAT, "!sleep 600")
+        await talk(platform, MEANWHILE, [], WAVE)  # fills the line
+        for _ in range(ROUNDS):
+            await talk(platform, MEANWHILE, flooded, WAVE)
+        await until_said(platform, "Not taken")
+        minutes = (time.perf_counter() - begun) / 60
+        await answer_to(platform, "/status", containing=f"{LIMIT - 1} more wait")
+        assert 1 <= len(refusals(platform)) <= 1 + minutes
+        await answer_to(platform, "/stop", containing=f"Stopping {LIMIT} turns")
+        await answer_to(platform, "!echo heard", containing="heard")
+        said = [[len(platform.messages(chat)) for chat in chats] for chats in (BEFORE, MEANWHILE)]
+    assert said == [[1 + ROUNDS] * 5, [2 + ROUNDS] * 5], "each word is answered once"
+    ratio = statistics.median(flooded) / statistics.median(idle)
+    assert ratio < 4, f"others wait {ratio:.1f} times as long behind waves of {WAVE} messages"
