@@ -20,11 +20,12 @@ from delivery.database import Unavailable
 from delivery.draft import Drafts
 from delivery.egress import Rules
 from delivery.errors import DeliveryError
+from delivery.event import Event
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
 from delivery.router import Router
 from delivery.sinks.chat import ChatSink
-from gateway import doors, lanes
+from gateway import doors, lanes, tracing
 from gateway.approvals import Approvals
 from gateway.broker import BrokerFailed
 from gateway.budgets import Meter, metered
@@ -51,7 +52,7 @@ from gateway.reception import Reception
 from gateway.records.book import Book
 from gateway.rotation import reseal
 from gateway.sandboxes import Sandboxes
-from gateway.settings import Settings
+from gateway.settings import Settings, wants_traces
 from gateway.signs import Signs
 from gateway.stands import Stands, open_stands
 from gateway.switchboard import Switchboard
@@ -117,13 +118,14 @@ class Gateway:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parts:
-    """What has been put together: what stops first (`early`), and what must outlive that (`late`)."""
+    """What has been put together: what stops `early`, what outlives that (`late`), and what outlives both."""
 
     core: Core
     book: Book
     switchboard: Switchboard
     early: tuple[Running, ...]
     late: tuple[Running, ...]
+    last: tuple[Running, ...]
 
 
 @asynccontextmanager
@@ -132,6 +134,7 @@ async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator
     async with AsyncExitStack() as stack:
         ground = await stack.enter_async_context(lay(settings))
         parts = await _assemble(ground, stack)
+        await stack.enter_async_context(_running(parts.last, asyncio.Event()))
         await stack.enter_async_context(_running(parts.late, asyncio.Event()))
         await stack.enter_async_context(_running(parts.early, stop))
         url = await stack.enter_async_context(doors.opened(ground, parts.core, parts.book, parts.switchboard))
@@ -160,7 +163,9 @@ async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> Non
 async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     settings, checkpoint = ground.settings, ground.faults.checkpoint
     book = Book(ground.vault, Rules(allow=settings.egress_allow))
-    relay = Relay(ground.database, CountedStream(ground.stream, ground.metrics), checkpoint)
+    follower = tracing.follower(ground.database) if wants_traces() else None
+    stream = CountedStream(ground.stream, ground.metrics, hear=follower.hear if follower else _unheard)
+    relay = Relay(ground.database, stream, checkpoint)
     reception: list[Accepting] = []
     switchboard = Switchboard(
         database=ground.database,
@@ -221,6 +226,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         switchboard=switchboard,
         early=tuple(early),
         late=(ledger.run, relay.run, drafts.run, _epochs(ground), _vitals(ground, switchboard).run),
+        last=(follower.run,) if follower else (),
     )
 
 
@@ -323,6 +329,10 @@ def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Runni
 
 def _epochs(ground: Ground) -> Running:
     return lambda stop: epochs.watch(ground.database, ground.link, ground.layout, ground.stream, stop=stop)
+
+
+def _unheard(_event: Event) -> None:
+    """Nothing is traced."""
 
 
 def _vitals(ground: Ground, switchboard: Switchboard) -> Vitals:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Protocol
@@ -60,15 +60,19 @@ class Beginnings:
 class CountedStream(Stream):
     """A stream whose appended events are counted; every change of state passes here as an event."""
 
-    def __init__(self, inner: Stream, metrics: Metrics) -> None:
+    def __init__(
+        self, inner: Stream, metrics: Metrics, *, hear: Callable[[Event], None] = lambda _event: None
+    ) -> None:
         self._inner = inner
         self._metrics = metrics
+        self._hear = hear
         self._begun = Beginnings()
 
     async def append(self, event: Event, *, expected: int) -> int:
         """Append and count."""
         seq = await self._inner.append(event, expected=expected)
         self._count(event)
+        self._hear(event)
         return seq
 
     async def whisper(self, event: Event) -> None:

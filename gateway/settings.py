@@ -219,6 +219,15 @@ def foreign_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
 
+def wants_traces() -> bool:
+    """Say whether OpenTelemetry's own variables name a place for traces; its SDK reads the rest of them."""
+    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    named = any(
+        os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    )
+    return named and not off and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+
+
 def _add_dotenv(layers: Layers, path: Path) -> None:
     if not path.is_file():
         return

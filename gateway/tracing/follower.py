@@ -1,0 +1,116 @@
+"""Follows what is published, and makes spans of what has ended.
+
+Spans are made of rows and events when a turn, a job or an attempt has ended, by the process that published
+its end: nothing is carried in memory from process to process, so a crash in the middle costs no span.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+import structlog
+
+from delivery import listing, store
+from delivery.database import Connection, Database, Unavailable
+from delivery.event import Event, Kind
+from gateway.store import jobs, lineages, turns
+from gateway.tracing import spans
+from gateway.tracing.spans import Span
+
+log = structlog.get_logger(__name__)
+
+JOB_ENDS = frozenset({Kind.JOB_COMPLETED, Kind.JOB_FAILED, Kind.JOB_STOPPED, Kind.JOB_LOST})
+DELIVERY_ENDS = frozenset({Kind.DELIVERY_SUCCEEDED, Kind.DELIVERY_FAILED, Kind.DELIVERY_DEAD})
+WAITING = 10_000
+"""Ends that wait to be looked up; beyond that they go untraced."""
+
+
+class Out(Protocol):
+    """Where spans go."""
+
+    def export(self, span: Span) -> None:
+        """Hand on one span; returns at once."""
+
+    def close(self) -> None:
+        """Send what is left."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Follower:
+    """Hears of events as they are published (`hear`), and exports spans beside that (`run`)."""
+
+    database: Database
+    opened: Callable[[], Out]
+    _heard: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
+
+    def hear(self, event: Event) -> None:
+        """Take note of an event that ends something."""
+        if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._heard.full():
+            self._heard.put_nowait(event)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Export until stopped, then what was heard before, within what the exporter allows."""
+        out = await asyncio.to_thread(self.opened)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._end(stop))
+            while (event := await self._heard.get()) is not None:
+                await self._trace(event, out)
+        await asyncio.to_thread(out.close)
+
+    async def _end(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        await self._heard.put(None)
+
+    async def _trace(self, event: Event, out: Out) -> None:
+        try:
+            async with self.database.read() as connection:
+                found = await spans_of(connection, event)
+        except Unavailable as error:
+            log.debug("trace.not_made", turn=event.turn, error=str(error))
+            return
+        for span in found:
+            out.export(span)
+
+
+async def spans_of(connection: Connection, event: Event) -> list[Span]:
+    """Return the spans of what an event ended; none for what is gone or belongs to no turn."""
+    if event.turn is None:
+        return []
+    if event.type in JOB_ENDS:
+        return await _job(connection, str(event.data.get("resultId", "")), event.time)
+    if event.type in DELIVERY_ENDS:
+        return await _delivery(connection, event)
+    lineage = await lineages.of_turn(connection, event.turn)
+    turn = await turns.find(connection, lineage.account, event.turn) if lineage else None
+    if lineage is None or turn is None:
+        return []
+    told = await store.events_of_turn(connection, event.turn)
+    return spans.of_turn(lineage, turn, told, await turns.steps_of(connection, event.turn), event.time)
+
+
+async def _job(connection: Connection, wanted: str, now: datetime) -> list[Span]:
+    job = await jobs.by_id(connection, wanted)
+    lineage = await lineages.of_turn(connection, job.turn) if job else None
+    return [spans.of_job(lineage, job, now)] if job and lineage else []
+
+
+async def _delivery(connection: Connection, event: Event) -> list[Span]:
+    """Return the attempt that ended, and those before it that a crash cut off, of which nothing was told."""
+    lineage = await lineages.of_turn(connection, event.turn or "")
+    if lineage is None:
+        return []
+    standing = await listing.find(connection, lineage.account, str(event.data.get("delivery", "")))
+    if standing is None:
+        return []
+    tried = await listing.attempts_of(connection, standing.id)
+    number = event.data.get("attempt")
+    made = spans.of_delivery(lineage, standing, tried, event.time)
+    return [
+        span
+        for one, span in zip(tried, made, strict=True)
+        if one.number == number or (one.outcome is None and one.number < int(number or 0))
+    ]

@@ -1,0 +1,90 @@
+"""One trace tells a story from the platform's message to its last answer, through kill -9 and a job."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+
+from delivery.event import Event, Kind
+from gateway.store.lineages import Lineage
+from gateway.store.turns import Turn
+from gateway.tracing.exporter import Exporter
+from gateway.tracing.spans import of_turn, traceparent
+from otlp_receiver import Collector, collector
+from telegram_gateway import CHAT, telegram_gateway, until_said
+
+WHOLE = {
+    "message": 1, "job's end": 1, "wait": 2, "turn": 3, "tool bash": 1, "job": 1, "deliver chat": 2,
+}  # fmt: skip
+"""Spans by name: two turns, of which the first was begun twice, each with its answer."""
+
+
+def counted(traces: Collector) -> dict[str, int]:
+    """Return how many spans of each name there are."""
+    return {name: len(traces.named(name)) for name in {span.name for span in traces.spans.values()}}
+
+
+async def test_one_trace_through_kill_and_job(tmp_path: Path) -> None:
+    """A killed turn with a tool call and a job is one trace, whose spans stand below what caused them."""
+    async with collector() as traces:
+        otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": traces.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
+        fault = {"DOVECOTE_FAULT": "step.end.after_commit"}
+        async with telegram_gateway(tmp_path / "data", **otel, **fault) as (platform, process):
+            await platform.say(CHAT, "!&echo pigeon")
+            await process.ended()
+            process.env.pop("DOVECOTE_FAULT")
+            await process.start()
+            await until_said(platform, "pigeon")
+            await traces.until(lambda: counted(traces) == WHOLE)
+    check_story(traces)
+
+
+def check_story(traces: Collector) -> None:
+    """One trace; every span but the first has its parent; what was cut off says so."""
+    (message,), (job,) = traces.named("message"), traces.named("job")
+    spans = traces.spans
+    assert len({span.trace_id for span in spans.values()}) == 1
+    assert [span.name for span in spans.values() if span.parent_span_id not in spans] == ["message"]
+    first, second, followed = traces.named("turn")
+    assert (first.status.code, second.status.code) == (StatusCode.ERROR.value, StatusCode.UNSET.value)
+    (tool,), (follow_up,) = traces.named("tool bash"), traces.named("job's end")
+    assert tool.parent_span_id == first.span_id
+    assert job.parent_span_id == first.parent_span_id == message.span_id
+    assert follow_up.parent_span_id == job.span_id
+    assert followed.parent_span_id == follow_up.span_id
+    assert all(span.start_time_unix_nano <= span.end_time_unix_nano for span in spans.values())
+    assert traces.services == {"dovecote"}
+
+
+async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
+    """The exporter gives the SDK our ids, times and failures; making spans again makes the same."""
+    lineage = Lineage(account="acc_1", root="trn_0", turn="trn_1", job="job_1")
+    turn = Turn(
+        id="trn_1", account="acc_1", conversation="cnv_1", agent="agt_1", trigger="job", input="",
+        created_at=postponed.time,
+    )  # fmt: skip
+    made = of_turn(lineage, turn, [postponed], [], postponed.time)
+    assert made == of_turn(lineage, turn, [postponed], [], postponed.time)
+    memory = InMemorySpanExporter()
+    exporter = Exporter(memory)
+    for span in made:
+        exporter.export(span)
+    await asyncio.to_thread(exporter.close)
+    told = memory.get_finished_spans()
+    assert [span.name for span in told] == ["job's end", "wait", "turn"]
+    assert told[2].status.status_code is StatusCode.ERROR
+    assert told[0].context is not None
+    assert f"00-{told[0].context.trace_id:032x}-{told[0].context.span_id:016x}-01" == traceparent(lineage)
+
+
+@pytest.fixture
+def postponed() -> Event:
+    """Return the beginning of an attempt whose end is not known."""
+    return Event.now(Kind.TURN_STARTED, "cnv_1", {"attempt": 1}, turn="trn_1")
