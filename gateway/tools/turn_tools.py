@@ -22,6 +22,7 @@ from gateway.tools.async_status import async_status
 from gateway.tools.bash import bash
 from gateway.tools.deliver_file import deliver_file
 from gateway.tools.edit import edit
+from gateway.tools.expose import expose
 from gateway.tools.glob import glob
 from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
@@ -44,6 +45,7 @@ INSTALLED: Mapping[str, Tool] = {
     "load_skill": load_skill,
     "async_status": async_status,
     "deliver_file": deliver_file,
+    "expose": expose,
 }
 
 TOLD_LIMIT = 128 * 1024

@@ -1,0 +1,71 @@
+"""The expose tool: a URL under which people reach what listens at a port of the sandbox."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.tool import BadArguments, Desk, Tool
+from sandbox import registry
+from sandbox.port import Feature
+
+USUAL_PORT = 8080
+"""The port of a web server where nobody says another one."""
+
+MOST = 65535
+
+
+def _spec(_desk: Desk) -> ToolSpec:
+    return ToolSpec(
+        name="expose",
+        description=(
+            "Get a URL under which a TCP port of your sandbox is reached from outside: a web server's, say. "
+            "Start what listens there first, at address 0.0.0.0, so that it outlives the command that "
+            "started it. Whoever has the URL may be able to use it: give it only to whom it is for."
+        ),
+        schema={
+            "type": "object",
+            "properties": {
+                "port": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "maximum": MOST,
+                    "description": f"the port inside; {USUAL_PORT} if left out",
+                }
+            },
+            "additionalProperties": False,
+        },
+    )
+
+
+async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
+    port = port_of(args) or USUAL_PORT
+    sandbox = await desk.workbench.sandbox(desk.bench)
+    shape = {"port": port, "url": await sandbox.expose(port)}
+    note = "It answers while something listens at this port, on 0.0.0.0, and the sandbox is awake."
+    return ToolResult(ok=True, content=json.dumps({**shape, "note": note}), detail=shape)
+
+
+def port_of(args: Mapping[str, Any]) -> int | None:
+    """Return the port a call names, None for none; raises BadArguments."""
+    port = args.get("port")
+    if port is None or (type(port) is int and 1 <= port <= MOST):
+        return port
+    raise BadArguments(f"port must be a whole number from 1 to {MOST}, not {port!r}")
+
+
+def _fits(desk: Desk) -> bool:
+    config = desk.bench.config
+    offers = Feature.EXPOSE in registry.plugin(config.provider).features
+    return offers and config.persistent and not desk.bench.files_only
+
+
+expose = Tool(
+    spec=_spec,
+    asks=lambda config: config.permission_mode in {"ask", "edit"},
+    act=_act,
+    repeatable=True,
+    fits=_fits,
+)
