@@ -13,6 +13,7 @@ from gateway.cli.records import channels, keys
 from gateway.cli.serve import serve
 from gateway.cli.setting import config, init, migrate, version
 from gateway.cli.trace import trace
+from gateway.cli.turns import turns
 from gateway.cli.work import approvals, deliveries, jobs
 
 app: typer.Typer = group("An event-driven gateway for chat bots whose background results always come home.")
@@ -26,6 +27,7 @@ app.add_typer(config, name="config")
 local(app, "version")(version)
 remote(app, "tail")(tail)
 remote(app, "trace")(trace)
+app.add_typer(turns, name="turns")
 app.add_typer(jobs, name="jobs")
 app.add_typer(approvals, name="approvals")
 app.add_typer(deliveries, name="deliveries")

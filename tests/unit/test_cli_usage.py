@@ -20,6 +20,7 @@ from stand_in_gateway import StandIn, stand_in_gateway
 COMMANDS = """serve chat doctor init version tail trace
     migrate,up migrate,status config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
+    turns,list turns,show turns,retry
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
     channels,list channels,add channels,test channels,pair channels,pairings channels,unpair
