@@ -1,4 +1,4 @@
-"""A new secret key takes an old one's place, on every database, in everything sealed."""
+"""M16: a new secret key takes an old one's place, on every database, in everything sealed."""
 
 from __future__ import annotations
 

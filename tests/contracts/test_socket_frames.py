@@ -1,4 +1,4 @@
-"""The WebSocket keeps to its protocol (RFC 6455), whatever frames it meets."""
+"""G8: the WebSocket keeps to its protocol (RFC 6455), whatever frames it meets."""
 
 from __future__ import annotations
 

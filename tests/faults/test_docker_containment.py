@@ -1,4 +1,4 @@
-"""Attacks from inside a container: all of them end with their run, and none gets out."""
+"""M12, M13: attacks from inside a container: all of them end with their run, and none gets out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must not get out of a host sandbox: secrets in, processes, files and packets out."""
+"""M10, M12, M13, M18: what must not get out of a host sandbox: secrets in; processes, files, packets out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is sent, the answer is a problem with a 4xx, soon; never a 5xx, a hang or a look inside."""
+"""M1, M7: whatever is sent, the answer is a problem with a 4xx, soon; never a 5xx, a hang, a look inside."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Webhooks against receivers that misbehave: what is sent, when it is sent again, and how it ends."""
+"""G9: webhooks against receivers that misbehave: what is sent, when it is sent again, and how it ends."""
 
 from __future__ import annotations
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -111,42 +110,6 @@ async def _untouched(process: GatewayProcess, job: str) -> None:
         assert (await answer.json())["state"] == "running"
     events = await process.events("victim")
     assert "injected" not in json.dumps(events)
-
-
-async def _waits(platform: Simulator, chats: range) -> list[float]:
-    """Have one person in each chat say something; return how long each waited for the answer."""
-
-    async def one(chat: int) -> float:
-        before, begun = len(platform.messages(chat)), time.monotonic()
-        await platform.say(chat, f"!echo pigeon{chat}")
-        await platform.wait_until(lambda: len(platform.messages(chat)) > before, seconds=PATIENCE)
-        return time.monotonic() - begun
-
-    return list(await asyncio.gather(*(one(chat) for chat in chats)))
-
-
-async def test_m20_one_persons_flood_starves_nobody(tmp_path: Path) -> None:
-    """While one person sends 300 messages, ten others wait about as long as without; the flood is refused."""
-    async with simulate() as platform:
-        env = channel_env("telegram", platform.settings()) | {"DOVECOTE_LOG_LEVEL": "warning"}
-        async with gateway(tmp_path / "data", env=env) as process:
-            await _waits(platform, range(100, 110))
-            idle = await _waits(platform, range(100, 110))
-            for number in range(300):
-                await platform.say(ATTACKER, f"!sleep 0.05; echo flood{number}")
-            flooded = await _waits(platform, range(100, 110))
-            queued = await _queued(process, ATTACKER)
-    assert sorted(flooded)[-2] <= max(1.5 * sorted(idle)[-2], 5.0)
-    assert queued <= 150, "the rest was refused"
-
-
-async def _queued(process: GatewayProcess, chat: int) -> int:
-    """Return how many turns one chat has been given."""
-    async with process.http() as session, session.get("/conversations", params={"limit": "100"}) as answer:
-        items = (await answer.json())["items"]
-    (conversation,) = [one["id"] for one in items if (one.get("address") or {}).get("room") == str(chat)]
-    events = await process.events(conversation)
-    return sum(event["type"] == "turn.queued" for event in events)
 
 
 async def test_m20_a_conversations_queue_has_an_end(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which URLs may be called: no trick reaches an address that is not public."""
+"""M8: which URLs may be called: no trick reaches an address that is not public."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def test_m4_another_spelling_of_a_signature_opens_nothing_more(name: str) -> Non
 @pytest.mark.parametrize(
     ("seconds", "fits"), [(-301, False), (-299, True), (0, True), (299, True), (301, False)]
 )
-def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: bool) -> None:  # noqa: FBT001 - a table
+def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: bool) -> None:
     """A post of 299 seconds ago or ahead is taken, one of 301 seconds is not."""
     check, headers, _ = VERIFIERS[name]
     assert check(headers(NOW + timedelta(seconds=seconds)), BODY) is fits
@@ -207,7 +207,7 @@ def _is_secret(annotation: object) -> bool:
 @pytest.mark.parametrize("blank", ["", " ", "\t\n", "\u00a0", None])
 @pytest.mark.parametrize("kind", sorted(installed()))
 def test_m3_no_channel_takes_a_blank_secret(kind: str, blank: str | None) -> None:
-    """In each mode, each secret and the public key, left out or blank where it is needed, stops the channel."""
+    """In each mode every secret and the public key, blank or left out where needed, stop the channel."""
     model = installed()[kind].settings
     for right in MINIMAL[kind]:
         model.model_validate(right)

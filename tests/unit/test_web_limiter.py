@@ -1,4 +1,4 @@
-"""Addresses are one peer however they are written, and failures lock them out for a while."""
+"""M6: addresses are one peer however they are written, and failures lock them out for a while."""
 
 from __future__ import annotations
 

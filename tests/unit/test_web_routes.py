@@ -1,4 +1,4 @@
-"""The URL table: every route says who may ask, and everything served stands in it."""
+"""M2: the URL table: every route says who may ask, and everything served stands in it."""
 
 from __future__ import annotations
 
