@@ -8,12 +8,13 @@ waited when it began, or at once after an entry in a hurry.
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from typing import Any
 
-from sqlalchemy.exc import DBAPIError
+import aiosqlite
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction
 
 from delivery import sqlite
@@ -68,9 +69,14 @@ class _Batch:
     """An open transaction; `done` is when it is committed, or the error that it ended with."""
 
     def __init__(
-        self, connection: AsyncConnection, transaction: AsyncTransaction, ending: AsyncExitStack
+        self,
+        connection: AsyncConnection,
+        driver: aiosqlite.Connection,
+        transaction: AsyncTransaction,
+        ending: AsyncExitStack,
     ) -> None:
         self.connection = connection
+        self._driver = driver
         self.transaction = transaction
         self.ending = ending
         self.broken = False
@@ -79,20 +85,26 @@ class _Batch:
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         """Undo what is written in the block when it fails."""
-        await self.connection.exec_driver_sql("SAVEPOINT entry")
+        await self._say("SAVEPOINT entry")
         try:
             yield
         except BaseException:
             await self._undo()
             raise
-        await self.connection.exec_driver_sql("RELEASE entry")
+        await self._say("RELEASE entry")
 
     async def _undo(self) -> None:
+        with suppress(Broken):
+            await self._say("ROLLBACK TO entry")
+            await self._say("RELEASE entry")
+
+    async def _say(self, statement: str) -> None:
+        """Run a statement without parameters and rows: SQLAlchemy would take longer than SQLite does."""
         try:
-            await self.connection.exec_driver_sql("ROLLBACK TO entry")
-            await self.connection.exec_driver_sql("RELEASE entry")
-        except DBAPIError:  # a full disk, for one, rolls everything back and the savepoint with it
+            await (await self._driver.execute(statement)).close()
+        except sqlite3.Error as error:  # a full disk, for one, takes the savepoint with the transaction
             self.broken = True
+            raise Broken from error
 
     async def commit(self) -> None:
         """End the transaction and tell everybody who is in it."""
@@ -155,7 +167,9 @@ class Batches:
             connection = await stack.enter_async_context(self._connect())
             transaction = await connection.begin()
             await connection.exec_driver_sql(sqlite.BEGIN)
-            return _Batch(connection, transaction, stack.pop_all())
+            driver = (await connection.get_raw_connection()).driver_connection
+            assert isinstance(driver, aiosqlite.Connection)
+            return _Batch(connection, driver, transaction, stack.pop_all())
 
     async def _commit_in_turn(self, batch: _Batch) -> None:
         async with self._door.through(urgent=False):

@@ -48,6 +48,11 @@ _COUNT = (
     .returning(streams.c.last_n)
 )
 _RECORD = insert(outbox)
+_MARK = (
+    update(streams)
+    .where(streams.c.conversation == bindparam("of"), streams.c.relayed_n < bindparam("n"))
+    .values(relayed_n=bindparam("n"), last_seq=bindparam("seq"))
+)
 _ROUTES = select(routes).where(
     routes.c.conversation == bindparam("of"),
     or_(routes.c.turn.is_(None), routes.c.turn == bindparam("turn_of")),
@@ -111,12 +116,9 @@ async def relayed_n(connection: Connection, conversation: str) -> int:
 async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
     """Remember (conversation, n, seq) of what the stream has; marks never go back."""
     # In one order everywhere: two replicas that mark the same conversations would deadlock.
-    for conversation, n, seq in sorted(marks):
-        await connection.execute(
-            update(streams)
-            .where(streams.c.conversation == conversation, streams.c.relayed_n < n)
-            .values(relayed_n=n, last_seq=seq)
-        )
+    rows = [{"of": conversation, "n": n, "seq": seq} for conversation, n, seq in sorted(marks)]
+    if rows:
+        await connection.execute(_MARK, rows)
 
 
 async def backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
