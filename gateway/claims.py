@@ -65,6 +65,8 @@ class Claims:
         self, conversation: str, lease: Lease, fence: int | None, *, alone: bool = False
     ) -> Claim | Ended | SetAside | None:
         """Take the turn whose turn it is, or end it if it need not be performed; None: nothing to do."""
+        if fence is not None and not await self.is_waited_for(conversation):
+            return None
         async with self._ledger.entry("turn.claim") as entry:
             lease.check()
             turn = await turns.first_open(entry.connection, conversation)
@@ -83,6 +85,12 @@ class Claims:
                 _must(await turns.set_aside(entry.connection, turn, fence=fence, crashes=suspicion.crashes))
                 return SetAside(fence=fence)
             return await self._begin(entry, turn, fence, agent, suspicion.crashes)
+
+    async def is_waited_for(self, conversation: str) -> bool:
+        """Look without writing: after most turns, and for each repeated hint, there is nothing to do."""
+        async with self._ledger.database.read() as connection:
+            turn = await turns.first_open(connection, conversation)
+        return turn is not None and not _must_wait(turn)
 
     async def _begin(self, entry: Entry, turn: Turn, fence: int, agent: Record, crashes: int) -> Claim:
         restarted = turn.state is TurnState.RUNNING or crashes >= SHARED_CRASHES

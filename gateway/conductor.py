@@ -110,6 +110,8 @@ class Conductor:
         self._cancels.cancel(turn)
 
     async def _hold(self, conversation: str) -> None:
+        if not await self._claims.is_waited_for(conversation):
+            return
         async with self._leases.hold(f"t:{conversation}", ttl=self._lease_ttl) as lease:
             fence: int | None = None
             while not self._stop.is_set():

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import bindparam, func, insert, select, update
 
 from delivery.database import Connection
 from gateway.store.tables import approvals
@@ -34,6 +34,11 @@ class Approval:
     decided_at: datetime | None = None
 
 
+_EXPIRE = (
+    update(approvals)
+    .where(approvals.c.turn == bindparam("of"), approvals.c.state == "pending")
+    .values(state="expired", decided_at=bindparam("now"))
+)
 _COLUMNS = [approvals.c[name] for name in Approval.__dataclass_fields__]
 
 
@@ -111,11 +116,7 @@ async def void(connection: Connection, approval: str) -> bool:
 
 async def expire_of(connection: Connection, turn: str) -> None:
     """Close what a cancelled turn still asked for."""
-    await connection.execute(
-        update(approvals)
-        .where(approvals.c.turn == turn, approvals.c.state == "pending")
-        .values(state="expired", decided_at=datetime.now(UTC))
-    )
+    await connection.execute(_EXPIRE, {"of": turn, "now": datetime.now(UTC)})
 
 
 async def pending_of(connection: Connection, turn: str) -> int:

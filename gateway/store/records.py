@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from sqlalchemy import Row, delete, insert, select, update
+from sqlalchemy import Row, bindparam, delete, insert, select, update
 
 from delivery.database import Connection
 from gateway.store.tables import records
@@ -36,6 +36,19 @@ class Record:
     managed: bool = False
     created_at: datetime
     updated_at: datetime
+
+
+_BY_ID = select(records).where(records.c.id == bindparam("of"))
+_FIND = (
+    select(records)
+    .where(
+        records.c.account == bindparam("whose"),
+        records.c.kind == bindparam("sort"),
+        (records.c.id == bindparam("named")) | (records.c.name == bindparam("named")),
+    )
+    .order_by(records.c.id != bindparam("named"))
+    .limit(1)
+)
 
 
 def _record(row: Row[Any]) -> Record:
@@ -86,23 +99,14 @@ async def change(connection: Connection, record: Record) -> None:
 
 async def find(connection: Connection, account: str, kind: Kind, id_or_name: str) -> Record | None:
     """Return the account's record of this id, else of this name; never another account's."""
-    rows = await connection.execute(
-        select(records)
-        .where(
-            records.c.account == account,
-            records.c.kind == kind,
-            (records.c.id == id_or_name) | (records.c.name == id_or_name),
-        )
-        .order_by(records.c.id != id_or_name)
-        .limit(1)
-    )
+    rows = await connection.execute(_FIND, {"whose": account, "sort": kind, "named": id_or_name})
     row = rows.one_or_none()
     return _record(row) if row else None
 
 
 async def by_id(connection: Connection, record_id: str) -> Record | None:
     """Return a record of whichever account: for the gateway's own work, never for a request's id."""
-    row = (await connection.execute(select(records).where(records.c.id == record_id))).one_or_none()
+    row = (await connection.execute(_BY_ID, {"of": record_id})).one_or_none()
     return _record(row) if row else None
 
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
 from delivery.database import Connection, insert_or
 from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
 
+_INSERT = insert(usage)
+_FIND = select(usage).where(usage.c.id == bindparam("of"))
+_BUDGET = select(budgets.c.limits).where(budgets.c.account == bindparam("of"))
 _NUMBERS = ("seconds", "requests", "input_tokens", "output_tokens", "micros")
 
 
@@ -69,7 +73,7 @@ async def record(connection: Connection, used: Used) -> Amount:
     """
     before = await _find(connection, used.id)
     if before is None:
-        await connection.execute(insert(usage).values(_values(used)))
+        await connection.execute(_INSERT, _values(used))
     else:
         await connection.execute(update(usage).where(usage.c.id == used.id).values(_values(used)))
     more = used.amount - (before or Amount())
@@ -78,18 +82,22 @@ async def record(connection: Connection, used: Used) -> Amount:
 
 
 async def _find(connection: Connection, used: str) -> Amount | None:
-    row = (await connection.execute(select(usage).where(usage.c.id == used))).one_or_none()
+    row = (await connection.execute(_FIND, {"of": used})).one_or_none()
     return _amount(row) if row else None
 
 
 async def _add_up(connection: Connection, account: str, agent: str, more: Amount) -> None:
     values = {name: getattr(more, name) for name in _NUMBERS}
-    asked = insert_or(usage_totals, connection.dialect.name).values(account=account, agent=agent, **values)
-    await connection.execute(
-        asked.on_conflict_do_update(
-            index_elements=["account", "agent"],
-            set_={name: usage_totals.c[name] + asked.excluded[name] for name in _NUMBERS},
-        )
+    given = {"account": account, "agent": agent, **values}
+    await connection.execute(_totals_added(connection.dialect.name), given)
+
+
+@cache
+def _totals_added(dialect: str) -> Executable:
+    asked = insert_or(usage_totals, dialect)
+    return asked.on_conflict_do_update(
+        index_elements=["account", "agent"],
+        set_={name: usage_totals.c[name] + asked.excluded[name] for name in _NUMBERS},
     )
 
 
@@ -124,7 +132,7 @@ async def by_reason(connection: Connection, account: str) -> Sequence[tuple[str,
 
 async def budget_of(connection: Connection, account: str) -> Mapping[str, Any]:
     """Return what the operator lets an account use; empty: whatever it wants."""
-    found = await connection.execute(select(budgets.c.limits).where(budgets.c.account == account))
+    found = await connection.execute(_BUDGET, {"of": account})
     limits: Mapping[str, Any] = found.scalar_one_or_none() or {}
     return limits
 

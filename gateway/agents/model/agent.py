@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.agents.model.vendors import UnusableModel, Vendors, require_library
-from gateway.agents.port import Agent, AgentError, Step, Tools, Work
+from gateway.agents.port import Agent, AgentError, Persona, Step, Tools, Work
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+    from pydantic_ai.models import Model
 
     from gateway.agents.model.performance import Performance
 
 CANCEL_AGAIN_AFTER = 1.0
+CHAINS_KEPT = 256
 
 
 class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
@@ -26,6 +29,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         self._vendors = vendors
         self._http: AsyncClient | None = None
         self._warm: set[str] = set()
+        self._chains: OrderedDict[tuple[object, ...], Model] = OrderedDict()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -37,6 +41,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
 
     async def aclose(self) -> None:
         """Close the connections to the vendors; no turn may be running."""
+        self._chains.clear()
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
@@ -64,15 +69,25 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
     async def _prepare(self, work: Work, tools: Tools, handover: _Handover) -> Performance:
         try:
             await self.warm(work.persona.models)
-            from gateway.agents.model.models import build_chain, open_connections
             from gateway.agents.model.performance import Performance
 
-            if self._http is None:
-                self._http = open_connections()
-            model = build_chain(work.persona, self._vendors, self._http)
+            model = self._chain(work.persona)
         except UnusableModel as error:
             raise AgentError(str(error)) from error
         return Performance(work=work, tools=tools, model=model, emit=handover.give)
+
+    def _chain(self, persona: Persona) -> Model:
+        """Return the persona's models, which hold no turn's state: personas that ask the same share them."""
+        from gateway.agents.model.models import build_chain, open_connections
+
+        if self._http is None:
+            self._http = open_connections()
+        key = (persona.models, persona.base_url, persona.limits.step_timeout)
+        model = self._chains.pop(key, None) or build_chain(persona, self._vendors, self._http)
+        self._chains[key] = model
+        if len(self._chains) > CHAINS_KEPT:
+            self._chains.popitem(last=False)
+        return model
 
 
 def _load(vendors: Iterable[str]) -> None:
