@@ -151,6 +151,7 @@ class Jobs:
         """End a job, queue its follow-up turn and tell everybody, once; False when it had ended already."""
         if end.state is not JobState.LOST:  # nobody answers for its sandbox
             await self._files.gather_job(job)
+            await self._workbench.bring_back(job)
         async with self._ledger.entry("job.settle") as entry:
             if not await store.settle(entry.connection, job.id, end):
                 return False

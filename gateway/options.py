@@ -284,6 +284,9 @@ class SandboxSettings(Frozen):
     )
     snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
     snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
+    sync_limit_mb: int = Field(
+        default=256, ge=1, description="workspace files carried to or from a sandbox at once, in MiB"
+    )
     guard_ttl: float = Field(
         default=30.0, ge=3, le=1800, description="seconds until a dead replica's sandboxes are free again"
     )

@@ -20,6 +20,7 @@ from sandbox.snapshots.keeper import Keeper
 from sandbox.snapshots.local import LocalStore
 from sandbox.snapshots.port import Store
 from sandbox.stand import Stand
+from sandbox.sync.carrier import Carrier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +40,9 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     guard = _guard(ground)
     keeper = await _keeper(ground, stack)
     around = _surroundings(ground)
+    carrier = Carrier(
+        ground.settings.data_dir / "carried", limit=ground.settings.sandbox.sync_limit_mb * 1024 * 1024
+    )
     pools = {}
     for name in sorted({"host", ground.settings.sandbox.provider}):
         plugin = providers.plugin(name)
@@ -49,6 +53,7 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
             register=register,
             guard=guard,
             keeper=keeper if Feature.SNAPSHOT in plugin.features else None,
+            carrier=None if Feature.MOUNTS_WORKSPACE in plugin.features else carrier,
             checkpoint=ground.faults.checkpoint,
         )
         pools[name] = Pool(stand)

@@ -162,9 +162,11 @@ class Workbench:
         if pool is None:
             yield
             return
+        pool.begin(bench.spec.label)
         async with pool.attended(bench.wanted, every=KEEP_ALIVE):
             yield
         try:
+            await pool.bring_back(bench.wanted)
             await self._settle(pool, bench, changed=changed)
         except Busy:
             log.debug("workbench.in_use", label=bench.spec.label)
@@ -186,9 +188,25 @@ class Workbench:
 
     async def sandbox_of(self, job: Job) -> Sandbox:
         """Return the sandbox a job runs in, as it is; raises Gone and other SandboxErrors."""
+        bench = await self._bench_of_job(job)
+        return await self._pool(job.provider).reach(SandboxId(job.sandbox), bench.spec)
+
+    async def bring_back(self, job: Job) -> None:
+        """Have the workspace store hold what a job that has ended wrote; what fails is tried with a turn."""
+        try:
+            bench = await self._bench_of_job(job)
+            pool = self._pool(job.provider)
+            if pool.stand.carrier is not None and bench.workspace is not None:
+                sandbox = await pool.reach(SandboxId(job.sandbox), bench.spec)
+                await pool.carry(sandbox, bench.spec)
+        except (SandboxError, OSError) as error:
+            log.warning("workbench.job_not_carried", job=job.id, error=str(error))
+
+    async def _bench_of_job(self, job: Job) -> Bench:
         async with self._database.read() as connection:
             sandbox = await _maybe(connection, job.account, "sandbox", job.sandbox_record)
-        bench = self._assemble(
+            workspace = await _maybe(connection, job.account, "workspace", job.workspace)
+        return self._assemble(
             Owner(
                 account=job.account,
                 scope=Scope.SESSION,
@@ -198,9 +216,8 @@ class Workbench:
                 workspace=job.workspace,
             ),
             sandbox=sandbox,
-            read_only=False,
+            read_only=_is_read_only(workspace),
         )
-        return await self._pool(job.provider).reach(SandboxId(job.sandbox), bench.spec)
 
     async def bench_of(self, row: Reservation) -> Bench | None:
         """Return the bench a reserved sandbox belongs to, None when its record or workspace is gone."""

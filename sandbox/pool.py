@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ from sandbox.register import (
     woken,
 )
 from sandbox.stand import Stand
+from sandbox.sync.carrier import Carrier
 
 log = structlog.get_logger(__name__)
 
@@ -61,6 +62,9 @@ class _Open:
     boot: int
     touched: datetime
     dirty: bool = False
+    carried: bool = False
+    unkept: bool = False
+    carrying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Pool:
@@ -90,7 +94,43 @@ class Pool:
         if held is not None:
             held.dirty = True
         async with self.attended(wanted, every=min(TOUCH, wanted.spec.idle_timeout / 3)):
+            if held is not None and self.stand.carrier is not None:
+                await self._carry_once(held, self.stand.carrier)
             return await work(sandbox)
+
+    async def _carry_once(self, held: _Open, carrier: Carrier) -> None:
+        """Before a sandbox is first used in a turn, have it hold what the workspace store holds."""
+        async with held.carrying:
+            if not held.carried:
+                await carrier.carry(held.sandbox, held.spec)
+                held.carried = True
+            held.unkept = True
+
+    def begin(self, label: str) -> None:
+        """A turn begins: what was written to the workspace store since is to be carried in."""
+        held = self._open.get(label)
+        if held is not None:
+            held.carried = False
+
+    async def bring_back(self, wanted: Wanted) -> None:
+        """Carry what commands changed to the workspace store, when the sandbox was used since the last time.
+
+        Raises SandboxError.
+        """
+        held = self._open.get(wanted.spec.label)
+        if held is not None and held.unkept:
+            await self.carry(held.sandbox, wanted.spec)
+
+    async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
+        """Bring to the workspace store and to a sandbox what changed in the other; raises SandboxError."""
+        if self.stand.carrier is None:
+            return
+        async with self.stand.guard.use(spec.label):
+            held = self._open.get(spec.label)
+            async with held.carrying if held is not None else asyncio.Lock():
+                await self.stand.carrier.carry(sandbox, spec)
+                if held is not None:
+                    held.unkept = False
 
     @asynccontextmanager
     async def attended(self, wanted: Wanted, *, every: float) -> AsyncIterator[None]:

@@ -10,15 +10,20 @@ from sandbox.guard import Guard
 from sandbox.port import Provider
 from sandbox.register import Register, now_utc
 from sandbox.snapshots.keeper import Keeper
+from sandbox.sync.carrier import Carrier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stand:
-    """One provider with its rows, its guard and its snapshots. `checkpoint` passes fault points."""
+    """One provider with its rows, its guard and its snapshots. `checkpoint` passes fault points.
+
+    `carrier`: where the provider does not mount the workspace store, what brings files there and back.
+    """
 
     provider: Provider
     register: Register
     guard: Guard = field(default_factory=Guard)
     keeper: Keeper | None = None
+    carrier: Carrier | None = None
     checkpoint: Callable[[str], None] = field(default=lambda _name: None)
     clock: Callable[[], datetime] = now_utc

@@ -11,13 +11,16 @@ from sandbox import registry
 from sandbox.config import Problem, SandboxConfig
 from sandbox.port import Feature
 
+_LASTING = {Feature.MOUNTS_WORKSPACE, Feature.CARRIES_WORKSPACE}
+
 
 async def unfit(
     connection: Connection, account: str, config: AgentConfig, below: str
 ) -> AsyncIterator[Problem]:
     """Yield a problem for every workspace of an agent whose files would die with its sandbox.
 
-    Where a provider does not mount the workspace store, a workspace's files live in the sandbox itself.
+    Where a provider neither mounts the workspace store nor carries files there in each turn, they live in the
+    sandbox itself.
     """
     for place, use in enumerate(config.workspaces):
         wanted = use.sandbox or config.sandbox
@@ -25,7 +28,7 @@ async def unfit(
         if sandbox is None:
             continue
         parsed = SandboxConfig.model_validate(sandbox.config)
-        if parsed.persistent or Feature.MOUNTS_WORKSPACE in registry.plugin(parsed.provider).features:
+        if parsed.persistent or _LASTING & registry.plugin(parsed.provider).features:
             continue
         pointer = f"/workspaces/{place}/sandbox" if use.sandbox else "/sandbox"
         yield Problem(

@@ -70,7 +70,14 @@ plugin = ProviderPlugin(
     name="daytona",
     title="Daytona, cloud sandboxes",
     features=frozenset(
-        {Feature.JOBS, Feature.PERSISTENT, Feature.SUSPEND, Feature.RESTRICTED_NETWORK, Feature.EXPOSE}
+        {
+            Feature.JOBS,
+            Feature.PERSISTENT,
+            Feature.SUSPEND,
+            Feature.RESTRICTED_NETWORK,
+            Feature.EXPOSE,
+            Feature.CARRIES_WORKSPACE,
+        }
     ),
     settings=DaytonaSettings,
     check=_check,

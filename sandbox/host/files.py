@@ -47,8 +47,13 @@ def read(workspace: Path, path: str, limit: int) -> bytes:
         return _read_up_to(file.fileno(), limit)
 
 
-def write(workspace: Path, path: str, content: bytes) -> None:
-    """Write a file so that after a power failure there is the old or the new one; parents are made."""
+def write(
+    workspace: Path, path: str, content: bytes, *, mode: int | None = None, modified: int | None = None
+) -> None:
+    """Write a file so that after a power failure there is the old or the new one; parents are made.
+
+    `mode` is that of a file before it, or what is given; `modified` (nanoseconds) is when it was written.
+    """
     if path in {"", "."}:
         raise Unsafe("a file needs a name")
     parent, name = os.path.split(path)
@@ -56,7 +61,7 @@ def write(workspace: Path, path: str, content: bytes) -> None:
         if _is_link(directory, name):
             _write_through(root, path, content)
         else:
-            _replace(directory, name, content)
+            _replace(directory, name, content, mode=mode, modified=modified)
 
 
 def entries(workspace: Path, path: str) -> list[Entry]:
@@ -123,15 +128,20 @@ def _parents(root: int, path: str) -> Iterator[int]:
         os.close(current)
 
 
-def _replace(directory: int, name: str, content: bytes) -> None:
+def _replace(
+    directory: int, name: str, content: bytes, *, mode: int | None = None, modified: int | None = None
+) -> None:
     fresh = f".{secrets.token_hex(8)}.tmp"
     try:
         descriptor = os.open(
             fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644, dir_fd=directory
         )
         try:
-            os.fchmod(descriptor, _mode(directory, name))
+            before = _mode(directory, name)
+            os.fchmod(descriptor, before if mode is None else mode)
             _write_all(descriptor, content)
+            if modified is not None:
+                os.utime(descriptor, ns=(modified, modified))
         finally:
             os.close(descriptor)
         os.rename(fresh, name, src_dir_fd=directory, dst_dir_fd=directory)

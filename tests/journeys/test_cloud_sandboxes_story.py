@@ -82,8 +82,49 @@ async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, pr
         assert [file["name"] for file in finished[0]["data"]["files"]] == ["report.txt"]
 
 
+async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: Path) -> None:
+    """Uploads are in the next sandbox, what turns and jobs write can be downloaded, removals go both ways."""
+    async with gateway(tmp_path / "data", env=_daytona()) as process, aiohttp.ClientSession() as session:
+        mine = Client(session=session, url=process.url, key=process.key)
+        files = f"{process.url}/accounts/me/workspaces/work/files"
+        headers = {"Authorization": f"Bearer {process.key}"}
+
+        async def stored(*names: str) -> None:
+            async with asyncio.timeout(30):
+                while True:
+                    listed = await mine.ask("GET", "/accounts/me/workspaces/work/files")
+                    if {one["name"] for one in listed.body["items"]} == set(names):
+                        return
+                    await asyncio.sleep(0.05)
+
+        async def turn(text: str) -> str:
+            taken = await mine.ask("POST", "/agents/a/turns", {"input": text, "conversation": "demo"})
+            assert taken.status == 202, taken.body
+            return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
+
+        box = {"provider": "daytona", "permissionMode": "bypass"}
+        await mine.ask("POST", "/accounts/me/workspaces", {"name": "work"})
+        await mine.ask("POST", "/accounts/me/sandboxes", {"name": "box", "config": box})
+        agent = {"sandbox": "box", "workspaces": [{"name": "work", "workspaceId": "work"}]}
+        made = await mine.ask("POST", "/accounts/me/agents", {"name": "a", "config": agent})
+        assert made.status == 201, made.body
+        async with session.put(f"{files}/given.txt", data=b"uploaded", headers=headers) as answer:
+            assert answer.status == 204
+        assert "uploaded" in await turn("!cat given.txt; echo made > note.txt")
+        await stored("given.txt", "note.txt")
+        async with session.delete(f"{files}/given.txt", headers=headers) as answer:
+            assert answer.status == 204
+        assert "note.txt" in (listed := await turn("!ls; rm note.txt"))
+        assert "given.txt" not in listed
+        await stored()
+        await turn("!& sleep 1; echo late > late.txt")
+        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        assert (await _ended(mine, f"/status/{job}")).body["state"] == "completed"
+        await stored("late.txt")
+
+
 async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
-    """A workspace in a sandbox elsewhere that is not reserved is refused, with the remedy."""
+    """A workspace in a sandbox at e2b that is not reserved is refused, with the remedy."""
     async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:
         mine = Client(session=session, url=process.url, key=process.key)
         await mine.ask("POST", "/accounts/me/workspaces", {"name": "files"})
