@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from gateway.cli.backup import backup
 from gateway.cli.boxes import sandboxes
 from gateway.cli.chat import chat, tail
 from gateway.cli.commands import group, local, remote
@@ -22,6 +23,7 @@ local(app, "serve")(serve)
 remote(app, "chat")(chat)
 local(app, "doctor")(doctor)
 local(app, "init")(init)
+local(app, "backup")(backup)
 app.add_typer(migrate, name="migrate")
 app.add_typer(config, name="config")
 local(app, "version")(version)

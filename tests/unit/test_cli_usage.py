@@ -17,7 +17,7 @@ from gateway.cli import app
 from gateway.settings import load
 from stand_in_gateway import StandIn, stand_in_gateway
 
-COMMANDS = """serve chat doctor init version tail trace
+COMMANDS = """serve chat doctor backup init version tail trace
     migrate,up migrate,status config,show config,check config,schema
     jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
     turns,list turns,show turns,retry
