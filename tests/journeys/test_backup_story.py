@@ -23,10 +23,6 @@ ALLOWED = {
     "DOVECOTE_RECONCILE_INTERVAL": "1",
     "DOVECOTE_WEBHOOK_SCHEDULE": "2,2,2,2,2,2,2,2",
 }
-    "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
-    "DOVECOTE_RECONCILE_INTERVAL": "1",
-    "DOVECOTE_WEBHOOK_SCHEDULE": "2,2,2,2,2,2,2,2",
-}
 
 
 async def ask(process: GatewayProcess, text: str, **more: Any) -> dict[str, Any]:
