@@ -3,7 +3,8 @@
 # programs of ours, which may leave something behind.
 umask 022
 d=$(mktemp -d "${TMPDIR:-/tmp}/.dovecote-run.XXXXXX") || exit 1
-trap 'rm -rf "$d"' EXIT
+# bash runs it also in a subshell that is killed before it has begun: not there.
+trap '[ "${BASHPID:-$$}" = "$$" ] && rm -rf "$d"' EXIT
 if ! { mkdir -p -- "$mount" && cd -- "$mount"; } 2>/dev/null; then
   echo gone
   exit 0
