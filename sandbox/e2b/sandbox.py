@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shlex
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-from e2b import AsyncSandbox, CommandExitException
+from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
 from sandbox.boxed import Boxed
 from sandbox.detached import Callback, Detached
 from sandbox.e2b.errors import folded
-from sandbox.errors import Refused
+from sandbox.errors import Refused, Unreachable
 from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
 from sandbox.port import Sandbox
 from sandbox.shell_files import ShellFiles
@@ -56,13 +57,7 @@ class Machine:
                 text, background=True, user=user or self.user, cwd="/", timeout=timeout
             )
         )
-        try:
-            with folded():
-                result = await running.wait()
-        except CommandExitException as error:
-            said = str(error.stderr)[-500:].strip()
-            raise Refused(f"e2b: a program ended with {error.exit_code}: {said}") from error
-        return str(result.stdout).encode()
+        return str((await _ended(running)).stdout).encode()
 
     async def _put(self, content: bytes) -> str:
         path = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
@@ -104,6 +99,20 @@ class Machine:
     def host(self, port: int) -> str:
         """Return the name under which the service passes a port on."""
         return self._machine.get_host(port)
+
+
+async def _ended(running: AsyncCommandHandle) -> CommandResult:
+    """Wait for a program's end. A stream that breaks off leaves the SDK as a bare Exception."""
+    (outcome,) = await asyncio.gather(running.wait(), return_exceptions=True)
+    if isinstance(outcome, CommandExitException):
+        said = str(outcome.stderr)[-500:].strip()
+        raise Refused(f"e2b: a program ended with {outcome.exit_code}: {said}") from outcome
+    if type(outcome) is Exception:
+        raise Unreachable(f"e2b: {outcome}") from outcome
+    if isinstance(outcome, BaseException):
+        with folded():
+            raise outcome
+    return outcome
 
 
 def _was_refused(error: Exception) -> bool:

@@ -23,9 +23,9 @@ from pydantic_ai.workspaces import (
     WorkspaceUnavailableError,
 )
 
-from sandbox.errors import Gone
+from sandbox.errors import Gone, Refused, Unreachable
 from sandbox.finishing import finished
-from sandbox.model import OUTPUT_CAP, Command, SandboxId, Spec
+from sandbox.model import OUTPUT_CAP, Command, Result, SandboxId, Spec
 from sandbox.port import Provider, Sandbox
 
 FOREVER = 7 * 86400.0
@@ -67,7 +67,7 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
             raise ValueError("timeout must be a positive finite number or None")
         with _unavailable():
             sandbox = await self._sandbox(env or {})
-            result = await sandbox.run(Command(script=script, timeout=limit, output_limit=OUTPUT_CAP))
+            result = await self._ran(sandbox, script, limit)
             if result.exit_code >= SIGNALLED and not result.timed_out:
                 await self._sandbox()  # killed in a live sandbox, or with it
         stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
@@ -77,6 +77,14 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
             said = f"the command said more than {OUTPUT_CAP} bytes"
             raise WorkspaceOutputLimitError(said, limit=OUTPUT_CAP, stdout=stdout, stderr=stderr)
         return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
+
+    async def _ran(self, sandbox: Sandbox, script: str, limit: float) -> Result:
+        """Run a script; of one that broke off it is told when the sandbox is no more."""
+        try:
+            return await sandbox.run(Command(script=script, timeout=limit, output_limit=OUTPUT_CAP))
+        except (Unreachable, Refused):
+            await self._sandbox()
+            raise
 
     async def _sandbox(self, more: Mapping[str, str] | None = None) -> Sandbox:
         """Return the sandbox with further variables; it is made once, whoever is cancelled meanwhile."""
