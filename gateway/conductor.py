@@ -32,6 +32,7 @@ from gateway.tools.tool import Desk
 from gateway.tools.turn_tools import TurnTools
 from gateway.turn import TurnState, retry_after
 from gateway.workbench import Workbench
+from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
@@ -163,7 +164,7 @@ class Conductor:
         except TimeoutError:
             limit = persona_of(claim.agent).limits.turn_timeout
             await self._end(performance, TurnState.FAILED, f"the turn took longer than {limit:g} s")
-        except AgentError as error:
+        except (AgentError, SandboxError) as error:
             await self._fail(performance, error)
         except (DeliveryError, Unavailable, asyncio.CancelledError):
             raise  # the turn stays as it is, for whoever holds the conversation next
@@ -244,9 +245,10 @@ class Conductor:
                 )
             await performance.play(self._agents(persona), work, tools, gather)
 
-    async def _fail(self, performance: Performance, error: AgentError) -> None:
-        """End the turn, or put it back for later when only the model's service is down."""
-        wait = retry_after(performance.turn.attempt) if error.retryable else None
+    async def _fail(self, performance: Performance, error: AgentError | SandboxError) -> None:
+        """End the turn, or put it back for later when only the model's or the sandboxes' service is down."""
+        passing = error.retryable if isinstance(error, AgentError) else error.remedy == "retry"
+        wait = retry_after(performance.turn.attempt) if passing else None
         if wait is None:
             await self._end(performance, TurnState.FAILED, str(error))
             return
