@@ -115,8 +115,9 @@ async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
     async with model_chat(tmp_path / "data", script) as (platform, _process, server):
         await answer_to(platform, "/queue interrupt", containing="ends what runs")
         await platform.say(CHAT, "tell me a story")
-        async with asyncio.timeout(20):
-            await server.streaming.wait()
+        await platform.wait_until(
+            lambda: any("Once" in draft.text for draft in platform.drafts(CHAT)), seconds=20
+        )
         await answer_to(platform, "rather this", containing="echo: rather this")
         assert server.disconnects == 1
         texts = [post.text for post in platform.messages(CHAT)]
