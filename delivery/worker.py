@@ -228,11 +228,11 @@ class Worker:
             "kind": due.delivery.kind,
             "state": str(judgement.state),
             "attempt": attempt,
+            "conversation": due.delivery.conversation,
+            "turn": due.delivery.turn,
         }
         if judgement.bury:
-            log.error(
-                "delivery.chat_dead", detail=outcome.detail, conversation=due.delivery.conversation, **fields
-            )
+            log.error("delivery.chat_dead", detail=outcome.detail, **fields)
         elif judgement.operator:
             log.error("delivery.needs_operator", detail=outcome.detail, **fields)
         elif judgement.state is not DeliveryState.DELIVERED:
