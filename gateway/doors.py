@@ -13,8 +13,8 @@ from delivery.database import Unavailable
 from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.ground import Ground
-from gateway.options import Role
 from gateway.places import CannotListen
+from gateway.readiness import assess
 from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.store import accounts
@@ -100,17 +100,13 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
 
 
 async def _health(ground: Ground, switchboard: Switchboard) -> Health:
-    """Ingress needs SQL and its channels; turns and delivery need the broker too."""
-    roles = ground.settings.roles
-    checks = {"database": await _database_state(ground)}
-    if roles & {Role.TURNS, Role.DELIVERY}:
-        checks["broker"] = "ok" if ground.link.is_up else "not connected"
-    waiting = switchboard.waiting()
-    checks["channels"] = f"not receiving: {', '.join(waiting)}" if waiting else "ok"
-    return Health(
-        ready=all(state == "ok" for state in checks.values()),
-        checks=checks,
-        degraded=switchboard.troubles(),
+    return assess(
+        ground.settings.roles,
+        database=await _database_state(ground),
+        broker=ground.link.is_up,
+        waiting=switchboard.waiting(),
+        troubles=switchboard.troubles(),
+        fill=ground.stream.fill,
     )
 
 

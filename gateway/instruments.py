@@ -32,6 +32,9 @@ JOB_ENDS = {
     Kind.JOB_LOST: "lost",
 }
 DEAD = {Kind.JOB_LOST: "job", Kind.DELIVERY_DEAD: "delivery", Kind.WEBHOOK_DISABLED: "webhook"}
+LOGGED = {Kind.TURN_RESTARTED, Kind.JOB_STARTED, *TURN_ENDS, *JOB_ENDS, *DEAD}
+"""Events that are lines of the log."""
+
 LEASES = {"t": "conversation", "d": "destination", "a": "bot"}
 """What leases are for, by what stands before the colon of their names."""
 
@@ -72,6 +75,7 @@ class CountedStream(Stream):
         """Append and count."""
         seq = await self._inner.append(event, expected=expected)
         self._count(event)
+        _log(event)
         self._hear(event)
         return seq
 
@@ -152,6 +156,15 @@ class CountedStream(Stream):
     def _took(self, name: str, seconds: float | None, **labels: str) -> None:
         if seconds is not None:
             self._metrics.observe(name, seconds, **labels)
+
+
+def _log(event: Event) -> None:
+    """Say in the log what a story came to, with the ids by which the rest of it is found."""
+    if event.type not in LOGGED:
+        return
+    ids = {"job": event.data.get("resultId"), "delivery": event.data.get("delivery"), "turn": event.turn}
+    known = {name: value for name, value in ids.items() if value}
+    log.info(str(event.type), conversation=event.conversation, event_id=event.id, **known)
 
 
 class CountedSink(Sink):
@@ -236,7 +249,7 @@ class CountedReception(Accepting):
                 await take(update)
                 outcome = "taken"
             except Exception as error:
-                log.warning("inbound.not_taken", channel=desk.record.id, key=update.key, error=str(error))
+                log.warning("inbound.not_taken", channel=desk.record.name, key=update.key, error=str(error))
                 raise
             finally:
                 self._metrics.count("inbound", platform=platform, kind=kind, outcome=outcome)

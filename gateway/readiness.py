@@ -1,0 +1,33 @@
+"""Whether a process does what its roles say, from how everything it stands on is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from delivery.epochs import ALARM
+from gateway.options import Role
+from gateway.web.surface import Health
+
+
+def assess(
+    roles: frozenset[Role],
+    *,
+    database: str,
+    broker: bool,
+    waiting: Sequence[str],
+    troubles: Mapping[str, str],
+    fill: float,
+) -> Health:
+    """Return what is missing and what is degraded: ingress needs SQL and its channels, the others NATS too.
+
+    `database` is "ok" or what is wrong with it; `waiting` are channels that should receive here and do not
+    yet; `troubles` says what is wrong with channels by name; `fill` is how full the event log is, 0 to 1.
+    """
+    checks = {"database": database}
+    if roles & {Role.TURNS, Role.DELIVERY}:
+        checks["broker"] = "ok" if broker else "not connected"
+    checks["channels"] = f"not receiving: {', '.join(waiting)}" if waiting else "ok"
+    degraded = dict(troubles)
+    if fill > ALARM:
+        degraded["event log"] = f"takes {fill:.0%} of its room; when it is full, the oldest events go"
+    return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
