@@ -12,7 +12,7 @@ from sandbox.errors import Refused
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
 
 _EXTRA = "the docker provider needs its extra: pip install 'dovecote[docker]'"
-_UNKNOWN = ("template", "snapshot", "disk_gb", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
+_UNKNOWN = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
 
 
 def _check(config: SandboxConfig) -> Sequence[Problem]:

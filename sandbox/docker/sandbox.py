@@ -19,7 +19,8 @@ from sandbox.docker.execution import Execution, cap
 from sandbox.errors import Gone, Refused, SandboxError, Unsafe
 from sandbox.finishing import finished
 from sandbox.host import files
-from sandbox.model import Command, Job, JobReport, Network, Result, SandboxId, Spec
+from sandbox.host.quota import overfull, quota_of, watched
+from sandbox.model import Command, Job, JobReport, JobState, Network, Result, SandboxId, Spec
 from sandbox.port import Sandbox
 
 KILLED = 137
@@ -118,6 +119,7 @@ class DockerSandbox(Sandbox):
         self.id = box.sandbox_id
         self._box = box
         self._spec = box.spec
+        self._quota = quota_of(box.spec, None)
         callback = Callback(
             socket=f"{container.CALLBACKS}/{container.SOCKET}",
             patience=box.ground.settings.callback_patience,
@@ -127,7 +129,8 @@ class DockerSandbox(Sandbox):
     async def run(self, command: Command) -> Result:
         """Run a script in the container; when a run is over nothing of it lives."""
         self._check(command.script)
-        result = await self._box.run(command, mode="sweep", limit=cap(command.output_limit))
+        limit = cap(command.output_limit)
+        result = await watched(self._quota, lambda: self._box.run(command, mode="sweep", limit=limit))
         if result.exit_code == KILLED and not result.timed_out:
             await self._box.engine.stays(self.id)
         if self._spec.persistent and self._spec.workspace is not None:
@@ -147,8 +150,12 @@ class DockerSandbox(Sandbox):
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing."""
-        return await self._jobs.report(job_id)
+        """Say how a job is doing; one that has filled the workspace is ended."""
+        report = await self._jobs.report(job_id)
+        if report.state is JobState.RUNNING and await overfull(self._quota):
+            await self._jobs.stop(job_id)
+            report = await self._jobs.report(job_id)
+        return report
 
     async def stop(self, job_id: str) -> None:
         """End a job and wait for its end."""
@@ -164,6 +171,8 @@ class DockerSandbox(Sandbox):
         workspace = await self._workspace()
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
+        if self._quota is not None:
+            await asyncio.to_thread(self._quota.admit, path, len(content))
         await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
 
     async def suspend(self) -> None:

@@ -10,7 +10,7 @@ from sandbox.config import Problem, SandboxConfig
 from sandbox.host.settings import HostSettings
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
 
-_UNKNOWN = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "disk_gb")
+_UNKNOWN = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
 
 
 def _check(config: SandboxConfig) -> Sequence[Problem]:

@@ -15,8 +15,9 @@ from sandbox.host.groups import Group
 from sandbox.host.jobs import Jobs, key_of
 from sandbox.host.limits import Cage
 from sandbox.host.machine import LONGEST_SCRIPT, Machine, Place
+from sandbox.host.quota import overfull, quota_of, watched
 from sandbox.host.standby import WAIT, Standbys
-from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
+from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
 from sandbox.port import Sandbox
 
 
@@ -33,19 +34,23 @@ class HostSandbox(Sandbox):
         self._standbys = standbys
         self._cage = Cage(layout=machine.layout, name=sandbox_id)
         self._jobs = Jobs(machine=machine, place=place)
+        self._quota = quota_of(spec, machine.settings.workspace_bytes)
         self._cage.bound(spec)
 
     async def run(self, command: Command) -> Result:
         """Run a script in fresh namespaces; when a run is over nothing of it lives."""
         self._check(command.script)
-        try:
-            result = await self._execute(command)
-        except Vanished:  # another process of ours was just leaving; the command has not run
-            self._cage.bound(self._spec)
-            result = await self._execute(command)
+        result = await watched(self._quota, lambda: self._executed(command))
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
         return result
+
+    async def _executed(self, command: Command) -> Result:
+        try:
+            return await self._execute(command)
+        except Vanished:  # another process of ours was just leaving; the command has not run
+            self._cage.bound(self._spec)
+            return await self._execute(command)
 
     async def spawn(self, job: Job) -> None:
         """Start a job under a supervisor of its own, once per id."""
@@ -60,8 +65,12 @@ class HostSandbox(Sandbox):
         self._machine.surroundings.checkpoint("sandbox.spawn.after")
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing, from its files."""
-        return await asyncio.to_thread(self._jobs.report, job_id)
+        """Say how a job is doing, from its files; one that has filled the workspace is ended."""
+        report = await asyncio.to_thread(self._jobs.report, job_id)
+        if report.state is JobState.RUNNING and await overfull(self._quota):
+            await self._jobs.stop(job_id)
+            report = await asyncio.to_thread(self._jobs.report, job_id)
+        return report
 
     async def stop(self, job_id: str) -> None:
         """End a job and wait for its end."""
@@ -77,6 +86,8 @@ class HostSandbox(Sandbox):
         workspace = self._workspace()
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
+        if self._quota is not None:
+            await asyncio.to_thread(self._quota.admit, path, len(content))
         await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
 
     async def suspend(self) -> None:

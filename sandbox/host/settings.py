@@ -22,6 +22,9 @@ class HostSettings(BaseModel):
     max_file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 2 * 1024**3
     """The largest single file a command may write, sparse files included."""
 
+    workspace_bytes: Annotated[int, Field(ge=1024 * 1024)] | None = None
+    """What a workspace may hold where its sandbox record says no `diskGb`; by default nothing bounds it."""
+
     network_helper: Path | None = None
     """The pasta or slirp4netns to use for `allow-all`; by default the system's."""
 

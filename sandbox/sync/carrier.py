@@ -52,14 +52,20 @@ class Carrier:
         self._limit = limit
 
     async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
-        """Bring to each side what changed on the other; raises SandboxError, OSError."""
+        """Bring to each side what changed on the other; raises SandboxError."""
         if spec.workspace is None:
             return
+        try:
+            await self._carry(sandbox, spec, spec.workspace)
+        except OSError as error:
+            raise Refused(f"the workspace's files could not be carried: {error}") from error
+
+    async def _carry(self, sandbox: Sandbox, spec: Spec, directory: Path) -> None:
         base = await asyncio.to_thread(self._base, spec.label, str(sandbox.id))
         sides = _Sides(
             sandbox=sandbox,
-            directory=spec.workspace,
-            stored=await asyncio.to_thread(stored.listing, spec.workspace),
+            directory=directory,
+            stored=await asyncio.to_thread(stored.listing, directory),
             inside=await inside.listing(sandbox),
         )
         todo = plan(base, sides.stored, sides.inside, read_only=spec.read_only)

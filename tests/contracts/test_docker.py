@@ -267,10 +267,16 @@ async def test_doctor_hears_what_the_engine_has(rig: Rig) -> None:
 def test_a_config_is_judged_field_by_field() -> None:
     """Every field that means nothing here is named, and the rest is taken."""
     plugin = installed()["docker"]
-    options = {"template": "x", "diskGb": 3, "memoryGb": 1, "image": "../UP", "persistentHome": True}
+    options = {
+        "template": "x",
+        "persistentDiskGb": 3,
+        "memoryGb": 1,
+        "image": "../UP",
+        "persistentHome": True,
+    }
     config = SandboxConfig.model_validate({"network": {"mode": "restricted"}, "options": options})
     found = {problem.pointer for problem in problems(config, plugin)}
-    named = {"/options/template", "/options/diskGb", "/options/memoryGb", "/options/image"}
+    named = {"/options/template", "/options/persistentDiskGb", "/options/memoryGb", "/options/image"}
     assert found == named | {"/network/mode", "/options/persistentHome"}
     fine = {"network": {"mode": "allow-all"}, "options": {"image": "python:3.12-slim", "cpu": 2}}
     assert not problems(SandboxConfig.model_validate(fine), plugin)

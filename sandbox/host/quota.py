@@ -1,0 +1,118 @@
+"""How much a workspace on this machine may hold: measured around commands and now and then during them.
+
+Blocks are counted, so that a hole costs nothing. A workspace that is full already may be worked in as long
+as it does not grow: removing files has to remain possible.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sandbox.errors import Refused
+from sandbox.model import Result, Spec
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks at what a running command has written."""
+
+MOST_NAMES = 1_000_000
+"""Names that are counted; a workspace with more of them counts as full."""
+
+KILLED = 137
+_BLOCK = 512
+_GIGABYTE = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """The bytes that a workspace's directory may take."""
+
+    directory: Path
+    limit: int
+
+    def used(self) -> int:
+        """Return the bytes that the directory's files take on the disk."""
+        total = 0
+        for count, size in enumerate(_sizes(self.directory)):
+            total += size
+            if count >= MOST_NAMES:
+                return max(total, self.limit + 1)
+        return total
+
+    def admit(self, path: str, size: int) -> None:
+        """Raise Refused when a file of so many bytes has no room any more."""
+        used = self.used()
+        if used + size > self.limit:
+            raise Refused(f"{path}: {self.told(used)}")
+
+    def told(self, used: int) -> str:
+        """Say what is wrong, and what helps."""
+        return f"the workspace holds {used} bytes and may hold {self.limit}: remove files before writing more"
+
+
+def quota_of(spec: Spec, default: int | None) -> Quota | None:
+    """Return a workspace's quota: the record's diskGb, or the operator's default; None: it has none."""
+    wanted = spec.options.get("disk_gb")
+    limit = int(float(wanted) * _GIGABYTE) if wanted is not None else default
+    if limit is None or spec.workspace is None or spec.read_only:
+        return None
+    return Quota(directory=spec.workspace, limit=limit)
+
+
+async def overfull(quota: Quota | None) -> bool:
+    """Whether a workspace holds more than it may."""
+    return quota is not None and await asyncio.to_thread(quota.used) > quota.limit
+
+
+async def watched(quota: Quota | None, run: Callable[[], Awaitable[Result]]) -> Result:
+    """Run a command; end it when the workspace has grown beyond its quota, and say so in its stderr."""
+    if quota is None:
+        return await run()
+    allowed = max(quota.limit, await asyncio.to_thread(quota.used))
+    running = asyncio.ensure_future(run())
+    try:
+        while not (await asyncio.wait({running}, timeout=LOOK_EVERY))[0]:
+            if (used := await asyncio.to_thread(quota.used)) > allowed:
+                return await _ended(running, quota, used)
+    finally:
+        if not running.done():
+            running.cancel()
+            await asyncio.wait({running})
+    result = running.result()
+    used = await asyncio.to_thread(quota.used)
+    return _noted(result, quota.told(used)) if used > quota.limit else result
+
+
+async def _ended(running: asyncio.Future[Result], quota: Quota, used: int) -> Result:
+    """End the command with all it started; one that has just ended by itself keeps its result."""
+    running.cancel()
+    await asyncio.wait({running})
+    if running.cancelled():
+        result = Result(exit_code=KILLED, stdout=b"", stderr=b"the command was ended, its output is lost")
+    else:
+        result = running.result()
+    return _noted(result, quota.told(used))
+
+
+def _noted(result: Result, note: str) -> Result:
+    gap = b"\n" if result.stderr and not result.stderr.endswith(b"\n") else b""
+    return replace(result, stderr=result.stderr + gap + note.encode() + b"\n")
+
+
+def _sizes(directory: Path) -> Iterator[int]:
+    """Yield what each name below a directory takes, a file with several names once; no link is followed."""
+    seen: set[tuple[int, int]] = set()
+    for _parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
+        for name in (*names, *plain):
+            try:
+                status = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
+            except OSError:
+                continue
+            if status.st_nlink == 1 or (status.st_dev, status.st_ino) not in seen:
+                yield status.st_blocks * _BLOCK
+            if status.st_nlink > 1 and stat.S_ISREG(status.st_mode):
+                seen.add((status.st_dev, status.st_ino))
