@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -39,6 +39,10 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
+async def _no_more(_delivery: Delivery) -> Mapping[str, str]:
+    return {}
+
+
 class WebhookSink(Sink):
     """Posts events to endpoints. Repeating is always safe: every attempt has the event's id as webhook-id."""
 
@@ -49,11 +53,13 @@ class WebhookSink(Sink):
         lookup: Lookup,
         source: str = "dovecote",
         now: Callable[[], datetime] = _now,
+        more_headers: Callable[[Delivery], Awaitable[Mapping[str, str]]] = _no_more,
     ) -> None:
         self._egress = egress
         self._lookup = lookup
         self._source = source.rstrip("/")
         self._now = now
+        self._more_headers = more_headers
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once."""
@@ -71,7 +77,7 @@ class WebhookSink(Sink):
         try:
             answer = await self._egress.post(
                 receiver.url,
-                headers=self._headers(delivery, receiver),
+                headers=self._headers(delivery, receiver) | dict(await self._more_headers(delivery)),
                 body=delivery.body,
                 trusted=receiver.trusted,
             )
