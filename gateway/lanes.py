@@ -24,7 +24,9 @@ from gateway.ground import Ground, Running
 from gateway.instruments import CountedLeases, CountedSink
 from gateway.options import Role
 from gateway.records import webhooks
+from gateway.settings import wants_traces
 from gateway.switchboard import Switchboard
+from gateway.tracing.propagation import Propagation
 
 SEQ_WITHIN = 1.0
 """Seconds a webhook waits for its event's position in the stream; after a restart it may go without."""
@@ -47,7 +49,7 @@ async def deliverers(
     source = settings.public_url or "dovecote"
     patience = Schedule(steps=settings.webhook_schedule)
     hooks = WatchedSink(
-        WebhookSink(egress=egress, lookup=_receivers(ground), source=source),
+        WebhookSink(egress=egress, lookup=_receivers(ground), source=source, **_traced(ground)),
         standing=EndpointStanding(ground.database),
         schedule=patience,
     )
@@ -85,6 +87,11 @@ async def deliverers(
         ).run
         for lane in lanes
     ]
+
+
+def _traced(ground: Ground) -> dict[str, Any]:
+    """Name the trace to receivers where traces are wanted."""
+    return {"more_headers": Propagation(ground.database).headers} if wants_traces() else {}
 
 
 async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:

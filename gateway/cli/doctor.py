@@ -63,4 +63,5 @@ def _print(found: Iterable[Check], *, as_json: bool) -> None:
         return
     for check in found:
         remedy = f" → {check.remedy}" if check.remedy else ""
-        typer.echo(clean(f"{MARKS[check.state]} {check.subject}: {check.detail}{remedy}"))
+        line = " ".join(f"{MARKS[check.state]} {check.subject}: {check.detail}{remedy}".split())
+        typer.echo(clean(line))

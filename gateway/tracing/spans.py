@@ -63,9 +63,9 @@ def message_id(lineage: Lineage) -> bytes:
     return span_id("message", lineage.turn)
 
 
-def traceparent(lineage: Lineage) -> str:
-    """Return the header of W3C's Trace Context that names the trace, sampled."""
-    return f"00-{trace_id(lineage).hex()}-{message_id(lineage).hex()}-01"
+def attempt_id(delivery: str, number: int) -> bytes:
+    """Return the span of one attempt at a delivery."""
+    return span_id("deliver", delivery, str(number))
 
 
 def of_turn(
@@ -180,7 +180,7 @@ def of_delivery(lineage: Lineage, standing: Standing, tried: Iterable[Tried], no
     return [
         Span(
             trace=trace_id(lineage),
-            id=span_id("deliver", standing.id, str(one.number)),
+            id=attempt_id(standing.id, one.number),
             parent=message_id(lineage),
             name=f"deliver {standing.kind}",
             kind="client",

@@ -72,6 +72,12 @@ async def test_a_turn_given_up_is_asked_again_once(running: GatewayProcess) -> N
         _, failed = await call(session, "GET", "/turns?state=failed&limit=1")
         assert [(one["retriedAs"], one["dead"]) for one in failed["items"]] == [(new, False)]
         assert (await call(session, "POST", "/turns/trn_0/retry"))[0] == 404
+        async with session.get("/metrics") as answer:
+            text = await answer.text()
+    route = 'method="POST",route="/turns/{id}/retry"'
+    assert f'dovecote_http_requests_total{{{route},status="202"}} 3.0' in text
+    assert "dovecote_broker_up 1.0" in text
+    assert "dovecote_database_up 1.0" in text
 
 
 async def test_lists_of_turns_have_pages(running: GatewayProcess) -> None:

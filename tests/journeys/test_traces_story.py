@@ -16,9 +16,11 @@ from delivery.event import Event, Kind
 from gateway.store.lineages import Lineage
 from gateway.store.turns import Turn
 from gateway.tracing.exporter import Exporter
-from gateway.tracing.spans import of_turn, traceparent
+from gateway.tracing.spans import message_id, of_turn, trace_id
+from gateway_process import gateway
 from otlp_receiver import Collector, collector
 from telegram_gateway import CHAT, telegram_gateway, until_said
+from webhook_receiver import webhook_receiver
 
 WHOLE = {
     "message": 1, "job's end": 1, "wait": 2, "turn": 3, "tool bash": 1, "job": 1, "deliver chat": 2,
@@ -63,6 +65,25 @@ def check_story(traces: Collector) -> None:
     assert traces.services == {"dovecote"}
 
 
+async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
+    """Its receiver is told the trace and the attempt, which is a span of that trace."""
+    async with collector() as traces, webhook_receiver() as receiver:
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+        }
+        async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
+            asked = {"input": "!echo pigeon", "webhook": {"url": receiver.url}}
+            async with session.post("/agents/default/turns", json=asked) as answer:
+                assert answer.status == 202
+            await traces.until(lambda: bool(traces.named("deliver webhook") and traces.named("message")))
+    (attempt,), (message,) = traces.named("deliver webhook"), traces.named("message")
+    _, trace, span, _ = receiver.requests[0].headers["traceparent"].split("-")
+    assert (trace, span) == (attempt.trace_id.hex(), attempt.span_id.hex())
+    assert trace == message.trace_id.hex()
+
+
 async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
     """The exporter gives the SDK our ids, times and failures; making spans again makes the same."""
     lineage = Lineage(account="acc_1", root="trn_0", turn="trn_1", job="job_1")
@@ -81,7 +102,8 @@ async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
     assert [span.name for span in told] == ["job's end", "wait", "turn"]
     assert told[2].status.status_code is StatusCode.ERROR
     assert told[0].context is not None
-    assert f"00-{told[0].context.trace_id:032x}-{told[0].context.span_id:016x}-01" == traceparent(lineage)
+    assert told[0].context.trace_id == int.from_bytes(trace_id(lineage))
+    assert told[0].context.span_id == int.from_bytes(message_id(lineage))
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from pathlib import Path
 
-from gateway.gauges import area_of
+from gateway.gauges import area_of, counted_lines
 from gateway.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
@@ -49,3 +50,16 @@ def test_areas_are_few() -> None:
     assert area_of("channels.telegram.inbox") == "channels.telegram"
     assert area_of("gateway.web.server") == "gateway"
     assert area_of("nats.aio.client") == "libraries"
+
+
+def test_warnings_and_errors_are_counted() -> None:
+    """Lines from WARNING on are counted by area, whatever logging is set to write."""
+    metrics, log = Metrics(), logging.getLogger("channels.telegram.inbox")
+    with counted_lines(metrics):
+        log.warning("an update was left out")
+        log.error("worse")
+        log.info("nothing")
+    log.warning("after")
+    text = metrics.render().decode()
+    for level in ("warning", "error"):
+        assert f'dovecote_log_lines_total{{area="channels.telegram",level="{level}"}} 1.0' in text
