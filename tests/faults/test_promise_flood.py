@@ -68,4 +68,4 @@ async def test_m20_a_flood_is_refused_once_and_others_are_answered(tmp_path: Pat
         said = [[len(platform.messages(chat)) for chat in chats] for chats in (BEFORE, MEANWHILE)]
     assert said == [[1 + ROUNDS] * 5, [2 + ROUNDS] * 5], "each word is answered once"
     ratio = statistics.median(flooded) / statistics.median(idle)
-    assert ratio < 4, f"others wait {ratio:.1f} times as long behind waves of {WAVE} messages"
+    assert ratio < 2.5, f"others wait {ratio:.1f} times as long behind waves of {WAVE} messages"
