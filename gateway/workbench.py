@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ log = structlog.get_logger(__name__)
 
 KEEP_ALIVE = 30.0
 """Seconds between signs that a sandbox is still needed while a model thinks."""
+JOB_PATIENCE = 60.0
+"""Seconds that the end of a job waits for its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +200,9 @@ class Workbench:
             bench = await self._bench_of_job(job)
             pool = self._pool(job.provider)
             if pool.stand.carrier is not None and bench.workspace is not None:
-                sandbox = await pool.reach(SandboxId(job.sandbox), bench.spec)
-                await pool.carry(sandbox, bench.spec)
+                async with asyncio.timeout(JOB_PATIENCE):
+                    sandbox = await pool.reach(SandboxId(job.sandbox), bench.spec)
+                    await pool.carry(sandbox, bench.spec)
         except (SandboxError, OSError) as error:
             log.warning("workbench.job_not_carried", job=job.id, error=str(error))
 
