@@ -258,8 +258,16 @@ class Outgoing:
 
     async def of_job(self, connection: Connection, job: Job) -> list[dict[str, Any]]:
         """Return the files a job has brought."""
-        rows = await store.of_job(connection, job.conversation, job.id)
-        return [self._links.shape(row) for row in rows]
+        return (await self.of_jobs(connection, job.conversation, [job.id])).get(job.id, [])
+
+    async def of_jobs(
+        self, connection: Connection, conversation: str, jobs: Sequence[str]
+    ) -> dict[str, list[dict[str, Any]]]:
+        """Return the files that jobs of one conversation have brought, by job."""
+        shapes: dict[str, list[dict[str, Any]]] = {}
+        for row in await store.of_jobs(connection, conversation, jobs):
+            shapes.setdefault(str(row.job), []).append(self._links.shape(row))
+        return shapes
 
 
 def _is_mounted(provider: str) -> bool:

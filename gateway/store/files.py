@@ -138,9 +138,9 @@ async def of_turn(
     return await _told(connection, conversation, or_(own, files.c.job == job) if job else own)
 
 
-async def of_job(connection: Connection, conversation: str, job: str) -> list[FileRow]:
-    """Return what has been told of a job's files, in order."""
-    return await _told(connection, conversation, files.c.job == job)
+async def of_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
+    """Return what has been told of jobs' files, in order."""
+    return await _told(connection, conversation, files.c.job.in_(jobs))
 
 
 async def _told(connection: Connection, conversation: str, whose: ColumnElement[bool]) -> list[FileRow]:

@@ -182,6 +182,7 @@ async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
         approvals = await approval_store.listed(
             connection, call.account, conversation=conversation.id, limit=CATCH_UP
         )
+        left = await call.core.filing.outgoing.of_jobs(connection, conversation.id, [job.id for job in jobs])
     return Snapshot(
         conversation=conversation.id,
         messages=[
@@ -196,7 +197,7 @@ async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
             )
             for one in spoken
         ],
-        jobs=[job_shown(job) for job in reversed(jobs)],
+        jobs=[job_shown(job, left.get(job.id, [])) for job in reversed(jobs)],
         approvals=[approval_shown(one) for one in reversed(approvals)],
         seq=seq,
         epoch=epoch,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -36,9 +36,10 @@ class JobShown(Shown):
 
 
 class JobDetail(JobShown):
-    """A job with its output, once it has ended."""
+    """A job with its output and the files it left, once it has ended."""
 
     output: str
+    files: list[dict[str, Any]]
 
 
 class JobLog(Shown):
@@ -75,9 +76,9 @@ def shown(job: Job) -> JobShown:
     )
 
 
-def detailed(job: Job) -> JobDetail:
-    """Return a job with its output."""
-    return JobDetail(**shown(job).model_dump(), output=job.output)
+def detailed(job: Job, files: list[dict[str, Any]]) -> JobDetail:
+    """Return a job with its output and its files."""
+    return JobDetail(**shown(job).model_dump(), output=job.output, files=files)
 
 
 async def found(database: Database, account: str, job_id: str) -> Job:
@@ -107,7 +108,9 @@ async def list_jobs(call: Call[Nothing, JobPage]) -> Items[JobShown]:
 
 async def show_job(call: Call[Nothing, Nothing]) -> JobDetail:
     """Return one job."""
-    return detailed(await found(call.surface.database, call.account, call.path["id"]))
+    job = await found(call.surface.database, call.account, call.path["id"])
+    async with call.surface.database.read() as connection:
+        return detailed(job, await call.core.filing.outgoing.of_job(connection, job))
 
 
 async def show_log(call: Call[Nothing, Nothing]) -> JobLog:

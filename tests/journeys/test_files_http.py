@@ -164,6 +164,10 @@ async def test_a_job_s_files_are_told_with_its_end(stage: Stage) -> None:
     assert [one["id"] for one in follow_up["files"]] == [ended["files"][0]["id"]]
     asked = await stage.mine.ask("GET", f"/status/{ended['resultId']}")
     assert [one["name"] for one in asked.body["files"]] == ["late.txt"]
+    shown = await stage.mine.ask("GET", f"/jobs/{ended['resultId']}")
+    whole = await stage.mine.ask("GET", "/conversations/job/snapshot")
+    for job in (shown.body, whole.body["jobs"][0]):
+        assert [one["id"] for one in job["files"]] == [ended["files"][0]["id"]]
     assert [one["files"] for one in said] == [[], []]
 
 
