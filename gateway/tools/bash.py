@@ -40,9 +40,9 @@ def _spec(desk: Desk) -> ToolSpec:
 
 async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
     command = text(args, "command")
-    refused = _refused(desk, command)
-    if refused:
-        return ToolResult(ok=False, content=refused)
+    against = refused(desk, command)
+    if against:
+        return ToolResult(ok=False, content=against)
     if flag(args, "background"):
         return await _in_background(desk, command, key)
     sandbox = await desk.workbench.sandbox(desk.bench)
@@ -54,7 +54,8 @@ async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
     return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
 
 
-def _refused(desk: Desk, command: str) -> str | None:
+def refused(desk: Desk, command: str) -> str | None:
+    """Return the reason against a command that could not do what it is for, None for any other."""
     if len(command.encode("utf-8", "surrogatepass")) > COMMAND_LIMIT:
         return f"the command is longer than {COMMAND_LIMIT} bytes; write a script file and run that"
     advice = refusal(command, desk.bench.config.runtimes)

@@ -14,7 +14,7 @@ from sandbox.port import Feature
 USUAL_PORT = 8080
 """The port of a web server where nobody says another one."""
 
-MOST = 65535
+MOST_PORT = 65535
 
 
 def _spec(_desk: Desk) -> ToolSpec:
@@ -31,7 +31,7 @@ def _spec(_desk: Desk) -> ToolSpec:
                 "port": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": MOST,
+                    "maximum": MOST_PORT,
                     "description": f"the port inside; {USUAL_PORT} if left out",
                 }
             },
@@ -51,9 +51,9 @@ async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
 def port_of(args: Mapping[str, Any]) -> int | None:
     """Return the port a call names, None for none; raises BadArguments."""
     port = args.get("port")
-    if port is None or (type(port) is int and 1 <= port <= MOST):
+    if port is None or (type(port) is int and 1 <= port <= MOST_PORT):
         return port
-    raise BadArguments(f"port must be a whole number from 1 to {MOST}, not {port!r}")
+    raise BadArguments(f"port must be a whole number from 1 to {MOST_PORT}, not {port!r}")
 
 
 def _fits(desk: Desk) -> bool:

@@ -28,6 +28,7 @@ from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
 from gateway.tools.load_skill import load_skill
 from gateway.tools.read import read
+from gateway.tools.services import service
 from gateway.tools.tool import SEVERAL, BadArguments, Desk, Tool
 from gateway.tools.write import write
 from sandbox.errors import SandboxError
@@ -46,6 +47,7 @@ INSTALLED: Mapping[str, Tool] = {
     "async_status": async_status,
     "deliver_file": deliver_file,
     "expose": expose,
+    "service": service,
 }
 
 TOLD_LIMIT = 128 * 1024

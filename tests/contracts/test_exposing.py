@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from gateway.tools.expose import expose
 from gateway.tools.tool import BadArguments, Desk
-from gateway.workbench import Bench
 from sandbox.config import SandboxConfig
 from sandbox.errors import Refused
-from sandbox.port import Feature, Sandbox
+from sandbox.port import Feature
 from sandbox.registry import installed
-from sandbox.scope import Owner, Scope
 from sandbox_rigs import Rig, every_rig
+from tool_desk import desk_of
 
 EXPOSING = [name for name in every_rig() if Feature.EXPOSE in installed()[name.partition("-")[0]].features]
-
-
-@dataclass
-class OneSandbox:
-    """A workbench with one sandbox on it."""
-
-    held: Sandbox
-
-    async def sandbox(self, _bench: Bench) -> Sandbox:
-        """Return it."""
-        return self.held
-
-
-def desk_of(config: SandboxConfig, held: Sandbox | None, rig: Rig) -> Desk:
-    """Return a desk with a bench of this config."""
-    owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
-    nothing = cast("Any", None)
-    bench = Bench(config=config, spec=rig.spec(), owner=owner)
-    workbench = cast("Any", OneSandbox(held)) if held else nothing
-    return Desk(turn=nothing, bench=bench, workbench=workbench, jobs=nothing, files=nothing)
 
 
 @pytest.fixture(params=EXPOSING)
