@@ -17,6 +17,7 @@ _CLOSED = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw"
 
 RESOLVER = Path("/etc/resolv.conf")
 PATIENCE = 5.0
+LONGEST_COMPLAINT = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +50,7 @@ def find(chosen: Path | None, trial: tuple[str, ...]) -> Networking:
 
 
 def _trouble(argv: tuple[str, ...]) -> str | None:
-    """Run an empty sandbox in a networked namespace and return what went wrong."""
+    """Run an empty sandbox in a networked namespace and return the last it said of what went wrong."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's program
             argv,
@@ -68,4 +69,7 @@ def _trouble(argv: tuple[str, ...]) -> str | None:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             return "it does not come to an end"
-    return None if process.returncode == 0 else complaint.decode(errors="replace").strip()
+    if process.returncode == 0:
+        return None
+    last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
+    return last[:LONGEST_COMPLAINT] or f"exit code {process.returncode}"
