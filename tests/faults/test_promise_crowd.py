@@ -7,7 +7,7 @@ from bench.crowd import half_open, high, slow_readers
 
 async def test_g7_many_who_read_nothing_harm_nobody() -> None:
     """Beside 200 stuck readers healthy ones wait but a moment, memory is bounded, the stuck are ended."""
-    waits = await slow_readers(stuck=200, healthy=10, events=400)
+    waits = await slow_readers(stuck=200, healthy=10, events=320)
     alone, crowded = waits.p99()
     assert crowded <= max(0.5, 20 * alone)
     assert waits.grown < 100

@@ -64,9 +64,9 @@ def _exact(tally: Tally) -> bool:
 async def test_g17_replicas_that_are_told_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Each SIGTERM under load ends in ten seconds, without loss, repeat or delay for what was in flight."""
     async with _two(tmp_path, DOVECOTE_LEASE_TTL=LEASE, DOVECOTE_DRAIN_TIMEOUT="1") as ground:
-        people = People(ground.platform, chats=6, seed=3)
-        talking = asyncio.create_task(people.talk(30, within=8))
-        for turn in range(3):
+        people = People(ground.platform, chats=4, seed=3)
+        talking = asyncio.create_task(people.talk(20, within=6))
+        for turn in range(2):
             process = ground.replicas[turn % 2]
             assert await _told_to_stop(process) < EXIT_WITHIN + SLACK
             await process.start(wait=False)
@@ -111,8 +111,8 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
             process.env |= {"SKEW_SECONDS": skew, "PYTHONPATH": f"{SKEWED}:{ROOT}"}
             await process.start(wait=False)
             await process.until_ready(60)
-        people = People(ground.platform, chats=6, seed=5)
-        talking = asyncio.create_task(people.talk(30, within=8))
+        people = People(ground.platform, chats=4, seed=5)
+        talking = asyncio.create_task(people.talk(16, within=5))
         await asyncio.sleep(2)
         await ground.kill_gateway(1)
         await talking
