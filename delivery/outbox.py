@@ -14,6 +14,7 @@ from delivery.database import Database, Unavailable
 from delivery.errors import Conflict, DeliveryError
 from delivery.event import Event
 from delivery.port import Stream
+from delivery.store import Backlog
 
 log = structlog.get_logger(__name__)
 
@@ -120,6 +121,14 @@ class Relay:
         """Look at a conversation's outbox soon, whatever was offered."""
         self._unseen.add(conversation)
         self._queue(conversation)
+
+    def catch_up(self, backlog: Backlog) -> None:
+        """Bring what is behind into the stream; what this relay knows to be there is only marked so."""
+        line = self._positions.get(backlog.conversation)
+        if line is None or line.n < backlog.last_n:
+            self.nudge(backlog.conversation)
+        else:
+            self._marks.setdefault(backlog.conversation, (line.n, line.seq))
 
     def _queue(self, conversation: str) -> None:
         if conversation not in self._queued:

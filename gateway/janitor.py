@@ -79,7 +79,7 @@ class Janitor:
             busy = await turns.conversations_with_work(connection)
             due = await obligations.due_destinations(connection, now=now, before=now - age)
         for backlog in backlogs:
-            self._relay.nudge(backlog.conversation)
+            self._relay.catch_up(backlog)
         for conversation in busy:
             self._wake(Queue.TURN, conversation)
         for kind, destination in due:
