@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -25,8 +26,9 @@ def command(
 ) -> subprocess.CompletedProcess[str]:
     """Run a command towards the stand-in, with `typed` as its whole input."""
     program = [sys.executable, "-m", "gateway", *words, "--url", gateway.url]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     return subprocess.run(
-        program, input=typed, cwd=directory, capture_output=True, text=True, timeout=60, check=False
+        program, input=typed, cwd=directory, env=kept, capture_output=True, text=True, timeout=60, check=False
     )
 
 
