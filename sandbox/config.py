@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sandbox.port import ProviderPlugin
 
 RESERVED = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
-"""Names the runtime sets; a declared variable of such a name is accepted and loses (FEATURES A8)."""
+"""Names the runtime sets; a declared variable of such a name is accepted and loses."""
 
 LOADERS = re.compile(
     r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
@@ -29,6 +29,14 @@ class Problem:
 
     pointer: str
     detail: str
+
+
+def meaningless(config: SandboxConfig, provider: str, instead: Mapping[str, str]) -> Iterator[Problem]:
+    """Name the options that are set and mean nothing on a provider, each with what to do instead."""
+    for field, remedy in instead.items():
+        if getattr(config.options, field) is not None:
+            name = type(config.options).model_fields[field].alias or field
+            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on {provider}: {remedy}")
 
 
 class _Strict(BaseModel):

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig
+from sandbox.config import Problem, SandboxConfig, meaningless
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
 
@@ -27,10 +27,7 @@ def _check(config: SandboxConfig) -> Sequence[Problem]:
 
 
 def _problems(config: SandboxConfig) -> Iterator[Problem]:
-    for field, instead in _MEANINGLESS.items():
-        if getattr(config.options, field) is not None:
-            name = type(config.options).model_fields[field].alias or field
-            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on daytona: {instead}")
+    yield from meaningless(config, "daytona", _MEANINGLESS)
     if config.options.persistent_home is False and config.persistent:
         yield Problem(
             pointer="/options/persistentHome",

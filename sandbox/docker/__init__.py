@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig
+from sandbox.config import Problem, SandboxConfig, meaningless
 from sandbox.docker.settings import IMAGE, DockerSettings
 from sandbox.errors import Refused
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
@@ -24,10 +24,7 @@ def _problems(config: SandboxConfig) -> Iterator[Problem]:
         yield Problem(
             pointer="/network/mode", detail="'restricted' is not possible on docker: allow-all or deny-all"
         )
-    for field in _UNKNOWN:
-        if getattr(config.options, field) is not None:
-            name = type(config.options).model_fields[field].alias or field
-            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on docker: leave it out")
+    yield from meaningless(config, "docker", dict.fromkeys(_UNKNOWN, "leave it out"))
     image = config.options.image
     if image is not None and not IMAGE.fullmatch(image):
         yield Problem(

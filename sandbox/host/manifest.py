@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig
+from sandbox.config import Problem, SandboxConfig, meaningless
 from sandbox.host.settings import HostSettings
 from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
 
@@ -22,10 +22,7 @@ def _problems(config: SandboxConfig) -> Iterator[Problem]:
         yield Problem(
             pointer="/network/mode", detail="'restricted' is not possible on host: allow-all or deny-all"
         )
-    for field in _UNKNOWN:
-        if getattr(config.options, field) is not None:
-            name = type(config.options).model_fields[field].alias or field
-            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on host: leave it out")
+    yield from meaningless(config, "host", dict.fromkeys(_UNKNOWN, "leave it out"))
 
 
 def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
