@@ -94,7 +94,7 @@ class Listener:
         try:
             await self._seen.read()
             await self._deferred.sweep()
-        except Exception as error:
+        except Exception as error:  # a store of any kind is behind it
             log.warning("discord: the notes cannot be read: %r", error)
             raise _NotStoredError from error
         self._history.begin(session)

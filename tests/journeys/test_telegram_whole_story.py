@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,35 +13,11 @@ from channels.telegram.simulator import Simulator, simulate
 from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess, channel_env
 from nats_servers import free_ports
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from openai_server import OpenAIServer
+from teller import BEGINNING, WHOLE, Teller
 
 PRIVATE = 4711
 FORUM = -1_000_000_004_711
-BEGINNING = "Once upon a time"
-WHOLE = "Once upon a time there was a dove."
-JOB = {
-    "command": "sleep 2; mkdir -p outbox; printf 'a feather' > outbox/feather.txt; echo pig''eon",
-    "background": True,
-}
-
-
-class Teller:
-    """The model: stops in the middle of its story once, starts a job when asked, and repeats its result."""
-
-    def __init__(self) -> None:
-        self.stories = 0
-
-    def __call__(self, body: dict[str, Any]) -> Turn:
-        """Answer one request."""
-        text = last_text(body)
-        if body["messages"][-1]["role"] == "tool":
-            return Turn(text="It is under way.", pieces=1)
-        if "start the job" in text:
-            return Turn(calls=[ToolCall(name="bash", args=JOB)])
-        if "pigeon" in text:
-            return Turn(text="The job said: pigeon", pieces=1)
-        self.stories += 1
-        return Turn(text=BEGINNING, fault="stall") if self.stories == 1 else Turn(text=WHOLE)
 
 
 @asynccontextmanager
