@@ -233,13 +233,12 @@ class Pool:
             sandbox, how = making.result()
             done = ready(row, sandbox.id, self._clock())
             row = await self._swap(row, done, "sandbox.record", how)
-        except SandboxError:
+        except (SandboxError, asyncio.CancelledError):
+            await _ended(making)
             await self._give_up(row)
             raise
         finally:
-            if not making.done():
-                making.cancel()
-                await asyncio.wait({making})
+            await _ended(making)
         self._keep_open(row, wanted.spec, sandbox)
         return sandbox
 
@@ -290,6 +289,13 @@ class Pool:
             if row is not None and row.boot == held.boot and row.status is Status.READY:
                 held.dirty = False
                 await save(self.stand, row, held.sandbox)
+
+
+async def _ended(making: asyncio.Task[tuple[Sandbox, str]]) -> None:
+    """Have the making of a sandbox come to its end; what it made by then has no row, and a sweep finds it."""
+    if not making.done():
+        making.cancel()
+        await asyncio.wait({making})
 
 
 async def save(stand: Stand, row: Reservation, sandbox: Sandbox) -> Reservation:

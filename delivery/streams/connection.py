@@ -84,6 +84,7 @@ class Link:
         self._overflowed: dict[Subscription, Watcher] = {}
         self._closed = False
         self._last_error: Exception | None = None
+        self._refusal: Exception | None = None
 
     @property
     def is_up(self) -> bool:
@@ -303,6 +304,8 @@ class Link:
         if isinstance(error, SlowConsumerError):
             self._overflowed.get(error.sub, lambda: None)()
         self._last_error = error
+        if _is_refusal(error):
+            self._refusal = error
         _log.debug("nats: %s: %s", type(error).__name__, error)
 
     async def _on_disconnected(self) -> None:
@@ -360,7 +363,7 @@ async def connect(
     error = opening.exception()
     if error is not None:
         await link._close()  # noqa: SLF001
-        raise _why(error, link._last_error) from error  # noqa: SLF001
+        raise _why(error, link._refusal or link._last_error) from error  # noqa: SLF001
     try:
         yield link
     finally:
@@ -368,13 +371,18 @@ async def connect(
 
 
 def _why(error: BaseException, reported: Exception | None) -> Exception:
-    """The library raises that it found no server, and reports why on the side."""
-    text = f"{error} {reported}".lower()
-    if "authorization" in text or "authentication" in text:
+    """The library raises that it found no server, and reports why on the side, for each of its attempts."""
+    if _is_refusal(error) or _is_refusal(reported):
         return Refused("the NATS server refuses our credentials")
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
         return Unreachable(f"cannot connect to NATS: {reported or error}")
     return Refused(f"cannot connect to NATS: {error}")
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Say whether a server that does not let us in said so; it may cut another attempt off without a word."""
+    text = str(error).lower()
+    return "authorization" in text or "authentication" in text
 
 
 def _decoded(message: Msg) -> dict[str, Any]:

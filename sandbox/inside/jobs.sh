@@ -63,13 +63,17 @@ kin() {
 # rest SECONDS: sleep, a whole second where sleep knows no fractions.
 rest() { sleep "$1" 2>/dev/null || sleep 1; }
 
-# kill_members KEY SESSION: until nobody is left, though they may be forking.
+# kill_members KEY SESSION: until nobody is left, though they may be forking; fails when they fork on and on.
 # One that is just becoming another program has no environment at that moment, so nobody is looked for twice.
 kill_members() {
   rounds=0
   absent=
   while [ "$rounds" -lt 100 ]; do
-    left=$(members "$1" "$2")
+    if ! left=$(members "$1" "$2"); then # no room for one more process: nobody has been looked for
+      absent=
+      rounds=$((rounds + 1))
+      continue
+    fi
     if [ -z "$left" ]; then
       [ -n "$absent" ] && return 0
       absent=yes
@@ -82,6 +86,7 @@ kill_members() {
     rounds=$((rounds + 1))
     [ "$rounds" -gt 3 ] && rest 0.02
   done
+  return 1
 }
 
 # end_members KEY SESSION: TERM, and five seconds later KILL.

@@ -3,9 +3,8 @@
 # programs of ours, which may leave something behind.
 umask 022
 d=$(mktemp -d "${TMPDIR:-/tmp}/.dovecote-run.XXXXXX") || exit 1
-# bash runs it also in a subshell that is killed before it has begun: not there.
-trap '[ "${BASHPID:-$$}" = "$$" ] && rm -rf "$d"' EXIT
 if ! { mkdir -p -- "$mount" && cd -- "$mount"; } 2>/dev/null; then
+  rm -rf "$d"
   echo gone
   exit 0
 fi
@@ -47,3 +46,7 @@ echo "$code $late"
 base64 "$d/out"
 echo .
 base64 "$d/err"
+told=$?
+# By hand: bash runs an EXIT trap also in a subshell that is killed before it has begun, and takes the output along.
+rm -rf "$d"
+exit "$told"

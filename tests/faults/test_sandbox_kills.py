@@ -10,17 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gateway.faults import POINTS
+from points import SANDBOX_POINTS
 from postgres import Cluster, NoServer, cluster
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 2
 """Kills at each point; `python -m bench.chaos.sandboxes` does ten."""
-
-ELSEWHERE = {"sandbox.create", "sandbox.spawn.before", "sandbox.spawn.after"}
-"""Points of one turn's sandbox and of jobs: `test_fault_points.py` kills there."""
-
-KILLED_AT = [point for point in POINTS if point.startswith("sandbox.") and point not in ELSEWHERE]
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +46,9 @@ async def _run(*options: str) -> str:
 async def test_a_kill_at_any_point_leaves_nothing_over() -> None:
     """After one round and one sweep all there is belongs to somebody, no row is stuck, and the key works."""
     printed = await _run("--rounds", str(ROUNDS))
-    missing = [point for point in KILLED_AT if f"{point}: {ROUNDS} kills, nothing left over" not in printed]
+    missing = [
+        point for point in SANDBOX_POINTS if f"{point}: {ROUNDS} kills, nothing left over" not in printed
+    ]
     assert not missing
 
 

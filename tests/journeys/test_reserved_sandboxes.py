@@ -55,6 +55,17 @@ class Face:
             while not (await self.boxes())[0]["snapshot"]:  # noqa: ASYNC110 - it happens in the gateway
                 await asyncio.sleep(0.05)
 
+    async def replaced(self, snapshot: str) -> None:
+        """Wait until the only snapshot is another one: the older is dropped when the newer is the sandbox's."""
+        async with asyncio.timeout(PATIENCE):
+            while not (kept := self.snapshots()) or snapshot in kept:  # noqa: ASYNC110 - in the gateway
+                await asyncio.sleep(0.05)
+
+    def snapshots(self) -> list[str]:
+        """Return the names of the snapshots on the disk."""
+        kept = (self.process.data / "snapshots").glob("*/*")
+        return sorted(path.name for path in kept if not path.name.startswith("."))
+
     async def told(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
         """Wait until the only conversation was told so many events of a kind, and return them."""
         _status, found = await self.ask("GET", "/conversations")
@@ -164,6 +175,8 @@ def _wheel(directory: Path) -> None:
 async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(face: Face) -> None:
     """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
     await face.turn("true")
+    await face.saved()
+    (empty,) = face.snapshots()
     (workspace,) = (face.process.data / "workspaces").iterdir()
     _wheel(workspace)
     pip = "python3 -m pip install --user --quiet --no-index --find-links . pigeon"
@@ -171,7 +184,7 @@ async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed
     if "No module named pip" in installed["output"]:
         pytest.skip("this machine's python3 has no pip")
     assert "homing" in installed["output"], installed["output"]
-    await face.saved()
+    await face.replaced(empty)
     for place in (face.process.data / "sandboxes" / "sandboxes").iterdir():
         shutil.rmtree(place)
     again = await face.turn("python3 -c 'import pigeon; print(pigeon.NAME)'")

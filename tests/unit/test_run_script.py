@@ -21,9 +21,28 @@ done
 
 @pytest.mark.parametrize("shell", ["bash", "sh"])
 def test_a_subshell_that_is_killed_at_once_takes_no_output_along(shell: str, tmp_path: Path) -> None:
-    """The directory of a run is removed by the shell that made it, not by what it forked; then it is gone."""
+    """What the shell of a run forks never removes the directory of that run, however early it is killed."""
     beginning = program("run.sh").partition("exec 3<")[0]
     script = f"TMPDIR={tmp_path}; mount={tmp_path}; input=\n{beginning}\n{KILLED_AT_ONCE}"
-    said = subprocess.run([shell, "-c", script], capture_output=True, check=True, text=True, timeout=30)
-    assert said.stdout.startswith(str(tmp_path))
-    assert not Path(said.stdout).exists()
+    assert _run(shell, script).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize("mount", ["there", "no-directory/there"])
+def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path) -> None:
+    """It is removed when the result is told, and also when the workspace cannot be entered."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "no-directory").touch()
+    words = (
+        f"TMPDIR={tmp_path}/runs; mount={tmp_path}/{mount}; input=; key=x; limit=9; seconds=9; sweeping=yes"
+    )
+    said = _run(shell, f"{words}; script='echo hi; exit 3'\n{program('jobs.sh')}\n{program('run.sh')}")
+    assert said == ("gone\n" if "no-directory" in mount else "3 no\naGkK\n.\n")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def _run(shell: str, script: str) -> str:
+    """Run a script to its end, and return what it said."""
+    return subprocess.run(
+        [shell, "-c", script], capture_output=True, check=True, text=True, timeout=30
+    ).stdout

@@ -111,6 +111,23 @@ async def test_a_provider_that_refuses_leaves_no_row() -> None:
     assert not stage.register.rows
 
 
+async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
+    """Who stops a command whose sandbox is being made can send the next one at once."""
+    stage = Stage()
+
+    def stop(name: str) -> None:
+        if name == "sandbox.acquire.before_create":
+            making.cancel()
+
+    stage.checkpoint = stop
+    making = asyncio.create_task(stage.pool().acquire(WANTED))
+    await asyncio.wait({making})
+    assert making.cancelled()
+    assert not stage.register.rows
+    stage.checkpoint = lambda _name: None
+    assert (await Pool(stage.stand(), patience=0.15).acquire(WANTED)).id == "memory-1"
+
+
 async def test_gone_is_tried_exactly_once_more() -> None:
     """A function that finds its sandbox gone runs again on a new one, and not a third time."""
     stage = Stage()
