@@ -56,7 +56,7 @@ class Face:
                 await asyncio.sleep(0.05)
 
     async def replaced(self, snapshot: str) -> None:
-        """Wait until the only snapshot is another one: the older is dropped when the newer is the sandbox's."""
+        """Wait until another snapshot has taken its place: only then is the older one dropped."""
         async with asyncio.timeout(PATIENCE):
             while not (kept := self.snapshots()) or snapshot in kept:  # noqa: ASYNC110 - in the gateway
                 await asyncio.sleep(0.05)
