@@ -75,17 +75,25 @@ class Notes(Protocol):
         """Return the newest notes (10,000 at the most) whose names begin so."""
 
 
+class Receiving(Protocol):
+    """Is told whether updates really arrive here, and when they do not, why not."""
+
+    @abstractmethod
+    def __call__(self, yes: bool, why: str = "", /) -> None:  # noqa: FBT001 - read as a sentence: receiving(True)
+        """Take what is the case now; `why` is for an operator to read."""
+
+
 class Inbox(Protocol):
     """The receiving half of a channel: pulls (`run`) or is posted to (`receive`), by its settings."""
 
     @abstractmethod
-    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
         """Receive until cancelled, calling `accept` once for every update and acknowledging only after.
 
         Order within a room is kept. Connection failures are retried inside, with back-off, and reported
-        through `receiving(False)`; `receiving(True)` says that updates really arrive. Raises Unauthorized
-        or Conflict when only an operator can help. In webhook mode it registers the webhook where the
-        platform wants that, then waits for cancellation. Returns within a second of cancellation.
+        through `receiving(False, why)`; `receiving(True)` says that updates really arrive. Raises
+        Unauthorized or Conflict when only an operator can help. In webhook mode it registers the webhook
+        where the platform wants that, then waits for cancellation. Returns within a second of cancellation.
         """
 
     @abstractmethod

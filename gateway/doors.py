@@ -105,6 +105,7 @@ async def _health(ground: Ground, switchboard: Switchboard) -> Health:
         database=await _database_state(ground),
         broker=ground.link.is_up,
         waiting=switchboard.waiting(),
+        deaf=switchboard.deaf(),
         troubles=switchboard.troubles(),
         fill=ground.stream.fill,
     )

@@ -15,18 +15,21 @@ def assess(
     database: str,
     broker: bool,
     waiting: Sequence[str],
+    deaf: Mapping[str, str],
     troubles: Mapping[str, str],
     fill: float,
 ) -> Health:
     """Return what is missing and what is degraded: ingress needs SQL and its channels, the others NATS too.
 
     `database` is "ok" or what is wrong with it; `waiting` are channels that should receive here and do not
-    yet; `troubles` says what is wrong with channels by name; `fill` is how full the event log is, 0 to 1.
+    yet; `deaf` says why channels have not received for too long, and `troubles` what else is wrong with
+    channels, by name; `fill` is how full the event log is, 0 to 1.
     """
     checks = {"database": database}
     if roles & {Role.TURNS, Role.DELIVERY}:
         checks["broker"] = "ok" if broker else "not connected"
-    checks["channels"] = f"not receiving: {', '.join(waiting)}" if waiting else "ok"
+    silent = [*waiting, *(f"{name} ({why})" for name, why in deaf.items())]
+    checks["channels"] = f"not receiving: {', '.join(silent)}" if silent else "ok"
     degraded = dict(troubles)
     if fill > ALARM:
         degraded["event log"] = f"takes {fill:.0%} of its room; when it is full, the oldest events go"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,7 @@ from delivery.port import Delivery, Leases
 from delivery.shared import Allowances, SharedBudget
 from delivery.sinks.chat import Bot
 from gateway.instruments import Accepting
+from gateway.listening import Listening
 from gateway.notes import ChannelNotes
 from gateway.reception import Desk
 from gateway.records.book import Book
@@ -50,9 +52,8 @@ class Line:
     desk: Desk
     settings: ChannelSettings
     budget: Budget
+    listening: Listening
     connection: Connection | None = None
-    receiving: bool = False
-    standby: bool = False
     trouble: str = ""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
@@ -75,6 +76,7 @@ class Switchboard:
         public_url: str | None,
         allowances: Allowances | None = None,
         lease_ttl: float = 6.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._database = database
         self._book = book
@@ -84,6 +86,7 @@ class Switchboard:
         self._public_url = public_url
         self._allowances = allowances
         self._lease_ttl = lease_ttl
+        self._clock = clock
         self._lines: dict[str, Line] = {}
         self._changed = asyncio.Event()
         self._is_known = False
@@ -132,6 +135,7 @@ class Switchboard:
             desk=Desk.of(record, agent=config.agent, settings=settings, own=plugin.account(settings)),
             settings=settings,
             budget=self._budget(plugin, settings),
+            listening=Listening(self._clock),
         )
         self._lines[record.id] = line
         line.task = asyncio.create_task(self._supervise(line))
@@ -181,7 +185,8 @@ class Switchboard:
                 log.exception("channel.failed", channel=line.record.name)
             else:
                 wait = 0.0
-            line.connection, line.receiving = None, False
+            line.connection = None
+            line.listening.fall_silent(line.trouble)
             tries += 1
             await _either(line.stop, timeout=wait)
 
@@ -193,25 +198,22 @@ class Switchboard:
             name = f"a:{line.plugin.name}:{line.plugin.account(line.settings)}"
             try:
                 async with self._leases.hold(name, ttl=self._lease_ttl) as lease:
-                    line.standby = False
+                    line.listening.stand_by(yes=False)
                     await self._receive_leased(line, connection, lease.wait_lost())
             except (Busy, DeliveryError) as error:
-                line.standby = isinstance(error, Busy)
+                line.listening.stand_by(yes=isinstance(error, Busy), why=str(error))
                 await _either(line.stop, timeout=STANDBY_LOOK)
 
     async def _receive_leased(self, line: Line, connection: Connection, lost: Any) -> None:
-        def receiving(yes: bool) -> None:  # noqa: FBT001 - the port's signature
-            line.receiving = yes
-
         accept = self._reception().accept(line.desk)
-        running = asyncio.create_task(connection.inbox.run(accept, receiving=receiving))
+        running = asyncio.create_task(connection.inbox.run(accept, receiving=line.listening))
         losing, stopping = asyncio.ensure_future(lost), asyncio.ensure_future(line.stop.wait())
         try:
             await asyncio.wait({running, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
         finally:
-            line.receiving = False
+            line.listening.fall_silent()
             for task in (running, losing, stopping):
                 task.cancel()
             await asyncio.gather(running, losing, stopping, return_exceptions=True)
@@ -291,7 +293,23 @@ class Switchboard:
 
     def troubles(self) -> dict[str, str]:
         """Return what is wrong with channels, by name."""
-        return {line.record.name: line.trouble for line in self._lines.values() if line.trouble}
+        told = {line.record.name: line.trouble or self._interruption(line) for line in self._lines.values()}
+        return {name: trouble for name, trouble in told.items() if trouble}
+
+    def _interruption(self, line: Line) -> str:
+        """Return why a channel that received here does not, for the moment."""
+        listening = line.listening
+        if not self._receives or listening.is_open or not listening.has_begun:
+            return ""
+        return f"not receiving: {listening.why or 'it begins'}"
+
+    def deaf(self) -> dict[str, str]:
+        """Return the channels that have not received for long where they should, with why."""
+        return {
+            line.record.name: line.listening.why or "no updates arrive"
+            for line in self._lines.values()
+            if self._receives and line.listening.is_deaf
+        }
 
     def standings(self) -> dict[str, int]:
         """Count the channels by how they stand in this process."""
@@ -307,16 +325,16 @@ class Switchboard:
         return [
             line.record.name
             for line in self._lines.values()
-            if self._receives and not (line.receiving or line.standby or line.trouble)
+            if self._receives and not (line.listening.has_begun or line.trouble)
         ]
 
 
 def _standing(line: Line) -> str:
     if line.trouble:
         return "trouble"
-    if line.receiving:
+    if line.listening.receives:
         return "receiving"
-    if line.standby:
+    if line.listening.stands_by:
         return "standby"
     return "closed" if line.connection is None else "open"
 

@@ -23,6 +23,7 @@ import aiohttp
 from channels.discord.api import CONNECT_PATIENCE
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, RateLimited, Unauthorized, Unreachable
+from channels.port import Receiving
 
 Event = Mapping[str, Any]
 Take = Callable[[Event], Awaitable[bool]]
@@ -112,7 +113,7 @@ class Gateway:
         self._identified: deque[float] = deque(maxlen=32)
         self.session = Session()
 
-    async def converse(self, take: Take, receiving: Callable[[bool], None]) -> bool:
+    async def converse(self, take: Take, receiving: Receiving) -> bool:
         """Connect and receive until the connection ends; say whether it ever came to receiving.
 
         Raises Unauthorized when only an operator can help, another ChannelError when there is no connection.
@@ -151,7 +152,7 @@ class _Line:
         session: Session,
         settings: DiscordSettings,
         take: Take,
-        receiving: Callable[[bool], None],
+        receiving: Receiving,
     ) -> None:
         self._socket = socket
         self._session = session

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from channels.discord import codec, interactions, orders
@@ -21,7 +20,7 @@ from channels.discord.listener import Listener
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited
 from channels.message import Ignored, Update
-from channels.port import Accept, Answer, Inbox, Incoming, Notes
+from channels.port import Accept, Answer, Inbox, Incoming, Notes, Receiving
 from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False
@@ -54,7 +53,7 @@ class DiscordInbox(Inbox):
         self._stop = asyncio.Event()
         self._is_registered = not settings.commands
 
-    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
         """Receive until cancelled.
 
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
@@ -99,7 +98,7 @@ class DiscordInbox(Inbox):
         await self._deferred.acknowledged(update, interaction)
         return _answer(body)
 
-    async def _listen(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
+    async def _listen(self, accept: Accept, receiving: Receiving) -> None:
         stop = self._stop
 
         async def accept_until_stopped(update: Update) -> None:
@@ -116,20 +115,20 @@ class DiscordInbox(Inbox):
         finally:
             await self._listener.close()
 
-    async def _converse(self, take: Take, receiving: Callable[[bool], None]) -> None:
+    async def _converse(self, take: Take, receiving: Receiving) -> None:
         """Keep a connection, one after the other."""
         stop, failures = self._stop, 0
         while not stop.is_set():
-            wait = 0.0
+            wait, why = 0.0, "Discord's connection ended"
             try:
                 failures = 0 if await self._gateway.converse(take, receiving) else failures + 1
             except ChannelError as error:
                 if error.remedy == "operator":
                     raise
                 log.warning("discord: not receiving: %s", error)
-                failures += 1
+                failures, why = failures + 1, str(error)
                 wait = error.retry_after if isinstance(error, RateLimited) else 0.0
-            receiving(INTERRUPTED)
+            receiving(INTERRUPTED, why)
             await asyncio.sleep(max(wait, PAUSES[min(failures, len(PAUSES) - 1)]))
 
     async def _register_once(self, event: Event) -> None:
@@ -154,7 +153,7 @@ class DiscordInbox(Inbox):
             await self._api.call("PUT", where, name="register commands", body=wanted)
         self._is_registered = True
 
-    async def _wait(self, receiving: Callable[[bool], None]) -> None:
+    async def _wait(self, receiving: Receiving) -> None:
         """Register the commands until Discord takes them, then wait to be posted to."""
         stop, failures = self._stop, 0
         while not stop.is_set() and not self._is_registered:
@@ -166,7 +165,7 @@ class DiscordInbox(Inbox):
             except ChannelError as error:
                 if error.remedy != "retry":
                     raise
-                receiving(INTERRUPTED)
+                receiving(INTERRUPTED, str(error))
                 log.warning("discord: the slash commands are not registered: %s", error)
                 await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
                 failures += 1

@@ -10,13 +10,12 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
 from typing import Any
 from urllib.parse import parse_qs
 
 from channels.errors import ChannelError
 from channels.message import Ignored
-from channels.port import Accept, Answer, Inbox, Incoming
+from channels.port import Accept, Answer, Inbox, Incoming, Receiving
 from channels.slack import codec, interactions, verifier
 from channels.slack.api import Api
 from channels.slack.errors import word_of
@@ -42,7 +41,7 @@ class SlackInbox(Inbox):
         self._channel = channel
         self._bot = bot
 
-    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
         """Receive until cancelled.
 
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then

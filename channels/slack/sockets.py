@@ -17,6 +17,7 @@ from typing import Any
 import aiohttp
 
 from channels.errors import ChannelError, RateLimited, Unauthorized
+from channels.port import Receiving
 from channels.slack.api import Api
 
 PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
@@ -41,7 +42,7 @@ log = logging.getLogger(__name__)
 class Pace:
     """The pauses between failures; an error that only an operator can mend is raised."""
 
-    def __init__(self, receiving: Callable[[bool], None]) -> None:
+    def __init__(self, receiving: Receiving) -> None:
         self.receiving = receiving
         self._failures = 0
 
@@ -53,7 +54,7 @@ class Pace:
         """Wait before the next try."""
         if error.remedy == "operator":
             raise error
-        self.receiving(INTERRUPTED)
+        self.receiving(INTERRUPTED, str(error))
         log.warning("slack: not receiving: %s", error)
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
@@ -128,7 +129,7 @@ class Line:
                 return outcome
             if self._stop.is_set():
                 return False
-        self._pace.receiving(INTERRUPTED)
+        self._pace.receiving(INTERRUPTED, "Slack's connection ended")
         return False
 
     async def _read(self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage) -> bool | None:
@@ -144,7 +145,7 @@ class Line:
             _check_reason(envelope.get("reason"))
             return True
         elif kind in _ENVELOPES and not await self._keep(socket, envelope):
-            self._pace.receiving(INTERRUPTED)
+            self._pace.receiving(INTERRUPTED, "an update cannot be stored")
             return False
         return None
 

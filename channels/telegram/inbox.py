@@ -10,18 +10,17 @@ import asyncio
 import hmac
 import json
 import logging
-from collections.abc import Callable
-from typing import Any
 
 from channels.errors import ChannelError, Conflict, RateLimited, Rejected, Unauthorized
 from channels.message import Ignored, Update
-from channels.port import Accept, Answer, Inbox, Incoming
+from channels.port import Accept, Answer, Inbox, Incoming, Receiving
 from channels.supervision import supervise
 from channels.telegram import codec, menu
 from channels.telegram.api import Api
 from channels.telegram.backlog import Backlog
 from channels.telegram.settings import TelegramSettings
-from channels.telegram.shelf import Shelf
+from channels.telegram.shelf import LOOK_SECONDS, Shelf
+from channels.telegram.webhook import Webhook
 
 SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's name, not a secret
 WANTED = ["message", "edited_message", "callback_query", "message_reaction"]
@@ -50,7 +49,7 @@ class TelegramInbox(Inbox):
         self._bot = bot
         self._stop = asyncio.Event()
 
-    async def run(self, accept: Accept, *, receiving: Callable[[bool], None]) -> None:
+    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
         """Receive until cancelled.
 
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
@@ -91,41 +90,46 @@ class TelegramInbox(Inbox):
         shown = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
         return hmac.compare_digest(shown, secret.get_secret_value().encode())
 
-    async def _be_posted_to(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
-        """Tell Telegram where to post, then wait, and look after albums."""
-        settings = self._settings
-        if settings.webhook_url is None or settings.webhook_secret is None:
-            raise Unauthorized("webhook mode needs the gateway's public URL (DOVECOTE_PUBLIC_URL)")
-        await self._insist(
-            "setWebhook",
-            {
-                "url": settings.webhook_url,
-                "secret_token": settings.webhook_secret.get_secret_value(),
-                "allowed_updates": WANTED,
-                "max_connections": settings.webhook_connections,
-            },
-            receiving,
-        )
-        receiving(RECEIVING)
+    async def _be_posted_to(self, accept: Accept, receiving: Receiving) -> None:
+        """Tell Telegram where to post, then see now and then that it still does, and look after albums."""
+        webhook = Webhook(self._api, self._settings, WANTED)
+        await self._register(webhook, receiving)
         await menu.publish(self._api)
-        await self._shelf.tend(accept)
+        while not self._stop.is_set():
+            await self._shelf.look(accept)
+            await asyncio.sleep(min(LOOK_SECONDS, self._settings.webhook_check_seconds))
+            await self._check(webhook, receiving)
 
-    async def _insist(
-        self, method: str, parameters: dict[str, Any], receiving: Callable[[bool], None]
-    ) -> None:
-        """Call until Telegram takes it; what it refuses for good is an operator's matter."""
+    async def _check(self, webhook: Webhook, receiving: Receiving) -> None:
+        """See whether Telegram posts to us; a registration that somebody else took away is made again."""
+        try:
+            fault = await webhook.fault()
+        except ChannelError as error:
+            if error.remedy == "operator":
+                raise
+            log.warning("telegram: the webhook cannot be looked at: %s", error)
+            return
+        receiving(not fault, fault)
+        if fault:
+            log.warning("telegram: not receiving: %s", fault)
+        if webhook.is_lost:
+            await self._register(webhook, receiving)
+
+    async def _register(self, webhook: Webhook, receiving: Receiving) -> None:
+        """Register until Telegram takes it; what it refuses for good is an operator's matter."""
         stop, failures = self._stop, 0
         while not stop.is_set():
             try:
-                await self._api.call(method, parameters)
+                await webhook.register()
             except Rejected as error:
                 raise Unauthorized(str(error)) from error
             except ChannelError as error:
                 failures = await self._back_off(error, failures, receiving)
             else:
+                receiving(RECEIVING)
                 return
 
-    async def _poll(self, accept: Accept, receiving: Callable[[bool], None]) -> None:
+    async def _poll(self, accept: Accept, receiving: Receiving) -> None:
         stop = self._stop
         await self._drop_webhook()
         await menu.publish(self._api)
@@ -144,7 +148,7 @@ class TelegramInbox(Inbox):
             except ChannelError as error:
                 failures = await self._back_off(error, failures, receiving)
             else:
-                contested_since = None
+                contested_since = contested_since if failures else None  # a poll that waited was left alone
                 receiving(RECEIVING)
                 stored = await self._take_all(updates, backlog, accept, stop)
                 failures = 0 if stored else await self._pause(failures)
@@ -202,11 +206,11 @@ class TelegramInbox(Inbox):
             return False
         return True
 
-    async def _back_off(self, error: ChannelError, failures: int, receiving: Callable[[bool], None]) -> int:
+    async def _back_off(self, error: ChannelError, failures: int, receiving: Receiving) -> int:
         """Wait before the next try; an error that only an operator can mend is raised."""
         if error.remedy == "operator" and not isinstance(error, Conflict):
             raise error
-        receiving(INTERRUPTED)
+        receiving(INTERRUPTED, str(error))
         log.warning("telegram: not receiving: %s", error)
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)

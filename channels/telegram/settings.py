@@ -60,6 +60,9 @@ class TelegramSettings(ChannelSettings):
     webhook_connections: int = Field(
         default=1, ge=1, le=100, description="Updates in flight at once; more than 1 gives up the order."
     )
+    webhook_check_seconds: float = Field(
+        default=60, ge=0.05, le=3600, description="How often Telegram is asked whether it still posts here."
+    )
     poll_seconds: int = Field(default=25, ge=0, le=50, description="How long one poll waits for updates.")
     conflict_seconds: float = Field(
         default=15,

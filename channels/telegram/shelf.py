@@ -89,17 +89,15 @@ class Shelf:
                 tasks.append(waiting.task)
         return not tasks or not (await asyncio.wait(tasks, timeout=PATIENCE))[1]
 
-    async def tend(self, accept: Accept) -> None:
-        """Tell what was left on the shelf, now and later, until cancelled."""
-        while True:
-            try:
-                left = await self._notes.all(PREFIX)
-            except Exception as error:  # noqa: BLE001 - whatever keeps notes from being read passes or is told elsewhere
-                log.warning("telegram: albums that wait cannot be looked for: %r", error)
-                left = {}
-            for album in {_album_of(name) for name, note in left.items() if note} - self._waiting.keys():
-                self._await(album, accept)
-            await asyncio.sleep(LOOK_SECONDS)
+    async def look(self, accept: Accept) -> None:
+        """Tell what was left on the shelf; wanted at the start and every LOOK_SECONDS."""
+        try:
+            left = await self._notes.all(PREFIX)
+        except Exception as error:  # noqa: BLE001 - whatever keeps notes from being read passes or is told elsewhere
+            log.warning("telegram: albums that wait cannot be looked for: %r", error)
+            left = {}
+        for album in {_album_of(name) for name, note in left.items() if note} - self._waiting.keys():
+            self._await(album, accept)
 
     def _await(self, album: str, accept: Accept) -> None:
         """Tell an album when no part has come for a moment."""

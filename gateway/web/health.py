@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from aiohttp import web
+from typing import Literal
 
-from gateway.web.typed import Call, Nothing, Shown
+from aiohttp import web
+from pydantic import Field
+
+from gateway.web.surface import Health
+from gateway.web.typed import Call, Nothing, Shown, Strict
 
 
 class Alive(Shown):
@@ -26,9 +30,17 @@ async def alive(_call: Call[Nothing, Nothing]) -> Alive:
     return Alive()
 
 
-async def ready(call: Call[Nothing, Nothing]) -> web.Response:
+class Readiness(Strict):
+    """What to judge by."""
+
+    exclude: Literal["channels"] | None = Field(
+        default=None, description="`channels`: channels that do not receive are told as degraded."
+    )
+
+
+async def ready(call: Call[Nothing, Readiness]) -> web.Response:
     """Answer 200 when the process really receives and delivers by its roles, else 503."""
-    health = await call.surface.health()
+    health = _without(await call.surface.health(), call.query.exclude)
     shape = Ready(
         status="ready" if health.ready else "not ready",
         checks=dict(health.checks),
@@ -40,6 +52,16 @@ async def ready(call: Call[Nothing, Nothing]) -> web.Response:
         content_type="application/json",
         headers={"Cache-Control": "no-store"},
     )
+
+
+def _without(health: Health, check: str | None) -> Health:
+    """Judge without one check: what it found is told, and changes nothing."""
+    found = health.checks.get(check or "", "ok")
+    if found == "ok":
+        return health
+    checks = {name: state for name, state in health.checks.items() if name != check}
+    degraded = {**health.degraded, str(check): found}
+    return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
 
 
 async def metrics(call: Call[Nothing, Nothing]) -> web.Response:

@@ -35,6 +35,7 @@ from gateway.web import (
     webhooks,
 )
 from gateway.web.auth import Access, Admin, Key, Platform, Public
+from gateway.web.openai import table as openai_table
 from gateway.web.pages import Items, Page
 from gateway.web.typed import Handler, Route
 
@@ -190,7 +191,15 @@ def _open() -> tuple[Route, ...]:
     unready = {503: "not ready"}
     return (
         _get("/healthz", OPEN, health.alive, "is the process alive", gives=health.Alive),
-        _get("/readyz", OPEN, health.ready, "does it receive", gives=health.Ready, also=unready),
+        _get(
+            "/readyz",
+            OPEN,
+            health.ready,
+            "does it receive",
+            query=health.Readiness,
+            gives=health.Ready,
+            also=unready,
+        ),
         _get("/metrics", OPEN, health.metrics, "counters for Prometheus", media="text/plain"),
         _get("/openapi.json", OPEN, openapi.serve, "this document", media="application/json"),
         _get(console, OPEN, page.serve, "the console", media="text/html", hidden=True, tag="console"),
@@ -220,6 +229,7 @@ ROUTES: tuple[Route, ...] = (
     *trace.ROUTES,
     *audit.ROUTES,
     *stream_doors.ROUTES,
+    *openai_table.ROUTES,
     *asyncapi.ROUTES,
     *_open(),
 )

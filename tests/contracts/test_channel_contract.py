@@ -147,7 +147,7 @@ async def test_a_refused_token_needs_the_operator(connection: Connection, rig: R
     assert caught.value.remedy == "operator"
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized):
-            await connection.inbox.run(Ear().accept, receiving=lambda _: None)
+            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
 
 
 async def test_opening_with_a_wrong_token_needs_the_operator(plugin: ChannelPlugin, rig: Rig) -> None:

@@ -77,12 +77,13 @@ async def test_a_connection_cut_mid_stream_reconnects_without_loss(connection: C
     assert ear.states[0] is True
     assert ear.states[-1] is True
     assert False in ear.states
+    assert ear.reasons
 
 
 async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Rig) -> None:
     """Cancelled while it waits for updates, the inbox is gone at once."""
     ear = Ear()
-    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
     await rig.say("now it waits")
     await ear.wait(1)
     task.cancel()
@@ -106,7 +107,7 @@ async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
 
     for text in "abc":
         await rig.say(text)
-    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda _: None))
+    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda *_: None))
     async with asyncio.timeout(20):
         await entered.wait()
     task.cancel()

@@ -171,7 +171,7 @@ async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, di
     simulator.sessions.fatal = 4014
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized, match="Message Content Intent"):
-            await discord.inbox.run(Ear().accept, receiving=lambda _: None)
+            await discord.inbox.run(Ear().accept, receiving=lambda *_: None)
 
 
 async def test_the_same_delivery_twice_is_one_message(simulator: Simulator, discord: Connection) -> None:

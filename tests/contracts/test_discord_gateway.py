@@ -107,7 +107,7 @@ async def test_what_only_a_person_can_mend_is_told(
     simulator.sessions.fatal = code
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized, match=words):
-            await discord.inbox.run(Ear().accept, receiving=lambda _: None)
+            await discord.inbox.run(Ear().accept, receiving=lambda *_: None)
 
 
 async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None:
@@ -115,7 +115,7 @@ async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None
     simulator.sessions.granted = 0
     async with opened(plugin, simulator.settings()) as connection:
         with pytest.raises(Unauthorized, match=r"message_content = false"):
-            await connection.inbox.run(Ear().accept, receiving=lambda _: None)
+            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
     ear = Ear()
     settings = simulator.settings(message_content=False)
     async with opened(plugin, settings) as connection, receiving(connection, ear):
@@ -156,7 +156,7 @@ async def answering(simulator: Simulator, connection: Connection, ear: Ear) -> A
         if isinstance(update, Command | Press):
             await connection.channel.answer(update, "all is well")
 
-    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda _: None))
+    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda *_: None))
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
     yield
     await simulator.say(CHAT, "a sign that all before it is over")

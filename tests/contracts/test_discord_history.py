@@ -247,7 +247,7 @@ async def test_the_inbox_closes_in_time_with_a_store_that_hangs(simulator: Simul
     ear = Ear()
     notes = Watched(ear)
     async with opened(plugin, simulator.settings(), notes) as connection:
-        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=lambda _: None))
+        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=lambda *_: None))
         await connected(simulator)
         await simulator.say(CHAT, "hello")
         await ear.wait(1)

@@ -79,7 +79,7 @@ async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Con
 async def test_socket_mode_switched_off_needs_the_operator(simulator: Simulator, slack: Connection) -> None:
     """Trying on would not switch it on."""
     ear = Ear()
-    task = asyncio.create_task(slack.inbox.run(ear.accept, receiving=ear.states.append))
+    task = asyncio.create_task(slack.inbox.run(ear.accept, receiving=ear.told))
     await simulator.say("C0ROOM", "one")
     await ear.wait(1)
     await simulator.sockets.refresh("link_disabled")
@@ -97,7 +97,7 @@ async def test_an_envelope_is_acknowledged_after_it_is_stored(
         entered.set()
         await leave.wait()
 
-    task = asyncio.create_task(slack.inbox.run(accept, receiving=lambda _: None))
+    task = asyncio.create_task(slack.inbox.run(accept, receiving=lambda *_: None))
     await simulator.say("C0ROOM", "one")
     await entered.wait()
     assert simulator.sockets.acknowledged == []
@@ -133,7 +133,7 @@ async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, sl
         if len(ear.updates) == 1:
             await simulator.sockets.cut(1)
 
-    task = asyncio.create_task(slack.inbox.run(accept, receiving=ear.states.append))
+    task = asyncio.create_task(slack.inbox.run(accept, receiving=ear.told))
     await simulator.say("C0ROOM", "one")
     await ear.wait(2)
     task.cancel()

@@ -50,7 +50,7 @@ async def test_a_second_poller_is_a_conflict(simulator: Simulator) -> None:
     ):
         with pytest.raises(Conflict) as caught:
             async with asyncio.timeout(20):
-                await one.inbox.run(Ear().accept, receiving=lambda _: None)
+                await one.inbox.run(Ear().accept, receiving=lambda *_: None)
     assert caught.value.remedy == "operator"
 
 
@@ -166,12 +166,48 @@ async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator:
     assert ("setWebhook", SECRET) in [(name, given.get("secret_token")) for name, given in simulator.calls]
 
 
+async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: Simulator) -> None:
+    """Telegram is asked now and then where it posts; what was said meanwhile arrives."""
+    ear = Ear()
+    settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
+    async with (
+        opened(plugin, settings) as waiting,
+        posted_to(waiting, ear.accept) as (url, _),
+        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        receiving(connection, ear),
+    ):
+        await simulator.wait_until(lambda: simulator.updates.info()["url"] == url)
+        await simulator.updates.post_to("", "")
+        await simulator.say(7, "is anybody there?")
+        await ear.wait(1)
+        await simulator.wait_until(lambda: ear.states[-1])
+    assert "the webhook was removed or set elsewhere" in ear.reasons
+
+
+async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> None:
+    """Telegram says why it cannot post; when it can again the channel receives."""
+    ear = Ear(refusals=10**9)
+    settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
+    async with (
+        opened(plugin, settings) as waiting,
+        posted_to(waiting, ear.accept) as (url, _),
+        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        receiving(connection, ear),
+    ):
+        await simulator.say(7, "hello")
+        await simulator.wait_until(lambda: ear.states[-1:] == [False])
+        assert "503" in ear.reasons[-1]
+        ear.refusals = 0
+        await simulator.wait_until(lambda: ear.states[-1])
+        assert [update.text for update in ear.updates if isinstance(update, Message)] == ["hello"]
+
+
 async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simulator) -> None:
     """In webhook mode there is nothing to wait for."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://127.0.0.1:9/")
     ear = Ear()
     async with opened(plugin, settings) as connection:
-        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
         await simulator.wait_until(lambda: bool(simulator.updates.info()["url"]))
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=1)
@@ -183,7 +219,7 @@ async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulato
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://gateway.test/")
     async with opened(plugin, settings) as connection:
         with pytest.raises(Unauthorized, match="HTTPS"):
-            await connection.inbox.run(Ear().accept, receiving=lambda _: None)
+            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
 
 
 async def test_a_group_that_became_a_supergroup_is_followed(

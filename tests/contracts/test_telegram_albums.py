@@ -100,7 +100,7 @@ async def test_an_album_that_cannot_be_stored_comes_again_with_its_key(simulator
         await ear.accept(update)
 
     async with opened(plugin, simulator.settings(album_seconds=0.1)) as bot:
-        task = asyncio.create_task(bot.inbox.run(accept, receiving=lambda _: None))
+        task = asyncio.create_task(bot.inbox.run(accept, receiving=lambda *_: None))
         await simulator.send_album(7, PICTURES)
         await ear.wait(1)
         task.cancel()

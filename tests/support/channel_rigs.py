@@ -266,6 +266,7 @@ class Ear:
     refused: int = 0
     refusals: int = 0
     states: list[bool] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
     _heard: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def accept(self, update: Update) -> None:
@@ -277,6 +278,11 @@ class Ear:
                 self.refused += 1
                 raise OSError("no space left on device")
             self.updates.append(update)
+
+    def told(self, yes: bool, why: str = "", /) -> None:
+        """Keep whether it receives, and why not."""
+        self.states.append(yes)
+        self.reasons += [why] if why else []
 
     async def wait(self, count: int) -> list[Update]:
         """Wait for so many updates."""
@@ -297,7 +303,7 @@ async def opened(
 @asynccontextmanager
 async def receiving(connection: Connection, ear: Ear) -> AsyncIterator[asyncio.Task[None]]:
     """Run the inbox in the background."""
-    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.states.append))
+    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
     try:
         yield task
     finally:

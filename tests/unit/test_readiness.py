@@ -9,7 +9,14 @@ import pytest
 from gateway.options import Role
 from gateway.readiness import assess
 
-WELL: dict[str, Any] = {"database": "ok", "broker": True, "waiting": [], "troubles": {}, "fill": 0.1}
+WELL: dict[str, Any] = {
+    "database": "ok",
+    "broker": True,
+    "waiting": [],
+    "deaf": {},
+    "troubles": {},
+    "fill": 0.1,
+}
 
 
 @pytest.mark.parametrize(
@@ -28,6 +35,9 @@ def test_every_role_needs_the_database_and_its_channels() -> None:
     assert (gone.ready, gone.checks["database"]) == (False, "away")
     deaf = assess(frozenset(Role), **WELL | {"waiting": ["telegram"]})
     assert (deaf.ready, deaf.checks["channels"]) == (False, "not receiving: telegram")
+
+    silent = assess(frozenset(Role), **WELL | {"waiting": ["slack"], "deaf": {"telegram": "refused"}})
+    assert (silent.ready, silent.checks["channels"]) == (False, "not receiving: slack, telegram (refused)")
 
 
 def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:

@@ -1,0 +1,60 @@
+"""Our registration at Telegram: where it posts, and whether what it posts gets through."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from channels.errors import Unauthorized
+from channels.telegram.api import Api
+from channels.telegram.settings import TelegramSettings
+
+
+class Webhook:
+    """The webhook of one bot; `is_lost` says that Telegram posted elsewhere, or nowhere, at the last look."""
+
+    def __init__(self, api: Api, settings: TelegramSettings, wanted: Sequence[str]) -> None:
+        self._api = api
+        self._settings = settings
+        self._wanted = wanted
+        self._known_failure: object = None
+        self.is_lost = True
+
+    async def register(self) -> None:
+        """Tell Telegram where to post; raises ChannelError."""
+        settings = self._settings
+        if settings.webhook_url is None or settings.webhook_secret is None:
+            raise Unauthorized("webhook mode needs the gateway's public URL (DOVECOTE_PUBLIC_URL)")
+        await self._api.call(
+            "setWebhook",
+            {
+                "url": settings.webhook_url,
+                "secret_token": settings.webhook_secret.get_secret_value(),
+                "allowed_updates": list(self._wanted),
+                "max_connections": settings.webhook_connections,
+            },
+        )
+        self.is_lost, self._known_failure = False, (await self._found()).get("last_error_date")
+
+    async def fault(self) -> str:
+        """Ask Telegram, and return why nothing arrives, or "" when all is well; raises ChannelError."""
+        found = await self._found()
+        self.is_lost = str(found.get("url") or "").rstrip("/") != self._settings.webhook_url
+        return "the webhook was removed or set elsewhere" if self.is_lost else self._failure(found)
+
+    async def _found(self) -> Mapping[str, Any]:
+        found = await self._api.call("getWebhookInfo", {})
+        return found if isinstance(found, Mapping) else {}
+
+    def _failure(self, found: Mapping[str, Any]) -> str:
+        """Return why posts fail, while updates wait because of it.
+
+        Telegram goes on naming the last failure when all is well again. Its date is compared with the one it
+        had when nothing waited, and with no clock of ours.
+        """
+        failed_at = found.get("last_error_date")
+        if not found.get("pending_update_count"):
+            self._known_failure = failed_at
+        if failed_at is None or failed_at == self._known_failure:
+            return ""
+        return f"Telegram's posts do not get through: {str(found.get('last_error_message'))[:200]}"
