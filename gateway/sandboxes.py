@@ -24,6 +24,7 @@ from sandbox.pool import Pool
 from sandbox.reaper import Reaper, Surroundings
 from sandbox.register import Register, Reservation, now_utc
 from sandbox.scope import prefix_of
+from sandbox.services import Services, Standing
 
 log = structlog.get_logger(__name__)
 
@@ -79,6 +80,13 @@ class Sandboxes:
         """Run a command in a sandbox, waking it; raises SandboxError."""
         bench = await self._bench_of(row)
         return await self._pool(bench.provider).use(bench.wanted, lambda sandbox: sandbox.run(command))
+
+    async def services_in(self, row: Reservation) -> Sequence[Standing]:
+        """Return the services of a sandbox, waking it; raises SandboxError."""
+        bench = await self._bench_of(row)
+        return await self._pool(bench.provider).use(
+            bench.wanted, lambda sandbox: Services(sandbox=sandbox).every()
+        )
 
     async def _bench_of(self, row: Reservation) -> Bench:
         bench = await self._workbench.bench_of(row)

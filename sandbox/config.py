@@ -89,6 +89,8 @@ class Lifecycle(_Strict):
 
     idle_timeout: Annotated[int, Field(ge=1)] = Field(default=900, alias="idleTimeoutSeconds")
     max_lifetime: Annotated[int, Field(ge=1)] = Field(default=7 * 86400, alias="maxLifetimeSeconds")
+    keep_awake: StrictBool = Field(default=False, alias="keepAwake")
+    """Whether a running service keeps it from falling asleep, as a running job does."""
 
 
 class SandboxConfig(_Strict):

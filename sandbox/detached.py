@@ -92,7 +92,7 @@ class Detached:
         await self._ask(asking("stop.sh", self.directory, job_id), more=_STOPPING)
 
     async def running(self) -> int:
-        """Return how many jobs are running."""
+        """Return how many jobs are running that keep the box awake."""
         return int(await self._ask(asking("running.sh", self.directory, "")))
 
     async def _ask(self, script: str, *, stdin: bytes = b"", more: float = 0.0) -> bytes:
@@ -126,6 +126,7 @@ def ordered(job: Job, callback: Callback) -> bytes:
         "script": job.script,
         "timeout": f"{job.timeout:g}",
         "limit": str(max(1, min(job.output_limit, OUTPUT_CAP))),
+        "rests": "yes" if job.rests else "",
         **callback.order(job),
     }
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in words.items()]

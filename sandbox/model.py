@@ -32,6 +32,7 @@ class Spec:
     an empty directory that dies with the run). `env` holds the declared variables and nothing else reaches
     a run but the runtime's own fixed ones. `memory_mb` and `pids` bound the whole sandbox. `idle_timeout` and
     `max_lifetime` (seconds) are what a provider's own timers are set to, beyond ours, where it has any.
+    `services_rest`: what is kept running in it (`sandbox.services`) does not keep it awake.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Spec:
     persistent: bool = False
     idle_timeout: float = 900.0
     max_lifetime: float = 7 * 86400.0
+    services_rest: bool = True
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property
@@ -92,6 +94,9 @@ class Job:
     When it ends, the sandbox itself POSTs `{"exit_code", "output"}` to
     `/sandbox-jobs/<id>/complete` with `token` as bearer, over the provider's callback path, retried with
     back-off for ten minutes. `output` is stdout and stderr merged, its last `output_limit` bytes.
+
+    `rests`: nobody waits for its end, so it does not keep the sandbox awake: it sleeps with it where the
+    provider keeps processes, and ends with it elsewhere.
     """
 
     id: str
@@ -99,6 +104,7 @@ class Job:
     token: str
     timeout: float = 0.0
     output_limit: int = OUTPUT_CAP
+    rests: bool = False
 
 
 class JobState(StrEnum):

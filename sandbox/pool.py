@@ -32,6 +32,7 @@ from sandbox.register import (
     reserved,
     woken,
 )
+from sandbox.services import Services
 from sandbox.stand import Stand
 from sandbox.sync.carrier import Carrier
 
@@ -64,6 +65,7 @@ class _Open:
     dirty: bool = False
     carried: bool = False
     unkept: bool = False
+    revived: bool = False
     carrying: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -96,7 +98,12 @@ class Pool:
         async with self.attended(wanted, every=min(TOUCH, wanted.spec.idle_timeout / 3)):
             if held is not None and self.stand.carrier is not None:
                 await self._carry_once(held, self.stand.carrier)
-            return await work(sandbox)
+            if held is not None and not held.revived and wanted.spec.persistent:
+                await self._revive(held)
+            done = await work(sandbox)
+            if self.stand.carrier is not None:
+                await self.stand.carrier.kept(wanted.spec)
+            return done
 
     async def _carry_once(self, held: _Open, carrier: Carrier) -> None:
         """Before a sandbox is first used in a turn, have it hold what the workspace store holds."""
@@ -105,6 +112,23 @@ class Pool:
                 await carrier.carry(held.sandbox, held.spec)
                 held.carried = True
             held.unkept = True
+
+    async def _revive(self, held: _Open) -> None:
+        """Once a machine is awake, or first known to this process, start again the services that it lost."""
+        async with held.carrying:
+            if held.revived:
+                return
+            label = held.spec.label
+            try:
+                names = await Services(sandbox=held.sandbox, rest=held.spec.services_rest).revive()
+            except Gone:
+                raise
+            except SandboxError as error:
+                log.warning("sandbox.services_not_revived", label=label, error=str(error))
+            else:
+                if names:
+                    log.info("sandbox.services_revived", label=label, services=names)
+            held.revived = True
 
     def begin(self, label: str) -> None:
         """A turn begins: what was written to the workspace store since is to be carried in."""
@@ -202,17 +226,25 @@ class Pool:
             sandbox = await self.stand.provider.connect(sandbox_id, wanted.spec)
         if row.paused or row.active_since is None:
             row = await self._swap(row, woken(row, wanted, self._clock()), "sandbox.wake", "woken")
+            if held is not None:
+                held.revived = False
         self._keep_open(row, wanted.spec, sandbox)
         return sandbox
 
-    def _keep_open(self, row: Reservation, spec: Spec, sandbox: Sandbox) -> None:
+    def _keep_open(self, row: Reservation, spec: Spec, sandbox: Sandbox, *, revived: bool = False) -> None:
         held = self._open.get(row.label)
         if len(self._open) >= MOST_OPEN:
             self._open.pop(next(iter(self._open)))
         if held is None or held.sandbox is not sandbox:
             dirty = held.dirty if held else False
+            revived = revived or (held is not None and held.revived and held.boot == row.boot)
             self._open[row.label] = _Open(
-                spec=spec, sandbox=sandbox, boot=row.boot, touched=row.used_at, dirty=dirty
+                spec=spec,
+                sandbox=sandbox,
+                boot=row.boot,
+                touched=row.used_at,
+                dirty=dirty,
+                revived=revived,
             )
 
     async def _swap(self, before: Reservation, after: Reservation, step: str, why: str) -> Reservation:
@@ -239,7 +271,7 @@ class Pool:
             raise
         finally:
             await _ended(making)
-        self._keep_open(row, wanted.spec, sandbox)
+        self._keep_open(row, wanted.spec, sandbox, revived=how == "created")
         return sandbox
 
     async def _made(self, row: Reservation, wanted: Wanted) -> tuple[Sandbox, str]:

@@ -70,7 +70,7 @@ class Sandbox(Protocol):
 
     @abstractmethod
     async def suspend(self) -> None:
-        """Stop costing, keep the files; any later call wakes it. Refused while a job runs.
+        """Stop costing, keep the files; any later call wakes it. Refused while a job runs that does not rest.
 
         Feature SUSPEND.
         """

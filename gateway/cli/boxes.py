@@ -100,6 +100,21 @@ async def run_in(
     raise typer.Exit(min(int(result["exit_code"]), 255))
 
 
+@remote(sandboxes, "services")
+async def list_services(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+    """List what is kept running in a live sandbox, which wakes it."""
+    found = await gateway.get("sandboxes", await _live(gateway, name), "services")
+    columns: Columns = {
+        "name": "name",
+        "state": "state",
+        "port": "port",
+        "starts": "starts",
+        "ends": "ends",
+        "exit code": "exit_code",
+    }
+    print_rows(found["items"], columns, as_json=as_json, empty="no services")
+
+
 @remote(sandboxes, "stop")
 async def stop_sandbox(gateway: Gateway, name: Name) -> None:
     """Put a live sandbox to sleep; its next use wakes it."""

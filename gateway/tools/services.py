@@ -22,10 +22,10 @@ def _spec(_desk: Desk) -> ToolSpec:
         name="service",
         description=(
             "Keep a named command running in your sandbox, such as a web server: it is started again when it "
-            f"ends, outlives your turns, and nobody is told of its end. At most {MOST}. While one runs the "
-            "sandbox stays awake, which costs: stop what nobody needs. With a port (of a web server: "
-            f"{USUAL_PORT}) start waits up to {PATIENCE:g} s until something listens there. One that has "
-            "ended went with its machine: start it again. What is to come to an end is a background job."
+            f"ends, outlives your turns, and nobody is told of its end. At most {MOST}. It sleeps with your "
+            "idle sandbox and goes on when that is used again, from its beginning where the machine keeps no "
+            f"processes. With a port (of a web server: {USUAL_PORT}) start waits up to {PATIENCE:g} s until "
+            "something listens there. What is to come to an end is a background job."
         ),
         schema={
             "type": "object",
@@ -49,7 +49,8 @@ async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
     name = text(args, "name", needed=action != "status")
     if name and not NAME.fullmatch(name):
         raise BadArguments(f"name must be small letters, digits and -, at most 32, not {name!r}")
-    services = Services(sandbox=await desk.workbench.sandbox(desk.bench))
+    sandbox, spec = await desk.workbench.sandbox(desk.bench), desk.bench.spec
+    services = Services(sandbox=sandbox, rest=spec.services_rest)
     return await _WAYS[action](desk, services, name, args)
 
 
@@ -101,6 +102,8 @@ def shape_of(standing: Standing) -> dict[str, Any]:
         "name": standing.name,
         "state": standing.state,
         "ends": standing.ends,
+        "starts": standing.run,
+        **({"started_again_with_its_sandbox": True} if standing.woken else {}),
         **({"port": standing.port, "ready": standing.ready} if standing.port else {}),
         **({"exit_code": standing.code} if standing.ends else {}),
         **({"again_in_seconds": standing.again_in} if standing.state == "waiting" else {}),

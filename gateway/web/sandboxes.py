@@ -12,6 +12,7 @@ from pydantic import Field, StrictStr
 from gateway.sandboxes import id_of
 from gateway.store import records
 from gateway.tools.bash import COMMAND_LIMIT, shape_of
+from gateway.tools.services import shape_of as service_shape
 from gateway.web.auth import Key
 from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import Problem, not_found
@@ -62,6 +63,26 @@ class RunShown(Shown):
     stdout: str
     stderr: str
     truncated: bool = False
+
+
+class ServiceShown(Shown):
+    """A service of a sandbox: how often it was started, and how often its command ended by itself."""
+
+    name: str
+    state: str
+    ends: int
+    starts: int
+    started_again_with_its_sandbox: bool = False
+    port: int | None = None
+    ready: bool | None = None
+    exit_code: int | None = None
+    again_in_seconds: int | None = None
+
+
+class ServicesShown(Shown):
+    """The services of a sandbox."""
+
+    items: list[ServiceShown]
 
 
 class Swept(Shown):
@@ -146,6 +167,14 @@ async def run_in(call: Call[NewRun, Nothing]) -> RunShown:
         return RunShown.model_validate(shape_of(await call.core.sandboxes.run_in(row, command)))
 
 
+async def services_in(call: Call[Nothing, Nothing]) -> ServicesShown:
+    """List the services of a sandbox, waking it."""
+    row = await _found(call)
+    async with _explained():
+        every = await call.core.sandboxes.services_in(row)
+    return ServicesShown(items=[ServiceShown.model_validate(service_shape(one)) for one in every])
+
+
 async def suspend(call: Call[Nothing, Nothing]) -> SandboxShown:
     """Put a sandbox to sleep; its next use wakes it."""
     row = await _found(call)
@@ -197,6 +226,16 @@ ROUTES = (
         summary="run a command in a sandbox",
         takes=NewRun,
         gives=RunShown,
+        also=_IN_USE,
+        tag="live sandboxes",
+    ),
+    Route(
+        method="GET",
+        path=f"{_ONE}/services",
+        access=Key("admin"),
+        handler=services_in,
+        summary="list the services of a sandbox, waking it",
+        gives=ServicesShown,
         also=_IN_USE,
         tag="live sandboxes",
     ),

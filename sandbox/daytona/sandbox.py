@@ -150,7 +150,8 @@ class DaytonaSandbox(Sandbox):
 
     async def spawn(self, job: Job) -> None:
         """Start a job under a supervisor inside, once per id; the service does not stop the box meanwhile."""
-        await self._machine.idle_timer(on=False)
+        if not job.rests:
+            await self._machine.idle_timer(on=False)
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:

@@ -7,12 +7,15 @@ import json
 import os
 import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sandbox.errors import Refused, Unreachable
 from sandbox.host.boot import boot_id
 from sandbox.host.execution import KILLED, Launch
+from sandbox.host.freezing import freeze, thaw
 from sandbox.host.machine import Machine, Place, neighbour
 from sandbox.host.order import (
     EXIT,
@@ -112,18 +115,37 @@ class Jobs:
 
     async def silence(self) -> None:
         """End every job and its supervisor, telling nobody any more: the sandbox is being destroyed."""
+        self.wake()
         for directory in sorted(self.place.jobs.glob("*/")):
             while (directory / STARTED).exists() and supervised(directory):
                 _signal(int(self._started(directory)["pid"]), signal.SIGKILL)
                 await asyncio.sleep(0.02)
 
     def running(self) -> int:
-        """Return how many jobs are running."""
-        return sum(
-            not (directory / EXIT).exists() and supervised(directory)
-            for directory in self.place.jobs.glob("*/")
-            if (directory / STARTED).exists()
-        )
+        """Return how many jobs are running that keep the sandbox awake."""
+        return sum(not started.get("rests") for started in self._alive())
+
+    def rest(self) -> None:
+        """Have those that are running, and may, stand still until somebody wakes them."""
+        resting = [started for started in self._alive() if started.get("rests")]
+        if resting:
+            self.place.asleep.touch()
+        for started in resting:
+            freeze(int(started["pid"]), _group(started))
+
+    def wake(self) -> None:
+        """Have go on what stands still."""
+        if not self.place.asleep.exists():
+            return
+        for started in self._alive():
+            thaw(int(started["pid"]), _group(started))
+        self.place.asleep.unlink(missing_ok=True)
+
+    def _alive(self) -> Iterator[dict[str, Any]]:
+        """Yield what is known of each job that runs."""
+        for directory in self.place.jobs.glob("*/"):
+            if (directory / STARTED).exists() and not (directory / EXIT).exists() and supervised(directory):
+                yield self._started(directory)
 
     def _order(self, job: Job, launch: Launch) -> Order:
         argv, secret = self.machine.poster()
@@ -147,13 +169,18 @@ class Jobs:
             timeout=job.timeout,
             output_limit=min(job.output_limit, OUTPUT_CAP),
             boot=boot_id(),
+            rests=job.rests,
             post=post,
         )
 
     @staticmethod
-    def _started(directory: Path) -> dict[str, str]:
-        fields: dict[str, str] = json.loads((directory / STARTED).read_bytes())
+    def _started(directory: Path) -> dict[str, Any]:
+        fields: dict[str, Any] = json.loads((directory / STARTED).read_bytes())
         return fields
+
+
+def _group(started: dict[str, Any]) -> Path | None:
+    return Path(started["group"]) if started["group"] else None
 
 
 def _read(path: Path) -> bytes:

@@ -46,6 +46,11 @@ class Place:
         return self.directory / "label"
 
     @property
+    def asleep(self) -> Path:
+        """A file that is there while jobs of it stand still."""
+        return self.directory / "asleep"
+
+    @property
     def home(self) -> Path:
         """The lasting HOME of a persistent sandbox."""
         return self.directory / "home"

@@ -4,7 +4,7 @@ The order travels through a pipe and is never on disk: it holds the account's va
 A job's directory holds
 
     lock        held (flock) by the supervisor while it lives: alive or not is never guessed from a pid
-    started     {"pid", "boot", "group"}, written before the command starts: a job is started at most once
+    started     {"pid", "boot", "group", "rests"}, written before the command: a job is started at most once
     output      the last bytes of stdout and stderr merged; `truncated` beside it when there was more
     exit        {"exit_code"}, written once, when nothing of the job lives any more
 """
@@ -49,6 +49,7 @@ class Order:
     timeout: float
     output_limit: int
     boot: str
+    rests: bool
     post: Post
 
     def dump(self) -> bytes:

@@ -40,6 +40,7 @@ class HostSandbox(Sandbox):
     async def run(self, command: Command) -> Result:
         """Run a script in fresh namespaces; when a run is over nothing of it lives."""
         self._check(command.script)
+        await self._awake()
         result = await watched(self._quota, lambda: self._executed(command))
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
@@ -55,6 +56,7 @@ class HostSandbox(Sandbox):
     async def spawn(self, job: Job) -> None:
         """Start a job under a supervisor of its own, once per id."""
         self._check(job.script)
+        await self._awake()
         if self._jobs.known(job.id):
             return
         self._machine.surroundings.checkpoint("sandbox.spawn.before")
@@ -74,6 +76,7 @@ class HostSandbox(Sandbox):
 
     async def stop(self, job_id: str) -> None:
         """End a job and wait for its end."""
+        await self._awake()
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
@@ -91,11 +94,16 @@ class HostSandbox(Sandbox):
         await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
 
     async def suspend(self) -> None:
-        """Nothing lives between runs, so nothing is to put to sleep; a running job is never suspended."""
+        """Have what may rest stand still; else nothing lives between runs. Never while a job runs."""
         self._check("")
         if self._jobs.running():
             raise Refused("a sandbox with a running job is not suspended")
         await self._standbys.drop(self.id)
+        await asyncio.to_thread(self._jobs.rest)
+
+    async def _awake(self) -> None:
+        if self._place.asleep.exists():
+            await asyncio.to_thread(self._jobs.wake)
 
     async def save(self) -> AsyncIterator[bytes]:
         """Yield HOME, as it is at this moment; a sandbox that is not reserved has none that lasts."""

@@ -68,7 +68,7 @@ def supervise(directory: Path, order: Order, telling: int) -> None:
     if lock is None or (directory / STARTED).exists():
         _tell(telling, KNOWN)
         return
-    started = {"pid": os.getpid(), "boot": order.boot, "group": order.group}
+    started = {"pid": os.getpid(), "boot": order.boot, "group": order.group, "rests": order.rests}
     write_durably(directory / STARTED, json.dumps(started).encode())
     keeper = Keeper(directory, order)
     _tell(telling, READY)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SPIN, _SPINS = 0.0002, 500
+_STILL = frozenset({b"T", b"t", b"Z", b"X", b""})
 
 
 def parent_of(pid: int) -> int | None:
@@ -37,7 +38,7 @@ def kill_with_all_below(root: int) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.kill(root, signal.SIGSTOP)
         for _ in range(_SPINS):
-            if _state(root) in {b"T", b"t", b"Z", b"X", b""}:
+            if _state(root) in _STILL:
                 break
             time.sleep(_SPIN)
         signal_below(root, signal.SIGKILL)
@@ -49,6 +50,11 @@ def _state(pid: int) -> bytes:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
     except OSError:
         return b""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process stands still, or is no more."""
+    return _state(pid) in _STILL
 
 
 def bury(pid: int) -> None:

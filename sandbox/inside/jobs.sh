@@ -2,6 +2,7 @@
 # A job's directory holds
 #   started     a link whose text is "PID TICKS BOOT" of the supervisor: made by one call, by one process
 #   log         the last bytes of the output, at most twice `limit`; `truncated` beside it when there was more
+#   rests       there if the job does not keep the box awake
 #   exit        the exit code, put there whole when nothing of the job lives any more
 # What belongs to a job carries DOVECOTE_TASK=KEY in its environment, or is of its session, or descends from either.
 

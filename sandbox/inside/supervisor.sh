@@ -4,6 +4,7 @@ d=$1
 key=${d##*/}
 . "$2"
 rm -f "$2"
+[ -n "$rests" ] && : >"$d/rests"
 ln -s "$$ $(field $$ 20) $(life)" "$d/started" 2>/dev/null || exit 0
 printf '%s\n' "$limit" >"$d/limit"
 

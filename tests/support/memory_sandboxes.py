@@ -95,8 +95,8 @@ class MemorySandbox(Sandbox):
         self._awake().files[path] = content
 
     async def suspend(self) -> None:
-        """Sleep, unless a job runs."""
-        if self._machine.jobs:
+        """Sleep, unless a job runs that does not rest."""
+        if any(not job.rests for job in self._machine.jobs.values()):
             raise Refused("a job runs")
         self._machine.asleep = True
 

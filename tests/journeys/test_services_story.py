@@ -1,0 +1,112 @@
+"""A web server of an agent: it outlives the gateway, sleeps with its sandbox and answers again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway_process import GatewayProcess, gateway
+from model_rig import closed_port
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
+
+PATIENCE = 40.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A gateway whose agent does what the test says."""
+
+    process: GatewayProcess
+    model: OpenAIServer
+    script: list[Turn]
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+        """Make one request."""
+        async with self.process.http() as session, session.request(method, path, json=body) as answer:
+            assert answer.status < 300, await answer.text()
+            return await answer.json()
+
+    async def use(self, tool: str, **args: Any) -> str:
+        """Have the agent use a tool; returns what the tool told it."""
+        self.script[:] = [Turn(text="done"), Turn(calls=[ToolCall(name=tool, args=args)])]
+        body = {"input": "go", "conversation": "demo"}
+        taken = await self.ask("POST", "/agents/default/turns", body)
+        async with asyncio.timeout(PATIENCE):
+            while (await self.ask("GET", f"/status/{taken['turnId']}"))["state"] != "completed":  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        return last_text(self.model.bodies[-1])
+
+    async def asleep(self) -> None:
+        """Wait until the only sandbox sleeps."""
+        async with asyncio.timeout(PATIENCE):
+            while not (await self.ask("GET", "/sandboxes"))["items"][0]["paused"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """Run a gateway whose sandboxes share the machine's network and are soon asleep."""
+    script: list[Turn] = []
+    async with OpenAIServer(lambda _body: script.pop()) as model:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "DOVECOTE_VENDORS__OPENAI": "sk-loopback",
+            "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
+            "DOVECOTE_SANDBOX__HOST__NETWORK_HELPER": "/bin/false",
+        }
+        async with gateway(tmp_path / "data", env=env) as process:
+            yield Stage(process=process, model=model, script=script)
+
+
+async def _cli(stage: Stage, *words: str) -> Any:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", "sandboxes", *words, "--json"),
+        env={**kept, "DOVECOTE_URL": stage.process.url, "DOVECOTE_KEY": stage.process.key},
+        cwd=stage.process.data.parent,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    printed, _ = await child.communicate()
+    return json.loads(printed)
+
+
+async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(stage: Stage) -> None:
+    """Started by the agent, known after kill -9, asleep with the sandbox, awake with it, one all the time."""
+    config = {
+        "network": {"mode": "allow-all"},
+        "permissionMode": "bypass",
+        "lifecycle": {"idleTimeoutSeconds": 1},
+    }
+    await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
+    port = closed_port()
+    fetch = (
+        f"python3 -c \"from urllib.request import urlopen as u; print(u('http://127.0.0.1:{port}/').status)\""
+    )
+    server = f"echo $$ >>~/begun; exec python3 -u -m http.server {port} --bind 127.0.0.1"
+    started = json.loads(await stage.use("service", action="start", name="web", command=server, port=port))
+    assert (started["state"], started["ready"]) == ("running", True)
+
+    await stage.process.kill()
+    await stage.process.start()
+    (web,) = json.loads(await stage.use("service", action="status"))
+    assert (web["state"], web["starts"]) == ("running", 1)
+    assert json.loads(await stage.use("bash", command=fetch))["stdout"] == "200\n"
+
+    await stage.asleep()
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
+    assert json.loads(await stage.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n") == 2
+    async with asyncio.timeout(PATIENCE):
+        assert (await reader.read()).startswith(b"HTTP/1.0 200")
+    writer.close()
+    (shown,) = await _cli(stage, "services", "default")
+    assert (shown["name"], shown["state"], shown["starts"]) == ("web", "running", 1)
