@@ -18,6 +18,8 @@ from sandbox.config import Problem as Fault
 log = logging.getLogger("dovecote.web")
 
 MEDIA_TYPE = "application/problem+json"
+OPENAI = "/v1/"
+"""Below it, an error is told in the words of OpenAI's clients as well."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -128,6 +130,23 @@ async def answer_problems(request: web.Request, handler: Handler) -> web.StreamR
     except web.HTTPException as error:
         if error.status < 400:  # noqa: PLR2004 - a redirect is no error
             raise
-        return translate(error).response()
+        return _answered(request, translate(error))
     except Exception as error:  # noqa: BLE001 - the outermost loop of a request: translate logs it
-        return translate(error).response()
+        return _answered(request, translate(error))
+
+
+def _answered(request: web.Request, problem: Problem) -> web.Response:
+    if request.path.startswith(OPENAI):
+        problem.members["error"] = openai_error(problem)
+    return problem.response()
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return a problem as OpenAI's clients read it."""
+    details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
+    return {
+        "message": f"{problem.detail}: {details}" if details else problem.detail,
+        "type": "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "request_error",
+        "code": str(problem.status),
+        "param": problem.errors[0].pointer if problem.errors else None,
+    }

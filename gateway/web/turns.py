@@ -152,7 +152,7 @@ async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
         attachments=await _attachments(call, body.attachments),
         notify=True,
     )
-    return await _submit(call, submission, secret)
+    return await submit(call, submission, secret)
 
 
 async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
@@ -168,7 +168,7 @@ async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
         attachments=await _attachments(call, call.body.attachments),
         notify=True,
     )
-    return await _submit(call, submission, None)
+    return await submit(call, submission)
 
 
 async def _attachments(call: Call[Any, Nothing], attached: Sequence[Attached]) -> list[dict[str, Any]]:
@@ -178,7 +178,8 @@ async def _attachments(call: Call[Any, Nothing], attached: Sequence[Attached]) -
         raise invalid([Fault(pointer=error.pointer, detail=error.detail)]) from None
 
 
-async def _submit(call: Call[Any, Nothing], submission: Submission, secret: str | None) -> TurnTaken:
+async def submit(call: Call[Any, Any], submission: Submission, secret: str | None = None) -> TurnTaken:
+    """Queue a turn; raises a Problem when it cannot be taken."""
     try:
         taken = await call.core.intake.submit(submission)
     except intake.Missing as error:

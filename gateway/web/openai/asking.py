@@ -1,0 +1,172 @@
+"""Asking an agent as OpenAI's clients do: a turn is queued, heard to its end, and told in their shapes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from delivery.errors import DeliveryError
+from gateway.intake import Submission
+from gateway.store import conversations
+from gateway.store import turns as store
+from gateway.store.turns import Turn
+from gateway.turn import TurnState
+from gateway.web import attachments, turns
+from gateway.web.attachments import Attached, BadAttachment
+from gateway.web.frames import dumped
+from gateway.web.openai.hearing import Heard, hear, pulsed
+from gateway.web.outgoing import SLOW_AFTER
+from gateway.web.problems import Problem, invalid
+from gateway.web.stream_doors import READERS
+from gateway.web.typed import Call, Shown
+from sandbox.config import Problem as Fault
+
+PATIENCE = 600.0
+"""Seconds that an answer is waited for which is not streamed."""
+
+ONCE = {"x-should-retry": "false"}
+"""Tells OpenAI's clients that asking again would ask twice: the turn is queued already."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A turn that was asked for: `after` is a position of its conversation's stream before it."""
+
+    turn: str
+    conversation: str
+    agent: str
+    after: int
+    created: int
+
+    def problem(self, status: int, detail: str) -> Problem:
+        """Return a problem that leads to the turn, and that a client does not answer by asking again."""
+        about = {"turnId": self.turn, "conversationId": self.conversation}
+        return Problem(status, f"{detail}; the turn is at /status/{self.turn}", headers=ONCE, members=about)
+
+
+class TokensUsed(Shown):
+    """What the model counted, as chat completions tell it."""
+
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    total_tokens: int = 0
+
+
+def now() -> int:
+    """Return the moment as their shapes have it."""
+    return int(time.time())
+
+
+async def ask(
+    call: Call[Any, Any],
+    *,
+    agent: str,
+    conversation: str | None,
+    text: str,
+    pictures: Sequence[Attached],
+    at: str,
+    stream: bool,
+) -> Asked:
+    """Queue a turn; raises a Problem. `at` is where in the request a picture stands."""
+    if stream and call.idempotency_key is not None:
+        raise Problem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+    after = await _position(call, conversation)
+    try:
+        kept = await attachments.keep_all(call.core, call.account, pictures)
+    except BadAttachment as error:
+        raise invalid([Fault(pointer=at, detail=error.detail)]) from None
+    submission = Submission(
+        account=call.account,
+        text=text,
+        asker=call.principal.key,
+        agent=agent,
+        conversation=conversation,
+        key=call.idempotency_key,
+        attachments=kept,
+        notify=True,
+    )
+    taken = await turns.submit(call, submission)
+    return Asked(
+        turn=taken.turnId, conversation=taken.conversationId, agent=agent, after=after, created=now()
+    )
+
+
+async def _position(call: Call[Any, Any], conversation: str | None) -> int:
+    if conversation is None or call.idempotency_key is not None:
+        return 0  # with a key the turn may have been asked for, and have ended, before
+    async with call.surface.database.read() as connection:
+        known = await conversations.find(connection, call.account, conversation)
+    try:
+        return (await call.core.stream.extent(known.id)).last_seq if known else 0
+    except DeliveryError:
+        raise Problem(503, "the broker does not answer; try again", headers={"Retry-After": "2"}) from None
+
+
+@asynccontextmanager
+async def listening(call: Call[Any, Any], asked: Asked) -> AsyncGenerator[AsyncGenerator[Heard | None, None]]:
+    """Hear a turn while the key is valid and the gateway runs; None comes when nothing else does."""
+    with call.request.app[READERS].admitted(call.principal) as reader:
+        given = hear(call.core.stream, asked.conversation, asked.turn, after=asked.after)
+        async with aclosing(pulsed(given, reader.ended)) as heard:
+            yield heard
+
+
+async def ended(call: Call[Any, Any], asked: Asked, turn: str) -> Turn:
+    """Return a turn that has completed; raises a Problem for one that ended otherwise."""
+    async with call.surface.database.read() as connection:
+        row = await store.find(connection, call.account, turn)
+    if row is None:
+        raise asked.problem(424, "the turn was deleted")
+    if row.state is not TurnState.COMPLETED:
+        raise asked.problem(424, f"the turn {row.state}: {row.error or row.cancel_why or 'no reason'}")
+    return row
+
+
+def tokens(turn: Turn) -> TokensUsed:
+    """Return what a turn used."""
+    usage = turn.usage or {}
+    read, written = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
+    return TokensUsed(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+
+
+class Sent:
+    """Server-sent events as their clients read them: JSON in `data:` lines."""
+
+    def __init__(self, response: web.StreamResponse) -> None:
+        self._response = response
+
+    @classmethod
+    async def begin(cls, request: web.Request) -> Sent:
+        """Begin the answer."""
+        headers = {
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        return cls(response)
+
+    async def tell(self, shape: dict[str, Any], *, event: str | None = None) -> None:
+        """Send one event."""
+        name = f"event: {event}\n".encode() if event else b""
+        await self._write(b"%bdata: %b\n\n" % (name, dumped(shape)))
+
+    async def pulse(self) -> None:
+        """Show that the stream lives."""
+        await self._write(b": \n\n")
+
+    async def done(self, *, last: bytes = b"data: [DONE]\n\n") -> web.StreamResponse:
+        """End the answer."""
+        await self._write(last)
+        return self._response
+
+    async def _write(self, raw: bytes) -> None:
+        async with asyncio.timeout(2 * SLOW_AFTER):
+            await self._response.write(raw)

@@ -1,0 +1,153 @@
+"""What OpenAI's clients send, read as something said to an agent.
+
+Their requests carry whole conversations and settings of a model; here an agent has its own. What changes
+nothing (temperature and the like) is let pass, what asks for more than an agent's answer is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
+
+from gateway.line import LONGEST_INPUT
+from gateway.records.names import Name
+from gateway.web.attachments import MOST, Attached
+from gateway.web.problems import invalid
+from sandbox.config import Problem as Fault
+
+_DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,", re.IGNORECASE)
+Text = Annotated[StrictStr, Field(max_length=LONGEST_INPUT)]
+Where = Annotated[StrictStr, Field(max_length=20_000_000)]
+
+
+class Lenient(BaseModel):
+    """A request's shape in which unknown keys mean nothing: their clients send many."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Picture(Lenient):
+    """Where a picture is: a `data:` URL, or a link to a file kept here."""
+
+    url: Where
+
+
+class Part(Lenient):
+    """A piece of what somebody said: words or a picture."""
+
+    type: Literal["text", "input_text", "output_text", "image_url", "input_image"]
+    text: Text = ""
+    image_url: Picture | Where | None = None
+
+    @property
+    def picture(self) -> str | None:
+        """Where this picture is, None for words."""
+        return self.image_url.url if isinstance(self.image_url, Picture) else self.image_url
+
+
+class Spoken(Lenient):
+    """Something said by somebody."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Text | tuple[Part, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The words of it."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or () if part.text)
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """Where its pictures are."""
+        parts = () if isinstance(self.content, str) else self.content or ()
+        return [part.picture for part in parts if part.picture]
+
+
+class StreamOptions(Lenient):
+    """How a completion is streamed."""
+
+    include_usage: StrictBool = False
+
+
+Spoke = Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=1000)]
+NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
+
+
+class NewCompletion(Lenient):
+    """What is asked of an agent, `model`, as a chat completion.
+
+    `conversation` is ours: an id or a name of the caller's own, in which the agent remembers. Without it each
+    request is a conversation of its own, and what its messages say of earlier is told to the agent as such.
+    """
+
+    model: Name
+    messages: Spoke
+    stream: StrictBool | None = False
+    stream_options: StreamOptions | None = None
+    conversation: Name | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
+    tools: NoTools = None
+    functions: NoTools = None
+
+    @field_validator("tools", "functions", mode="wrap")
+    @classmethod
+    def _own_tools(cls, given: Any, take: Any) -> Any:
+        if given:
+            raise ValueError("an agent has tools of its own, and a caller's are not carried out")
+        return take(given)
+
+
+def said(messages: Sequence[Spoken], *, alone: bool, at: str) -> tuple[str, list[Attached]]:
+    """Return what is said now and the pictures with it; raises a Problem when that is nothing.
+
+    `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it. `at` is where the
+    messages stand in the request.
+    """
+    now = _now(messages)
+    earlier = messages[: len(messages) - len(now)]
+    text = "\n\n".join(message.text for message in now if message.text)
+    if alone and earlier:
+        text = f"{_quoted(earlier)}\n\n{text}"
+    pictures = [_picture(place, url, at) for place, url in enumerate(_pictures(now))]
+    if not any(message.text or message.pictures for message in now):
+        raise invalid([Fault(pointer=at, detail="the last message must be a user's, and say something")])
+    if len(text) > LONGEST_INPUT:
+        raise invalid([Fault(pointer=at, detail=f"at most {LONGEST_INPUT} characters in all")])
+    if len(pictures) > MOST:
+        raise invalid([Fault(pointer=at, detail=f"at most {MOST} pictures in one request")])
+    return text or "(a picture)", pictures
+
+
+def _now(messages: Sequence[Spoken]) -> Sequence[Spoken]:
+    """Return the messages of the user at the end."""
+    first = len(messages)
+    while first and messages[first - 1].role == "user":
+        first -= 1
+    return messages[first:]
+
+
+def _quoted(messages: Sequence[Spoken]) -> str:
+    """Return earlier messages with a mark before each line: no line of them is taken for an order."""
+    lines = [f"{message.role}: {message.text}" for message in messages if message.text]
+    return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
+
+
+def _pictures(messages: Sequence[Spoken]) -> Iterator[str]:
+    for message in messages:
+        yield from message.pictures
+
+
+def _picture(place: int, url: str, at: str) -> Attached:
+    found = _DATA_URL.match(url)
+    if found is not None:
+        kind = found[1].lower()
+        name = f"picture-{place + 1}.{kind.partition('/')[2].partition('+')[0]}"
+        return Attached(name=name, type=kind, content=url[found.end() :])
+    if len(url) > 2000:  # noqa: PLR2004 - what a link of ours never is
+        raise invalid([Fault(pointer=at, detail="a picture is a data: URL of an image, or a link of ours")])
+    return Attached(name=f"picture-{place + 1}", url=url)

@@ -1,0 +1,151 @@
+"""What one turn says, made of its events: text that only ever grows, and then its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from delivery.event import Event, Kind
+from delivery.port import Stream
+from delivery.replay import Events, frames
+
+BETWEEN = "\n\n"
+"""What parts two messages of one turn."""
+
+KEEP_ALIVE = 15.0
+"""Seconds after which a silent stream shows that it lives."""
+
+_ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class More:
+    """Some more of a message; `seq` is where it stands in the conversation's stream."""
+
+    message: str
+    text: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    """A message is complete."""
+
+    message: str
+    text: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """The turn waits for a person's decision."""
+
+    approval: str
+    command: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """The turn has ended; the database says how. `turn` is the one that answered."""
+
+    turn: str
+    seq: int
+
+
+Heard = More | Whole | Waits | Ended
+
+
+@dataclass(slots=True, kw_only=True)
+class Listening:
+    """Follows one turn's events. What was handed on is never taken back.
+
+    A delta that does not follow the one before it (one was lost, or another attempt says the message anew)
+    is left out: the complete message brings what is missing.
+    """
+
+    turn: str
+    _told: dict[str, str] = field(default_factory=dict)
+    _parts: dict[str, int] = field(default_factory=dict)
+    _attempt: int = 0
+
+    def take(self, event: Event, seq: int) -> Iterator[Heard]:
+        """Yield what an event says of the turn."""
+        if event.turn != self.turn:
+            return
+        if event.type is Kind.MESSAGE_DELTA:
+            yield from self._more(event, seq)
+        elif event.type is Kind.MESSAGE_COMPLETED:
+            yield from self._whole(event, seq)
+        elif event.type is Kind.APPROVAL_REQUESTED:
+            yield Waits(approval=event.data["approval"], command=str(event.data["command"]), seq=seq)
+        elif event.type in _ENDS:
+            into = event.data.get("merged_into")
+            if into is None:
+                yield Ended(turn=self.turn, seq=seq)
+            else:
+                self.turn = str(into)
+
+    def _more(self, event: Event, seq: int) -> Iterator[Heard]:
+        message, part, attempt = event.data["message"], event.data["part"], event.data["attempt"]
+        if message not in self._told:
+            self._attempt = attempt
+        if part != self._parts.get(message, 0) or attempt != self._attempt:
+            self._parts[message] = -1
+            return
+        self._parts[message] = part + 1
+        yield from self._tell(message, event.data["text"], seq)
+
+    def _whole(self, event: Event, seq: int) -> Iterator[Heard]:
+        message, text = event.data["message"], event.data["text"]
+        told = self._told.get(message, "")
+        if text.startswith(told):
+            yield from self._tell(message, text[len(told) :], seq)
+        elif not event.data.get("truncated"):
+            yield from self._tell(message, BETWEEN + text, seq)
+        yield Whole(message=message, text=text, seq=seq)
+
+    def _tell(self, message: str, text: str, seq: int) -> Iterator[Heard]:
+        if text:
+            self._told[message] = self._told.get(message, "") + text
+            yield More(message=message, text=text, seq=seq)
+
+
+async def hear(stream: Stream, conversation: str, turn: str, *, after: int) -> AsyncGenerator[Heard, None]:
+    """Yield what a turn says, from a position before it to its end; raises Unreachable at the start."""
+    listening = Listening(turn=turn)
+    async with aclosing(frames(stream, conversation, after=after)) as given:
+        async for frame in given:
+            for item in frame.items if isinstance(frame, Events) else ():
+                for heard in listening.take(item.event, item.seq):
+                    yield heard
+                    if isinstance(heard, Ended):
+                        return
+
+
+async def pulsed(
+    given: AsyncIterator[Item], cut: asyncio.Future[None], *, every: float = KEEP_ALIVE
+) -> AsyncGenerator[Item | None, None]:
+    """Yield what is given, and None whenever nothing came for a while; ends with it, or when it is cut."""
+    pending = asyncio.ensure_future(anext(given))
+    try:
+        while not cut.done():
+            done, _ = await asyncio.wait({pending, cut}, timeout=every, return_when=asyncio.FIRST_COMPLETED)
+            if pending not in done:
+                if not done:
+                    yield None
+                continue
+            try:
+                item = pending.result()
+            except StopAsyncIteration:
+                return
+            yield item
+            pending = asyncio.ensure_future(anext(given))
+    finally:
+        pending.cancel()
+        with suppress(asyncio.CancelledError, StopAsyncIteration):
+            await pending
