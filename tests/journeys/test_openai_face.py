@@ -148,12 +148,13 @@ async def test_what_an_agent_cannot_do_is_refused(stage: Stage) -> None:
     """A caller's own tools, two choices, an unknown agent and an empty question are told as errors."""
     create: Any = stage.client.chat.completions.create
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
-    for wrong in (
+    refused: list[dict[str, Any]] = [
         {"messages": [user("x")], "tools": [tool]},
         {"messages": [user("x")], "n": 2},
         {"messages": []},
         {"messages": [{"role": "assistant", "content": "x"}]},
-    ):
+    ]
+    for wrong in refused:
         with pytest.raises(openai.UnprocessableEntityError):
             await create(model="default", **wrong)
     with pytest.raises(openai.NotFoundError, match="no agent"):

@@ -127,7 +127,8 @@ async def _whole(call: Call[NewCompletion, Nothing], asked: Asked) -> Completion
 
 async def _gathered(heard: AsyncIterator[Heard | None]) -> tuple[str, Ended | None]:
     """Return all that was said, and the end (None: listening was cut)."""
-    words, spoken = [], Words()
+    words: list[str] = []
+    spoken = Words()
     async for one in heard:
         if isinstance(one, Ended):
             return "".join(words), one

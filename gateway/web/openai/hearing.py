@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from delivery.event import Event, Kind
 from delivery.port import Stream
@@ -134,7 +134,8 @@ async def pulsed(
     pending = asyncio.ensure_future(anext(given))
     try:
         while not cut.done():
-            done, _ = await asyncio.wait({pending, cut}, timeout=every, return_when=asyncio.FIRST_COMPLETED)
+            waited: set[asyncio.Future[Any]] = {pending, cut}
+            done, _ = await asyncio.wait(waited, timeout=every, return_when=asyncio.FIRST_COMPLETED)
             if pending not in done:
                 if not done:
                     yield None
