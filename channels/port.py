@@ -55,11 +55,15 @@ class Answer:
     content_type: str = "application/json"
 
 
+RECENT = "recent:"
+"""How the names of notes begin that matter only while what they are about may be repeated."""
+
+
 class Notes(Protocol):
     """A channel's small durable memory, shared by all replicas: how far it has read, which rooms it knows.
 
     Names are at most 200 characters, values at most 1,000; hints only, never secrets. A note whose value is
-    empty may be forgotten after a day.
+    empty may be forgotten after a day, and one whose name begins with RECENT after a month.
     """
 
     @abstractmethod

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import structlog
 
 from delivery import obligations, store
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.outbox import Relay
 from delivery.port import Queue
 from delivery.route import RouteKind
 from delivery.router import QUEUES
-from gateway.store import audits, conversations, pairings, replies, turns
+from gateway.store import audits, conversations, notes, pairings, replies, turns
 
 log = structlog.get_logger(__name__)
 
@@ -73,7 +74,7 @@ class Janitor:
 
     async def look(self, age: timedelta) -> None:
         """Signal all that has been due for longer than `age`."""
-        now = datetime.now(UTC)
+        now = utc_now()
         async with self._database.read() as connection:
             backlogs = await store.backlogs(connection)
             busy = await turns.conversations_with_work(connection)
@@ -86,11 +87,12 @@ class Janitor:
             self._wake(QUEUES[RouteKind(kind)], destination)
 
     async def _forget(self) -> None:
-        now = datetime.now(UTC)
+        now = utc_now()
         async with self._database.begin() as connection:
             await conversations.forget_inbox(connection, before=now - KEPT)
             await replies.forget(connection, before=now - KEPT)
             await audits.forget(connection, before=now - AUDIT_KEPT)
             await pairings.forget_expired(connection, before=now)
+            await notes.forget_recent(connection, before=now - KEPT)
             await obligations.forget(connection, before=now - KEPT)
             await store.forget_events(connection, before=now - self._events_kept)

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 
 from channels.errors import Rejected
 from channels.message import Address, File, Sent
-from channels.port import Notes
+from channels.port import RECENT, Notes
 from channels.slack import rendering, wording
 from channels.slack.api import Api
 
 UPLOAD_LIMIT = 50_000_000
 DOWNLOAD_LIMIT = 50_000_000
-NOTE = "upload:"
+NOTE = f"{RECENT}upload:"
 
 
 class Files:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select
 
+from channels.port import RECENT
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import channel_notes as table
 
@@ -25,7 +27,7 @@ async def get(connection: Connection, channel: str, name: str) -> str | None:
 
 async def put(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
     """Keep notes, each in place of an earlier one of its name; those long empty are forgotten."""
-    now = datetime.now(UTC)
+    now = utc_now()
     if "" in notes.values():
         old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_FOR)
         await connection.execute(delete(table).where(table.c.channel == channel, old))
@@ -47,6 +49,12 @@ async def every(connection: Connection, channel: str, prefix: str) -> dict[str, 
         .limit(MOST)
     )
     return {row.name: row.note for row in found}
+
+
+async def forget_recent(connection: Connection, *, before: datetime) -> None:
+    """Delete notes that were to matter for a while only, last put before a moment."""
+    begins = table.c.name.startswith(RECENT, autoescape=True)
+    await connection.execute(delete(table).where(begins, table.c.updated_at < before))
 
 
 async def forget_channel(connection: Connection, channel: str) -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 from sqlalchemy import update
 
+from channels.port import RECENT
 from delivery.database import Database
 from gateway import accounts
 from gateway.notes import ChannelNotes
 from gateway.records.book import Book
 from gateway.secrets import open_vault
 from gateway.store import removal
+from gateway.store.notes import forget_recent
 from gateway.store.tables import channel_notes
 
 
@@ -44,6 +46,18 @@ async def test_what_was_emptied_is_forgotten_after_a_day(database: Database) -> 
         await connection.execute(update(channel_notes).values(updated_at=old))
     await notes.put({"album:2": ""})
     assert await notes.all() == {"album:2": "", "place": "here"}
+
+
+async def test_what_was_to_matter_for_a_while_is_forgotten(database: Database) -> None:
+    """A recent note goes with its time; one of any other name stays, however old."""
+    notes = ChannelNotes(database, "chn_1")
+    await notes.put({f"{RECENT}upload:1": "F1", "place": "here"})
+    async with database.begin() as connection:
+        await forget_recent(connection, before=datetime.now(UTC) - timedelta(days=1))
+    assert len(await notes.all()) == 2
+    async with database.begin() as connection:
+        await forget_recent(connection, before=datetime.now(UTC) + timedelta(days=1))
+    assert await notes.all() == {"place": "here"}
 
 
 async def test_notes_end_with_their_channel(database: Database, tmp_path: Path) -> None:
