@@ -91,7 +91,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         trusted_proxies=tuple(settings.trusted_proxies),
         bounds=Bounds(requests_per_minute=settings.requests_per_minute),
         inboxes=switchboard,
-        workspaces=settings.data_dir / "workspaces",
+        workspaces=core.workbench.workspaces,
         channels_changed=switchboard.changed,
         health=lambda: _health(ground, switchboard),
         metrics=ground.metrics.render,

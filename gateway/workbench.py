@@ -18,6 +18,7 @@ from gateway.store import records, sandboxes
 from gateway.store.jobs import Job
 from gateway.store.records import Record
 from gateway.stored import NO_SANDBOX, StoredFiles
+from gateway.workspaces import Workspaces
 from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.endings import Endings
@@ -84,14 +85,14 @@ class Workbench:
         book: Book,
         pools: Mapping[str, Pool],
         *,
-        workspaces: Path,
+        workspaces: Workspaces,
         resident: str | None,
         installation: str,
     ) -> None:
         self._database = database
         self._book = book
         self._pools = pools
-        self._workspaces = workspaces
+        self.workspaces = workspaces
         self._resident = resident
         self._installation = installation
 
@@ -132,10 +133,8 @@ class Workbench:
         return replace(bench, files_only=none and bench.spec.workspace is not None)
 
     def directory(self, account: str, workspace: str) -> Path:
-        """Return the directory of a workspace in the workspace store, made when new."""
-        path = self._workspaces / namespace(account, workspace)
-        path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return path
+        """Return the directory that is mounted for a workspace, made when new."""
+        return self.workspaces.directory(namespace(account, workspace))
 
     async def sandbox(self, bench: Bench) -> ReservedSandbox:
         """Return the bench's sandbox; it is found, woken or made when it is first used. Raises Refused."""
@@ -146,7 +145,7 @@ class Workbench:
     async def files(self, bench: Bench) -> Sandbox:
         """Return what the bench's files are read through: its sandbox, or the store. Raises Refused."""
         if bench.files_only and bench.spec.workspace is not None:
-            return StoredFiles(bench.spec.workspace, bench.spec.mount)
+            return StoredFiles(self.workspaces.store, bench.spec.namespace, bench.spec.mount)
         return await self.sandbox(bench)
 
     async def awake(self, bench: Bench) -> ReservedSandbox:

@@ -100,7 +100,10 @@ class Pool:
                 await self._carry_once(held, self.stand.carrier)
             if held is not None and not held.revived and wanted.spec.persistent:
                 await self._revive(held)
-            return await work(sandbox)
+            done = await work(sandbox)
+            if self.stand.carrier is not None:
+                await self.stand.carrier.kept(wanted.spec)
+            return done
 
     async def _carry_once(self, held: _Open, carrier: Carrier) -> None:
         """Before a sandbox is first used in a turn, have it hold what the workspace store holds."""
