@@ -58,6 +58,7 @@ from gateway.stands import Stands, open_stands
 from gateway.switchboard import Switchboard
 from gateway.voice import whole_of
 from gateway.workbench import Workbench
+from gateway.workspaces import looking
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -216,6 +217,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         ),
         stack=stack,
     )
+    early.append(looking(ground, core.workbench.workspaces))
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
         early += [core.erasure.run, core.filing.shelf.run]
@@ -247,7 +249,7 @@ def _core(
         ground.database,
         book,
         stands.pools,
-        workspaces=settings.data_dir / "workspaces",
+        workspaces=stands.workspaces,
         resident=None if settings.allow_shared_host else resident,
         installation=stands.installation,
     )

@@ -266,6 +266,19 @@ class BucketSettings(Frozen):
         return {**self.model_dump(include={"bucket", "prefix", "endpoint", "region"}), **clear}
 
 
+class WorkspaceSettings(Frozen):
+    """Where the files of workspaces live."""
+
+    store: Literal["directory", "s3"] = Field(
+        default="directory",
+        description="where workspaces' files are kept: directory (data_dir) or s3 (a bucket)",
+    )
+    s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of workspaces")
+    look_interval: float = Field(
+        default=30.0, gt=0, le=3600, description="seconds between looks for files that s3 does not have yet"
+    )
+
+
 class PriceSettings(Frozen):
     """What a model costs, for a million tokens."""
 

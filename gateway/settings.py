@@ -43,6 +43,7 @@ from gateway.options import (
     Text,
     VendorSettings,
     WebUrl,
+    WorkspaceSettings,
 )
 from gateway.together import together
 from gateway.verdicts import explain, plugin_problems
@@ -95,6 +96,9 @@ class Settings(BaseSettings):
     agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
     vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
     sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")
+    workspaces: WorkspaceSettings = Field(
+        default=WorkspaceSettings(), description="where workspaces' files live"
+    )
     files: FileSettings = Field(default=FileSettings(), description="files both ways")
     channels: dict[str, dict[str, Any]] = Field(
         default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"

@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
+from delivery.clock import utc_now
 from delivery.ledger import Ledger
 from gateway.ground import Ground
 from gateway.register import SqlLeases, SqlRegister
 from gateway.store import sandboxes
+from gateway.workspaces import Workspaces, open_workspaces
 from sandbox import registry as providers
 from sandbox.guard import Guard
 from sandbox.pool import Pool
@@ -20,7 +22,6 @@ from sandbox.snapshots.keeper import Keeper
 from sandbox.snapshots.local import LocalStore
 from sandbox.snapshots.port import Store
 from sandbox.stand import Stand
-from sandbox.sync.carrier import Carrier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +31,7 @@ class Stands:
     pools: Mapping[str, Pool]
     register: Register
     installation: str
+    workspaces: Workspaces
 
 
 async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> Stands:
@@ -40,9 +42,7 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     guard = _guard(ground)
     keeper = await _keeper(ground, stack)
     around = _surroundings(ground)
-    carrier = Carrier(
-        ground.settings.data_dir / "carried", limit=ground.settings.sandbox.sync_limit_mb * 1024 * 1024
-    )
+    workspaces = await open_workspaces(ground, installation, stack)
     pools = {}
     for name in sorted({"host", ground.settings.sandbox.provider}):
         plugin = providers.plugin(name)
@@ -53,11 +53,12 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
             register=register,
             guard=guard,
             keeper=keeper if Feature.SNAPSHOT in plugin.features else None,
-            carrier=None if Feature.MOUNTS_WORKSPACE in plugin.features else carrier,
+            carrier=workspaces.carrier_for(plugin.features),
             checkpoint=ground.faults.checkpoint,
+            clock=utc_now,
         )
         pools[name] = Pool(stand)
-    return Stands(pools=pools, register=register, installation=installation)
+    return Stands(pools=pools, register=register, installation=installation, workspaces=workspaces)
 
 
 def _guard(ground: Ground) -> Guard:

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-from collections.abc import Iterator
-from pathlib import Path
-
 from sandbox.errors import Unsupported
-from sandbox.host import files
 from sandbox.model import Command, Job, JobReport, Result, SandboxId
+from sandbox.paths import relative
 from sandbox.port import Sandbox
-
-MOST_SEEN = 100_000
-"""Names that are looked at for one pattern."""
+from sandbox.workspaces.port import Store
 
 NO_SANDBOX = "this workspace has no sandbox: its files can be read and found, and nothing runs"
 
 
 class StoredFiles(Sandbox):
-    """Reads from the directory of the workspace store, which may lag behind a sandbox elsewhere."""
+    """Reads from the workspace store, which may lag behind a sandbox elsewhere."""
 
-    def __init__(self, directory: Path, mount: str) -> None:
+    def __init__(self, store: Store, namespace: str, mount: str) -> None:
         self.id = SandboxId("")
-        self._directory = directory
+        self._store = store
+        self._namespace = namespace
         self._mount = mount
 
     async def run(self, command: Command) -> Result:
@@ -45,9 +39,8 @@ class StoredFiles(Sandbox):
         """Do nothing: nothing runs here."""
 
     async def read(self, path: str, *, limit: int) -> bytes:
-        """Read a file, kept inside by the kernel."""
-        plain = files.relative(path, self._mount)
-        return await asyncio.to_thread(files.read, self._directory, plain, limit)
+        """Read a file, kept inside by the store."""
+        return await self._store.read(self._namespace, relative(path, self._mount), limit)
 
     async def write(self, path: str, content: bytes) -> None:
         """Refuse."""
@@ -60,25 +53,12 @@ class StoredFiles(Sandbox):
 
     async def newest(self, place: str, pattern: str, *, most: int) -> list[str]:
         """Return the files below a directory that match a pattern, the newest first, no link followed."""
-        return await asyncio.to_thread(self._newest, place, pattern, most)
-
-    def _newest(self, place: str, pattern: str, most: int) -> list[str]:
-        root = self._directory / files.relative(place, self._mount)
-        matches = [name for name in _below(root) if _fits(name, pattern)]
-        dated = sorted(matches, key=lambda name: (-(root / name).lstat().st_mtime, name))
-        return dated[:most]
-
-
-def _below(root: Path) -> Iterator[str]:
-    seen = 0
-    for directory, _directories, names in os.walk(root, followlinks=False):
-        for name in names:
-            seen += 1
-            if seen > MOST_SEEN:
-                return
-            path = Path(directory) / name
-            if path.is_file() and not path.is_symlink():
-                yield str(path.relative_to(root))
+        plain = relative(place, self._mount)
+        below = "" if plain == "." else f"{plain}/"
+        found = await self._store.side(self._namespace).listing()
+        names = {path.removeprefix(below): seen for path, seen in found.items() if path.startswith(below)}
+        matches = [name for name in names if _fits(name, pattern)]
+        return sorted(matches, key=lambda name: (-names[name].modified, name))[:most]
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -3,29 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from gateway.layers import Layers, Problem
 
 if TYPE_CHECKING:
+    from gateway.options import BucketSettings
     from gateway.settings import Settings
 
 
 def together(layers: Layers, settings: Settings) -> Iterator[Problem]:
     """Yield what contradicts each other."""
-    yield from _bucket(layers, settings)
+    if settings.sandbox.snapshots == "s3":
+        bucket = settings.sandbox.snapshot_s3
+        yield from _bucket(layers, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
+    if settings.workspaces.store == "s3":
+        bucket = settings.workspaces.s3
+        yield from _bucket(layers, ("workspaces", "store"), ("workspaces", "s3"), bucket)
+        yield from _twice_shared(layers, settings)
     if settings.replicas > 1:
         yield from _replicas(layers, settings)
 
 
-def _bucket(layers: Layers, settings: Settings) -> Iterator[Problem]:
-    if settings.sandbox.snapshots == "s3" and not settings.sandbox.snapshot_s3.bucket:
+def _bucket(
+    layers: Layers, asking: tuple[str, ...], table: tuple[str, ...], bucket: BucketSettings
+) -> Iterator[Problem]:
+    """A bucket needs its name, keys that are whole, and what speaks with it."""
+    place = ".".join(table)
+    if not bucket.bucket:
+        yield _problem(layers, asking, "'s3'", "no bucket is named", f"Set {place}.bucket")
+    given = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
+    if any(given.values()) and not all(given.values()):
+        there, lacking = sorted(given, key=lambda name: given[name] is None)
+        yield _problem(
+            layers, (*table, there), "'***'", f"{lacking} is missing", f"Set {place}.{lacking} as well"
+        )
+    if find_spec("aiobotocore") is None:
         yield _problem(
             layers,
-            ("sandbox", "snapshots"),
+            asking,
             "'s3'",
-            "no bucket is named",
-            "Set sandbox.snapshot_s3.bucket",
+            "what speaks with S3 is not installed",
+            "Run pip install 'dovecote[s3]'",
+        )
+
+
+def _twice_shared(layers: Layers, settings: Settings) -> Iterator[Problem]:
+    if settings.shared_files:
+        yield _problem(
+            layers,
+            ("workspaces", "store"),
+            "'s3'",
+            "shared_files says that all replicas have one directory, where each needs copies of its own",
+            "Set workspaces.store to directory, or give each replica its own data_dir without shared_files",
         )
 
 
@@ -50,13 +81,15 @@ def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
         )
     if settings.shared_files:
         return
-    yield _problem(
-        layers,
-        ("replicas",),
-        str(settings.replicas),
-        "workspaces are directories of this machine, which the others do not see",
-        f"Put data_dir of {several} on one file system and set shared_files, or set replicas to 1",
-    )
+    if settings.workspaces.store == "directory":
+        yield _problem(
+            layers,
+            ("workspaces", "store"),
+            "'directory'",
+            "workspaces are directories of this machine, which the others do not see",
+            f"Set it to s3, or put data_dir of {several} on one file system and set shared_files, "
+            "or set replicas to 1",
+        )
     if settings.sandbox.snapshots == "local":
         yield _problem(
             layers,

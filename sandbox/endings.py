@@ -91,7 +91,7 @@ class Endings:
         if self._stand.keeper is not None:
             await self._stand.keeper.forget(row.label)
         if self._stand.carrier is not None:
-            self._stand.carrier.forget(row.label)
+            await self._stand.carrier.forget(row.label)
 
     async def _destroy(self, row: Reservation) -> None:
         if row.sandbox is not None:

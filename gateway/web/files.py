@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import shutil
-from collections.abc import Callable
+from collections.abc import Awaitable, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+import structlog
 from aiohttp import web
 from pydantic import Field, StrictStr
 
@@ -18,9 +16,12 @@ from gateway.web.pages import Items
 from gateway.web.problems import Problem, not_found
 from gateway.web.surface import Surface
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
-from sandbox.errors import Unsafe
-from sandbox.host import files
+from sandbox.errors import SandboxError, Unsafe
+from sandbox.paths import Entry, relative
 from sandbox.scope import namespace
+from sandbox.workspaces.port import Store
+
+log = structlog.get_logger(__name__)
 
 AS_DATA = {
     "Content-Type": "application/octet-stream",
@@ -50,31 +51,32 @@ class FilePage(Strict):
     cursor: Annotated[StrictStr, Field(max_length=1000)] = ""
 
 
-async def folder_of(call: Call[Any, Any]) -> Path:
-    """Return the directory of the workspace a path names; 404 when the account has none such."""
+async def _place_of(call: Call[Any, Any]) -> tuple[Store, str]:
+    """Return the store, and the namespace of the workspace a path names; 404 for none of the account's."""
     if call.surface.workspaces is None:
         raise Problem(503, "this process has no workspace store")
     async with call.surface.database.read() as connection:
         record = await call.surface.book.get(connection, call.account, "workspace", call.path["id"])
-    folder = call.surface.workspaces / namespace(call.account, record.id)
-    await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return call.surface.workspaces.store, namespace(call.account, record.id)
 
 
 async def forget(surface: Surface, account: str, workspace: str) -> None:
-    """Remove a workspace's directory with everything in it, after its record is gone."""
+    """Remove a workspace's files, after its record is gone."""
     if surface.workspaces is not None:
-        folder = surface.workspaces / namespace(account, workspace)
-        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+        await surface.workspaces.forget(namespace(account, workspace))
 
 
-async def _off_the_loop(work: Callable[..., Returned], *given: object) -> Returned:
+async def _told(asked: Awaitable[Returned]) -> Returned:
+    """Wait for the store; what goes wrong is told in the words of HTTP."""
     try:
-        return await asyncio.to_thread(work, *given)
+        return await asked
     except FileNotFoundError:
         raise not_found("there is no such file in this workspace") from None
     except Unsafe as error:
         raise Problem(422, str(error)) from None
+    except SandboxError as error:
+        log.warning("workspaces.unusable", error=str(error))
+        raise Problem(503, "the workspace store cannot be used now") from None
     except (IsADirectoryError, NotADirectoryError, FileExistsError) as error:
         raise Problem(409, f"a file and a directory are in each other's way: {error.strerror}") from None
     except (OSError, ValueError) as error:
@@ -87,28 +89,28 @@ def _path(call: Call[Any, Any]) -> str:
     if path.startswith("/"):
         raise Problem(422, "a path is relative to the workspace")
     try:
-        return files.relative(path, "/")
+        return relative(path, "/")
     except Unsafe as error:
         raise Problem(422, str(error)) from None
 
 
 async def look(call: Call[Nothing, FilePage]) -> web.Response | Items[FileShown]:
     """Return a file's bytes, or what stands in a directory."""
-    folder, path = await folder_of(call), _path(call)
+    (store, space), path = await _place_of(call), _path(call)
     most = call.surface.bounds.file_bytes
     try:
-        content = await _off_the_loop(files.read, folder, path, most + 1)
+        content = await _told(store.read(space, path, most + 1))
     except Problem as problem:
         if problem.status != 409:  # noqa: PLR2004 - a directory is listed instead
             raise
-        return await _listed(folder, path, call.query)
+        return _listed(await _told(store.entries(space, path)), path, call.query)
     if len(content) > most:
         raise Problem(413, f"the file is larger than {most} bytes")
     return web.Response(body=content, headers=AS_DATA)
 
 
-async def _listed(folder: Path, path: str, page: FilePage) -> Items[FileShown]:
-    found = [one for one in await _off_the_loop(files.entries, folder, path) if one.name > page.cursor]
+def _listed(entries: Sequence[Entry], path: str, page: FilePage) -> Items[FileShown]:
+    found = [one for one in entries if one.name > page.cursor]
     below = "" if path == "." else f"{path}/"
     shown = [
         FileShown.model_validate(
@@ -132,20 +134,20 @@ def _readable(name: str) -> str:
 
 async def put(call: Call[Nothing, Nothing]) -> None:
     """Write a file whole; directories above it are made."""
-    folder, path = await folder_of(call), _path(call)
+    (store, space), path = await _place_of(call), _path(call)
     if path == ".":
         raise Problem(422, "a file needs a name")
     bounds = call.surface.bounds
     content = await bodies.read_bytes(
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12
     )
-    await _off_the_loop(files.write, folder, path, content)
+    await _told(store.write(space, path, content))
 
 
 async def remove(call: Call[Nothing, Nothing]) -> None:
     """Remove a file, or a directory with all in it."""
-    folder, path = await folder_of(call), _path(call)
-    await _off_the_loop(files.remove, folder, path)
+    (store, space), path = await _place_of(call), _path(call)
+    await _told(store.remove(space, path))
 
 
 _EVERY = "/accounts/me/workspaces/{id}/files"

@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
-from pathlib import Path
 from typing import Protocol
 
 from channels.port import Answer, Incoming
@@ -17,6 +16,7 @@ from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.web.counting import Answered, unnoted
 from gateway.web.limiter import Limiter
+from gateway.workspaces import Workspaces
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,7 @@ class Surface:
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     bounds: Bounds = Bounds()
     inboxes: Inboxes | None = None
-    workspaces: Path | None = None
+    workspaces: Workspaces | None = None
     channels_changed: Callable[[str, str], Awaitable[None]] = _nobody
     account_removed: Callable[[str, str], Awaitable[None]] = _nobody
     health: Callable[[], Awaitable[Health]] = _always

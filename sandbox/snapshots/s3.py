@@ -3,60 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from sandbox.errors import Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.bucket import Absent, Bucket, folded, opened
 from sandbox.snapshots.port import Missing, Store
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+__all__ = ["Bucket", "S3Store", "open_bucket"]
 
 CHUNK = 1 << 20
 PART = 16 * 1024 * 1024
 """Bytes of one part of an upload; what is smaller is sent in one piece."""
 
-_ABSENT = frozenset({"NoSuchKey", "404"})
-_FORBIDDEN = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "403"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bucket:
-    """Where snapshots are kept; without keys they are found as AWS's SDK finds them."""
-
-    bucket: str
-    prefix: str = "dovecote/"
-    endpoint: str | None = None
-    region: str = "us-east-1"
-    access_key: str | None = None
-    secret_key: str | None = None
-
 
 @contextmanager
 def _folded(name: str) -> Iterator[None]:
     """Say in our own words what the store refuses."""
-    from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
-        BotoCoreError,
-        ClientError,
-    )
-
     try:
-        yield
-    except ClientError as error:
-        raise _error_of(str(error.response.get("Error", {}).get("Code", "")), name, error) from error
-    except (BotoCoreError, OSError) as error:
-        raise Unreachable(f"the store of snapshots does not answer: {error}") from error
-
-
-def _error_of(code: str, name: str, error: Exception) -> SandboxError | Missing:
-    if code in _ABSENT:
-        return Missing(name)
-    if code in _FORBIDDEN:
-        return Unauthorized(f"the store of snapshots refuses our keys: {error}")
-    return Refused(f"the store of snapshots refuses: {error}")
+        with folded(name, "snapshots"):
+            yield
+    except Absent as error:
+        raise Missing(name) from error
 
 
 class S3Store(Store):
@@ -67,7 +36,7 @@ class S3Store(Store):
         self._bucket = bucket
 
     def _key(self, name: str) -> dict[str, str]:
-        return {"Bucket": self._bucket.bucket, "Key": f"{self._bucket.prefix}{name}"}
+        return self._bucket.key(name)
 
     async def put(self, name: str, archive: Path) -> None:
         """Upload a file, in parts when it is large."""
@@ -120,18 +89,5 @@ class S3Store(Store):
 @asynccontextmanager
 async def open_bucket(bucket: Bucket) -> AsyncIterator[Store]:
     """Open a client for the bucket; raises Refused when the SDK is not installed."""
-    try:
-        from aiobotocore.session import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
-            get_session,
-        )
-    except ImportError as error:
-        raise Refused("snapshots in S3 need the extra: pip install 'dovecote[s3]'") from error
-    making = get_session().create_client(
-        "s3",
-        endpoint_url=bucket.endpoint,
-        region_name=bucket.region,
-        aws_access_key_id=bucket.access_key,
-        aws_secret_access_key=bucket.secret_key,
-    )
-    async with making as client:
+    async with opened(bucket, "snapshots") as client:
         yield S3Store(client, bucket)

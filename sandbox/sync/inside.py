@@ -11,7 +11,7 @@ import shlex
 import tarfile
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import PurePosixPath
-from typing import IO
+from typing import IO, Self
 
 from sandbox.errors import Refused, Unreachable
 from sandbox.model import OUTPUT_CAP, Command, Result
@@ -118,17 +118,26 @@ def unpacked(archive: IO[bytes], wanted: Listing) -> Iterator[tuple[str, bytes]]
         raise Unreachable(f"the sandbox's archive cannot be read: {error}") from error
 
 
-def packed(files: Iterator[tuple[str, bytes, Seen]], into: IO[bytes]) -> Listing:
-    """Write files into a tar and return how they will look inside once it is unpacked."""
-    seen: dict[str, Seen] = {}
-    with tarfile.open(fileobj=into, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for path, content, was in files:
-            member = tarfile.TarInfo(f"./{path}")
-            member.size, member.mtime = len(content), was.modified // SECOND
-            member.mode = was.mode & _PERMISSIONS
-            tar.addfile(member, io.BytesIO(content))
-            seen[path] = Seen(len(content), member.mtime * SECOND, member.mode)
-    return seen
+class Packing:
+    """A tar being written; `expected` says how its files will look inside once it is unpacked."""
+
+    def __init__(self, into: IO[bytes]) -> None:
+        self.expected: dict[str, Seen] = {}
+        self._tar = tarfile.open(fileobj=into, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - in __exit__
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._tar.close()
+
+    def add(self, path: str, content: bytes, was: Seen) -> None:
+        """Add a file."""
+        member = tarfile.TarInfo(f"./{path}")
+        member.size, member.mtime = len(content), was.modified // SECOND
+        member.mode = was.mode & _PERMISSIONS
+        self._tar.addfile(member, io.BytesIO(content))
+        self.expected[path] = Seen(len(content), member.mtime * SECOND, member.mode)
 
 
 async def put(sandbox: Sandbox, archive: IO[bytes]) -> None:

@@ -14,14 +14,29 @@ SECOND = 1_000_000_000
 
 
 class Seen(NamedTuple):
-    """A regular file as one side shows it: bytes, when it was written (nanoseconds), permissions."""
+    """A regular file as one side shows it: bytes, when it was written (nanoseconds), permissions.
+
+    `mark` is the version of its content where the side has such (an ETag): then it alone tells a change.
+    """
 
     size: int
     modified: int
     mode: int
+    mark: str = ""
+
+    def is_same(self, other: Seen | None) -> bool:
+        """Whether the same side shows the same file as before."""
+        if other is not None and self.mark and other.mark:
+            return self.mark == other.mark and self.size == other.size
+        return self == other
 
     def is_like(self, other: Seen) -> bool:
-        """Whether two sides most likely hold the same content: same size, written in the same second."""
+        """Whether two sides most likely hold the same content: same size, written in the same second.
+
+        Where one has marks it is not the time of writing that it shows, and content is compared instead.
+        """
+        if self.mark or other.mark:
+            return False
         return self.size == other.size and self.modified // SECOND == other.modified // SECOND
 
 
@@ -60,7 +75,8 @@ def plan(base: Base, stored: Listing, inside: Listing, *, read_only: bool) -> Pl
 
 def _way(base: Base, path: str, stored: Seen | None, inside: Seen | None) -> str:
     """Return what is to be done with one path; nothing where both sides agree."""
-    here, there = stored != base.stored.get(path), inside != base.inside.get(path)
+    here = _is_changed(stored, base.stored.get(path))
+    there = _is_changed(inside, base.inside.get(path))
     if not (here or there):
         return ""
     if stored is None or inside is None:
@@ -70,6 +86,21 @@ def _way(base: Base, path: str, stored: Seen | None, inside: Seen | None) -> str
             return ""
         return "put" if stored.modified > inside.modified else "fetched"
     return "put" if here else "fetched"
+
+
+def _is_changed(now: Seen | None, before: Seen | None) -> bool:
+    return before is not None if now is None else not now.is_same(before)
+
+
+def disputed(base: Base, stored: Listing, inside: Listing) -> list[str]:
+    """Return the paths that differ from what was agreed on both sides, though both may hold the same."""
+    return [
+        path
+        for path in stored.keys() & inside.keys()
+        if stored[path].size == inside[path].size
+        and _is_changed(stored[path], base.stored.get(path))
+        and _is_changed(inside[path], base.inside.get(path))
+    ]
 
 
 def _absent(stored: Seen | None, inside: Seen | None, *, here: bool, there: bool) -> str:

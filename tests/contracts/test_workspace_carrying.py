@@ -12,9 +12,13 @@ from sandbox.model import Command
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import installed
 from sandbox.sync import inside
+from sandbox.sync.bases import LocalBases
 from sandbox.sync.carrier import Carrier
+from sandbox.workspaces.directory import DirectoryStore
 from sandbox_rigs import Rig, ways
 
+SPACE = "workspace"
+"""What the rig's directory is called."""
 ELSEWHERE = [f"{name}-{way}" for name in ("e2b", "daytona") if name in installed() for way in ways(name)]
 
 
@@ -36,8 +40,8 @@ async def provider(rig: Rig) -> AsyncIterator[Provider]:
 
 @pytest.fixture
 def carrier(tmp_path: Path) -> Carrier:
-    """Return a carrier for small workspaces."""
-    return Carrier(tmp_path / "carried", limit=9 * 1024 * 1024)
+    """Return a carrier for small workspaces, whose store holds the rig's."""
+    return Carrier(DirectoryStore(tmp_path), LocalBases(tmp_path / "carried"), limit=9 * 1024 * 1024)
 
 
 async def _says(sandbox: Sandbox, script: str) -> str:
@@ -54,7 +58,7 @@ async def test_files_go_in_and_come_back(rig: Rig, provider: Provider, carrier: 
     (rig.workspace / "run.sh").chmod(0o755)
     (rig.workspace / "-rf").write_text("odd")
     (rig.workspace / "secret").symlink_to("/etc/passwd")
-    sandbox, spec = await provider.create(rig.spec()), rig.spec()
+    sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
     await carrier.carry(sandbox, spec)
     assert await _says(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd3\n"
     assert await sandbox.read("deep/er/file é\n.txt", limit=99) == b"\0stored\xff"
@@ -80,12 +84,12 @@ async def test_a_new_machine_gets_the_files_of_the_old_one(
     rig: Rig, provider: Provider, carrier: Carrier
 ) -> None:
     """A machine that is empty because it is new takes nothing away from the store."""
-    first = await provider.create(rig.spec())
+    first = await provider.create(rig.spec(namespace=SPACE))
     await _says(first, "echo kept >file")
-    await carrier.carry(first, rig.spec())
+    await carrier.carry(first, rig.spec(namespace=SPACE))
     await provider.destroy(first.id)
-    second = await provider.create(rig.spec())
-    await carrier.carry(second, rig.spec())
+    second = await provider.create(rig.spec(namespace=SPACE))
+    await carrier.carry(second, rig.spec(namespace=SPACE))
     assert await _says(second, "cat file") == "kept\n"
     assert (rig.workspace / "file").read_text() == "kept\n"
     await provider.destroy(second.id)
@@ -93,22 +97,22 @@ async def test_a_new_machine_gets_the_files_of_the_old_one(
 
 async def test_bounds_of_what_is_carried(rig: Rig, provider: Provider, carrier: Carrier) -> None:
     """A sparse giant stays inside while the rest comes back; a store that is too large is refused by name."""
-    sandbox = await provider.create(rig.spec())
+    sandbox = await provider.create(rig.spec(namespace=SPACE))
     await _says(sandbox, "truncate -s 50G giant; echo small >small")
-    await carrier.carry(sandbox, rig.spec())
+    await carrier.carry(sandbox, rig.spec(namespace=SPACE))
     assert [path.name for path in rig.workspace.iterdir()] == ["small"]
-    await carrier.carry(sandbox, rig.spec())
+    await carrier.carry(sandbox, rig.spec(namespace=SPACE))
     assert await _says(sandbox, "ls") == "giant\nsmall\n"
     (rig.workspace / "heavy").write_bytes(b"x" * 10 * 1024 * 1024)
     with pytest.raises(Refused, match="sync_limit_mb"):
-        await carrier.carry(sandbox, rig.spec())
+        await carrier.carry(sandbox, rig.spec(namespace=SPACE))
     await provider.destroy(sandbox.id)
 
 
 async def test_a_read_only_workspace_goes_in_only(rig: Rig, provider: Provider, carrier: Carrier) -> None:
     """What a command writes into a read-only workspace elsewhere is never carried to the store."""
     (rig.workspace / "fixed").write_text("fixed")
-    spec = rig.spec(read_only=True)
+    spec = rig.spec(read_only=True, namespace=SPACE)
     sandbox = await provider.create(spec)
     await carrier.carry(sandbox, spec)
     await sandbox.run(Command(script="echo more >more; echo changed >fixed"))

@@ -27,6 +27,7 @@ from gateway.secrets import Secret, open_vault
 from gateway.web.listen import Runner
 from gateway.web.server import build
 from gateway.web.surface import Bounds, Surface
+from gateway.workspaces import on_disk
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 
@@ -110,7 +111,7 @@ async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) ->
         admin_key=Secret(ADMIN_KEY),
         bounds=bounds or Bounds(auth_failures=100_000),
         channels_changed=channels_changed,
-        workspaces=data / "workspaces",
+        workspaces=on_disk(data / "workspaces", carried=data / "carried", limit=1 << 28),
         **more,
     )
     async with database.begin() as connection:

@@ -1,0 +1,113 @@
+"""Working copies: where a provider of this machine mounts directories and the store is a bucket.
+
+A directory for each namespace, carried in before a turn first uses it and out after each call that changed
+it: what a call says it did is in the bucket before anybody hears of it. What was not carried by then (a job
+that writes, a gateway that died) is carried by the next call or by the next look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.errors import Refused
+from sandbox.model import Spec
+from sandbox.port import Sandbox
+from sandbox.sync.bases import LocalBases
+from sandbox.sync.carrier import Carrier
+from sandbox.sync.folder import Folder
+from sandbox.sync.plan import Base
+from sandbox.workspaces.port import Store
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Copies(Carrier):
+    """Carries between the store and directories below `root`, each by one task at a time."""
+
+    def __init__(self, store: Store, root: Path, bases: LocalBases, *, limit: int) -> None:
+        super().__init__(store, bases, limit=limit)
+        self._local = bases
+        self._root = root
+        self._agreed: dict[str, Base] = {}
+        self._carrying: dict[str, asyncio.Lock] = {}
+
+    def directory(self, namespace: str) -> Path:
+        """Return a working copy's directory; one that has to be made has held nothing before."""
+        path = self._root / namespace
+        if not path.is_dir():
+            self._agreed.pop(namespace, None)
+            self._local.drop(namespace)
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
+        """Make bucket and working copy the same. A mount keeps what is read-only; the copy is for all."""
+        del sandbox
+        if spec.workspace is not None:
+            await self._renew(spec.namespace)
+
+    async def kept(self, spec: Spec) -> None:
+        """Carry when the working copy is not what was agreed on."""
+        if spec.workspace is not None and not spec.read_only:
+            await self.look(spec.namespace)
+
+    async def forget(self, label: str) -> None:
+        """Keep what is known: it is the workspace's, and no sandbox's."""
+
+    async def look(self, namespace: str) -> None:
+        """Carry what changed in a working copy since the last time; raises SandboxError."""
+        agreed = self._agreed.get(namespace)
+        if agreed is not None and agreed.inside == await _listing(self.directory(namespace)):
+            return
+        await self._renew(namespace)
+
+    async def _renew(self, namespace: str) -> None:
+        async with self._carrying.setdefault(namespace, asyncio.Lock()):
+            directory = self.directory(namespace)
+            try:
+                self._agreed[namespace] = await self.between(
+                    namespace,
+                    Base(sandbox=_identity(directory)),
+                    self.store.side(namespace),
+                    Folder(directory),
+                    read_only=False,
+                )
+            except OSError as error:
+                raise Refused(f"the workspace's files could not be carried: {error}") from error
+
+    def used(self) -> Sequence[str]:
+        """Return the namespaces that this process has carried."""
+        return list(self._agreed)
+
+    def known(self) -> Sequence[str]:
+        """Return the namespaces that have a working copy."""
+        with suppress(FileNotFoundError):
+            return sorted(path.name for path in self._root.iterdir() if path.is_dir())
+        return []
+
+    async def drop(self, namespace: str) -> None:
+        """Remove a working copy: its workspace is gone."""
+        async with self._carrying.setdefault(namespace, asyncio.Lock()):
+            self._agreed.pop(namespace, None)
+            await self.bases.forget(namespace)
+            await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
+
+
+async def _listing(directory: Path) -> object:
+    try:
+        return await Folder(directory).listing()
+    except OSError as error:
+        raise Refused(f"the workspace's files could not be read: {error}") from error
+
+
+def _identity(directory: Path) -> str:
+    """Return what tells this directory, since this start of the machine, from one like it.
+
+    After a power failure a directory may lack what was written last: then it is compared, not believed.
+    """
+    boot = BOOT.read_text().strip() if BOOT.exists() else ""
+    return f"{directory.stat().st_ino}-{boot}"
