@@ -6,10 +6,11 @@ A destination is a room of a bot, or (`delivery.route.bot_of`) everything that b
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import bindparam, case, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from delivery.tables import destinations
 
@@ -30,7 +31,7 @@ async def hold(connection: Connection, destination: str, *, account: str, until:
 
 async def bury(connection: Connection, destination: str, *, account: str, why: str) -> None:
     """Remember that a chat no longer takes our messages; what still waits for it is suppressed one by one."""
-    now = datetime.now(UTC)
+    now = utc_now()
     dead: dict[str, object] = {"dead_at": now, "dead_why": why[:500]}
     await connection.execute(
         insert_or(destinations, connection.dialect.name)

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -27,6 +27,7 @@ from channels.message import Address
 from channels.port import Feature
 from delivery import draft_store, store
 from delivery.budget import Use
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.draft_store import Shown
 from delivery.pencil import CALL_SECONDS, Draft, Pencil, beginning
@@ -125,7 +126,7 @@ class Drafts:
     async def _forget(self) -> None:
         try:
             async with self._database.begin() as connection:
-                await draft_store.forget(connection, before=datetime.now(UTC) - KEPT)
+                await draft_store.forget(connection, before=utc_now() - KEPT)
         except Unavailable as error:
             log.warning("draft.not_forgotten", error=str(error))
 
@@ -240,7 +241,7 @@ class Drafts:
         if draft is not None:
             async with draft.lock:
                 draft.closed = True
-        now = datetime.now(UTC)
+        now = utc_now()
         async with self._database.read() as connection:
             shown = await draft_store.find(connection, message, target)
         if shown is None:
@@ -264,7 +265,7 @@ class Drafts:
             return await self._end(target, turn, delivery, here={draft.message for draft in ours})
 
     async def _end(self, target: str, turn: str, delivery: str, *, here: set[str]) -> Claimed:
-        now = datetime.now(UTC)
+        now = utc_now()
         async with self._database.begin() as connection:
             await draft_store.end_turn(connection, turn, target, by=delivery, now=now)
             left = await draft_store.left_by(connection, turn, target, by=delivery)

@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
+from delivery.clock import utc_now
+
 
 class Kind(StrEnum):
     """The vocabulary that clients build on."""
@@ -109,7 +111,7 @@ class Event:
         return cls(
             id=event_id or new_id("evt"),
             type=kind,
-            time=datetime.now(UTC),
+            time=utc_now(),
             conversation=conversation,
             turn=turn,
             data=data,

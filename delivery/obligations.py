@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
@@ -12,6 +12,7 @@ from sqlalchemy import Executable, bindparam, delete, func, insert, select, upda
 from channels.message import Address
 from delivery import destinations
 from delivery.attempt import DeliveryState, Judgement
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from delivery.errors import LeaseLost
 from delivery.event import Event, new_id
@@ -107,7 +108,7 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
     """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
     if not planned:
         return
-    now = datetime.now(UTC)
+    now = utc_now()
     await connection.execute(
         _plan(connection.dialect.name),
         [
@@ -212,7 +213,7 @@ async def end_attempt(
     values: dict[str, object] = {
         "state": str(judgement.state),
         "next_at": judgement.next_at,
-        "updated_at": datetime.now(UTC),
+        "updated_at": utc_now(),
         "error": None if judgement.state is DeliveryState.DELIVERED else outcome.detail[:2000],
         "uncertain": judgement.uncertain,
     }
@@ -247,7 +248,7 @@ async def leave(
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.id == delivery, deliveries.c.state.in_(OPEN))
-        .values(state=str(state), updated_at=datetime.now(UTC), **said)
+        .values(state=str(state), updated_at=utc_now(), **said)
     )
 
 
@@ -276,7 +277,7 @@ async def due_destinations(
 
 async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
     """Stop calling a webhook; what waited for it is suppressed and can be replayed."""
-    now = datetime.now(UTC)
+    now = utc_now()
     await connection.execute(
         update(endpoints)
         .where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
@@ -294,7 +295,7 @@ async def rearm(connection: Connection, account: str, delivery: str) -> tuple[st
 
     Returns (kind, destination); None if it is not theirs, or being sent at this moment.
     """
-    now = datetime.now(UTC)
+    now = utc_now()
     changed = await connection.execute(
         update(deliveries)
         .where(
@@ -329,7 +330,7 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
             deliveries.c.account == account,
             deliveries.c.state != str(DeliveryState.DELIVERED),
         )
-        .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=datetime.now(UTC))
+        .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=utc_now())
     )
     return changed.rowcount == 1
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -19,6 +19,7 @@ from channels.markup import split
 from channels.message import Address, Reply, Showing
 from channels.port import Feature, Limits
 from delivery import destinations, draft_store
+from delivery.clock import utc_now
 from delivery.database import Connection, Database
 from delivery.draft_store import Call
 from delivery.route import bot_of
@@ -102,7 +103,7 @@ class Pencil:
 
     async def _announce(self, address: Address, draft: Draft, text: str) -> bool:
         """Write down that a call is under way; False when there is to be none (any more, or for now)."""
-        now = datetime.now(UTC)
+        now = utc_now()
         place = address.destination
         async with self._database.begin() as connection:
             weather = await destinations.weather(connection, place, bot=bot_of(place))
@@ -157,7 +158,7 @@ class Pencil:
         """A platform that wants a pause gets it from everybody, whoever it has told."""
         place, whole = address.destination, error.scope == "account"
         bot.budget.hold(error.retry_after, room=None if whole else place)
-        until = datetime.now(UTC) + timedelta(seconds=error.retry_after)
+        until = utc_now() + timedelta(seconds=error.retry_after)
         async with self._database.begin() as connection:
             await destinations.hold(
                 connection, bot_of(place) if whole else place, account=bot.account, until=until

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from enum import StrEnum
 
 from channels.message import Address
+from delivery.clock import utc_now
 from delivery.event import new_id
 
 
@@ -57,7 +58,7 @@ class Route:
             turn=turn,
             kind=kind,
             target=target,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
 
     def for_turn(self, turn: str) -> Route:

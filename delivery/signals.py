@@ -17,6 +17,7 @@ from time import monotonic
 
 from nats.aio.msg import Msg
 
+from delivery.clock import utc_now
 from delivery.errors import DeliveryError
 from delivery.event import rfc3339
 from delivery.port import Queue, Signal, Signals
@@ -256,7 +257,7 @@ class MemorySignals(Signals):
 
     async def wake_at(self, queue: Queue, key: str, moment: datetime) -> None:
         """Set a timer, replacing the key's earlier one."""
-        self.put_in(queue, key, (moment - datetime.now(moment.tzinfo)).total_seconds())
+        self.put_in(queue, key, (moment - utc_now()).total_seconds())
 
     def put_in(self, queue: Queue, key: str, seconds: float) -> None:
         """Remember the key in so many seconds."""

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
 from delivery import destinations, obligations
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
+from delivery.clock import utc_now
 from delivery.database import Connection
 from delivery.destinations import Weather
 from delivery.event import Event, Kind
@@ -90,7 +91,7 @@ class Worker:
 
     async def _round(self, destination: str, lease: Lease) -> bool:
         """Attempt what is due; says whether there may be more to do at once."""
-        now = datetime.now(UTC)
+        now = utc_now()
         wider = self._lane.wider(destination)
         async with self._ledger.database.read() as connection:
             weather = await destinations.weather(connection, destination, bot=wider)
@@ -143,7 +144,7 @@ class Worker:
         if due.delivery.attempt == 0:
             body = await self._lane.complete(due.delivery)
         tried = await self._first_tried(due) if due.delivery.uncertain else None
-        started = datetime.now(UTC)
+        started = utc_now()
         async with self._ledger.entry("delivery.claim") as entry:
             number = await obligations.begin_attempt(entry.connection, due, now=started, body=body)
         lease.check()
@@ -164,9 +165,7 @@ class Worker:
         repeatable = (
             self._lane.repeatable or due.delivery.platform_id is not None or self._lane.resolves(due.delivery)
         )
-        judgement = recover(
-            now=datetime.now(UTC), repeatable=repeatable, policy=self._lane.policy(due.delivery)
-        )
+        judgement = recover(now=utc_now(), repeatable=repeatable, policy=self._lane.policy(due.delivery))
         if judgement.state is DeliveryState.RETRYING:
             return True
         async with self._ledger.entry("delivery.recover") as entry:
@@ -175,7 +174,7 @@ class Worker:
         return False
 
     async def _settle(self, due: Due, number: int, outcome: Outcome, duration_ms: float) -> None:
-        now = datetime.now(UTC)
+        now = utc_now()
         judgement = judge(
             DeliveryState.SENDING,
             outcome,

@@ -8,11 +8,11 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Literal, get_args
 
 from sqlalchemy.exc import IntegrityError
 
+from delivery.clock import utc_now
 from delivery.database import Connection, Database
 from delivery.event import new_id
 from gateway.store import accounts as store
@@ -54,7 +54,7 @@ def mint() -> str:
 
 async def create_account(connection: Connection, name: str) -> tuple[Account, str]:
     """Make an account with one key of every scope; returns the key's text, which is told once."""
-    account = Account(id=new_id("acc"), name=name, created_at=datetime.now(UTC))
+    account = Account(id=new_id("acc"), name=name, created_at=utc_now())
     try:
         await store.add_account(connection, account)
     except IntegrityError as error:
@@ -73,9 +73,7 @@ async def create_key(
 ) -> tuple[Key, str]:
     """Make a key (of this text, if one is given); only its digest is stored."""
     text = text or mint()
-    key = Key(
-        id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=datetime.now(UTC)
-    )
+    key = Key(id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=utc_now())
     await store.add_key(connection, key, digest_of(text))
     return key, text
 

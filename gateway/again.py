@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from delivery import store as delivery_store
+from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
@@ -41,7 +41,7 @@ async def ask_again(ledger: Ledger, account: str, failed_id: str) -> Turn | None
             asker=failed.asker,
             input=failed.input,
             notify=failed.notify,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         if await dead_turns.succeed(entry.connection, failed, new.id):
             await _queue(entry, failed, new)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
+from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
@@ -104,7 +104,7 @@ async def ask(entry: Entry, turn: Turn, calls: Iterable[Call], sandbox: str, *, 
             args=call.args,
             command=command_of(call.name, call.args),
             digest=digest_of(call.name, call.args, sandbox),
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         await store.insert_approval(entry.connection, approval)
         entry.tell(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
+from delivery.clock import utc_now
 from delivery.database import Connection, Database
 from gateway.agents.port import Agent, AgentError, Finished, Persona, Saved, Step, Tools, Usage, Work
 from gateway.metrics import Metrics
@@ -85,7 +86,7 @@ class Meter:
             whole = Budget(**await store.budget_of(connection, account))
             if not own and not whole:
                 return
-            used = await used_by(connection, account, datetime.now(UTC))
+            used = await used_by(connection, account, utc_now())
         mine, everything = used.get(persona.id, Amount()), sum(used.values(), Amount())
         by_agent = refusal(
             own, mine, whose=f"agent {persona.name!r}", raised_by="Who may change the agent (limits)"
@@ -117,7 +118,7 @@ class Meter:
                 micros=cost(usage, self._price(work.persona.models, model)),
             ),
             started_at=started,
-            ended_at=datetime.now(UTC),
+            ended_at=utc_now(),
         )
         async with self._database.begin() as connection:
             more = await store.record(connection, used)
@@ -142,7 +143,7 @@ class MeteredAgent(Agent):
     async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Perform; progress is saved before each model call, which is when budgets are judged."""
         account = await self._meter.account_of(work.conversation)
-        started = datetime.now(UTC)
+        started = utc_now()
         await self._meter.check(account, work.persona)
         async with aclosing(self._inner.perform(work, tools)) as steps:
             async for step in steps:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 
+from delivery.clock import utc_now
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
@@ -126,7 +126,7 @@ async def _gather(entry: Entry, turn: Turn, fence: int, agent: Record) -> Claim:
 
 def _must_wait(turn: Turn) -> bool:
     """Say whether a turn waits for people, or for its model's service to come back."""
-    early = turn.next_at is not None and turn.next_at > datetime.now(UTC)
+    early = turn.next_at is not None and turn.next_at > utc_now()
     return not turn.cancel and (turn.state is TurnState.WAITING or early)
 
 

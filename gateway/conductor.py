@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.errors import DeliveryError
 from delivery.ledger import Ledger
@@ -253,7 +254,7 @@ class Conductor:
             await self._end(performance, TurnState.FAILED, str(error))
             return
         log.warning("turn.retries", turn=performance.turn.id, after=wait, error=str(error))
-        moment = datetime.now(UTC) + timedelta(seconds=wait)
+        moment = utc_now() + timedelta(seconds=wait)
         async with performance.write("turn.release") as entry:
             await turns.requeue(
                 entry.connection, performance.turn.id, was=TurnState.RUNNING, not_before=moment

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from delivery.event import new_id
 from gateway import accounts
@@ -75,7 +75,7 @@ async def ensure_defaults(
 async def _account(connection: Connection) -> Account:
     found = await account_store.find_account(connection, name=NAME)
     if found is None:
-        found = Account(id=new_id("acc"), name=NAME, created_at=datetime.now(UTC))
+        found = Account(id=new_id("acc"), name=NAME, created_at=utc_now())
         await account_store.add_account(connection, found)
     return found
 

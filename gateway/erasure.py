@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
 from delivery.port import Stream
@@ -63,7 +64,7 @@ class Erasure:
         """Finish what was begun, until stopped."""
         while not stop.is_set():
             try:
-                await self.look(datetime.now(UTC))
+                await self.look(utc_now())
             except (DeliveryError, Unavailable) as error:
                 log.warning("erasure.waits", error=str(error))
             with suppress(TimeoutError):

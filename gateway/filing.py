@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
+from delivery.clock import utc_now
 from delivery.ledger import Ledger
 from delivery.part import Enclosed
 from delivery.sinks.chat import Bot
@@ -79,7 +80,7 @@ def _public(links: Links, file: Enclosed) -> str | None:
     """Return a link for people in a chat, who can only use an absolute one."""
     if not links.public_url:
         return None
-    return links.to(file.id, file.name, expires=datetime.now(UTC) + links.lifetime)
+    return links.to(file.id, file.name, expires=utc_now() + links.lifetime)
 
 
 def _noting(ledger: Ledger) -> Callable[[str, str], Awaitable[None]]:

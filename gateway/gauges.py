@@ -8,12 +8,12 @@ import shutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from gateway.metrics import Metrics
 from gateway.store import depths, sandboxes
@@ -49,7 +49,7 @@ class Depths:
         """Read the lengths and ages of all queues once."""
         async with self._database.read() as connection:
             found = await depths.waiting(connection)
-            ages = await depths.oldest(connection, datetime.now(UTC))
+            ages = await depths.oldest(connection, utc_now())
             states = await sandboxes.states(connection)
         for queue, length in found.items():
             self._metrics.show("queue_depth", length, queue=queue)

@@ -7,12 +7,13 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 import structlog
 
 from delivery import epochs
+from delivery.clock import followed, utc_now
 from delivery.database import Database
 from delivery.lease import Holder, JetStreamLeases
 from delivery.signals import JetStreamSignals
@@ -86,7 +87,7 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
             link=link,
             layout=wanted,
             runner=boot,
-            alone_since=datetime.now(UTC) if lock else None,
+            alone_since=utc_now() if lock else None,
             metrics=Metrics(),
         )
 
@@ -126,4 +127,6 @@ async def _database(settings: Settings, stack: AsyncExitStack) -> Database:
     await migrate_named(url, settings.database_url)
     database = Database(url)
     stack.push_async_callback(database.close)
+    if not database.is_sqlite:
+        await stack.enter_async_context(followed(database))
     return database

@@ -7,13 +7,14 @@ from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Protocol
 
 import structlog
 
 from channels.message import Update
 from channels.port import Accept
+from delivery.clock import utc_now
 from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.event import Event, Kind
 from delivery.port import Delivery, Extent, Lease, Leases, Outcome, Recorded, Sink, Stream, Tail, Verdict
@@ -109,7 +110,7 @@ class CountedStream(Stream):
     def _count(self, event: Event) -> None:
         metrics = self._metrics
         metrics.count("events", type=str(event.type))
-        metrics.observe("hop_seconds", (datetime.now(UTC) - event.time).total_seconds(), hop="told")
+        metrics.observe("hop_seconds", (utc_now() - event.time).total_seconds(), hop="told")
         if event.type is Kind.MESSAGE_RECEIVED:
             metrics.count("messages")
         elif event.type in {Kind.TOOL_CALLED, Kind.TOOL_COMPLETED}:
@@ -181,7 +182,7 @@ class CountedSink(Sink):
         self._metrics.count("deliveries", route=delivery.kind, outcome=str(outcome.verdict))
         self._metrics.observe("delivery_seconds", time.monotonic() - begun, route=delivery.kind)
         if outcome.verdict is Verdict.DELIVERED:
-            lag = (datetime.now(UTC) - delivery.event_time).total_seconds()
+            lag = (utc_now() - delivery.event_time).total_seconds()
             self._metrics.observe("delivery_lag_seconds", lag, route=delivery.kind)
         return outcome
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
 from delivery import store as delivery_store
+from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
@@ -208,7 +209,7 @@ class Intake:
             name=name,
             channel=channel,
             address=address,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         await conversations.insert_conversation(entry.connection, conversation, address_key=address_key)
         await delivery_store.open_stream(
@@ -260,7 +261,7 @@ class Intake:
         if not await queue.set_input(entry.connection, turn, text, notify=said.notify):
             return None
         submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
-        await self._keep(entry, said, submitted, datetime.now(UTC))
+        await self._keep(entry, said, submitted, utc_now())
         await self._route(entry, conversation, said, turn.id)
         entry.tell(_received(said, submitted, joined=True))
         return await self._supersede(entry, policy, submitted)
@@ -270,7 +271,7 @@ class Intake:
     ) -> Submitted:
         """Put a message at the end of the line, as a turn of its own."""
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
-        now = datetime.now(UTC)
+        now = utc_now()
         await self._keep(entry, said, submitted, now)
         await turns.insert_turn(
             entry.connection,

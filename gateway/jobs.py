@@ -8,11 +8,12 @@ import hmac
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 
 from delivery import store as delivery_store
+from delivery.clock import utc_now
 from delivery.database import Connection
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
@@ -112,7 +113,7 @@ class Jobs:
             workspace=bench.workspace,
             token_digest=hashlib.sha256(token.encode()).digest(),
             token_sealed=self._vault.seal(context("jobs", new, "token"), token).encode(),
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         await store.insert_job(entry.connection, job)
         entry.tell(
@@ -169,7 +170,7 @@ class Jobs:
             asker=job.asker,
             input=told(end, job.command, job.id),
             notify=True,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         await turns.insert_turn(entry.connection, turn)
         routes = await delivery_store.routes_for(entry.connection, job.conversation, job.turn)
@@ -275,7 +276,7 @@ class Jobs:
             await self.settle(job, _failed("sandbox_recreated", b""))
 
     async def _miss(self, job: Job, error: SandboxError) -> None:
-        since = job.unreachable_since or datetime.now(UTC)
+        since = job.unreachable_since or utc_now()
         log.warning("job.unreachable", job=job.id, since=since.isoformat(), error=str(error))
         if _age(since) > LOST_AFTER:
             await self.settle(job, JobEnd(state=JobState.LOST, reason="provider_unreachable"))
@@ -289,4 +290,4 @@ def _failed(reason: str, output: bytes) -> JobEnd:
 
 
 def _age(since: datetime) -> float:
-    return (datetime.now(UTC) - since).total_seconds()
+    return (utc_now() - since).total_seconds()

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
+from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry
 from gateway.store import conversations
@@ -22,6 +21,6 @@ async def give_notice(entry: Entry, conversation: str, text: str) -> None:
         text=text,
         turn=None,
         attachments=[],
-        created_at=datetime.now(UTC),
+        created_at=utc_now(),
     )
     await conversations.add_message(entry.connection, conversation, spoken)

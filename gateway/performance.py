@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any
 
+from delivery.clock import utc_now
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
@@ -161,7 +161,7 @@ class Performance:
             text=text,
             turn=self.turn.id,
             attachments=files,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         await conversations.add_message(entry.connection, self.turn.conversation, spoken)
         entry.tell(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 import structlog
 
@@ -19,6 +18,7 @@ from channels.message import (
 from channels.port import Accept
 from delivery import destinations, obligations
 from delivery import store as delivery_store
+from delivery.clock import utc_now
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.route import Route, RouteKind
@@ -302,4 +302,4 @@ class Reception:
                 connection, kind=RouteKind.CHAT, old=moved.old.dump(), new=moved.new.dump()
             )
             await obligations.readdress(connection, old=moved.old, new=moved.new)
-        log.info("reception.room_moved", channel=desk.record.name, at=datetime.now(UTC).isoformat())
+        log.info("reception.room_moved", channel=desk.record.name, at=utc_now().isoformat())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
@@ -13,7 +14,7 @@ from gateway.store import conversations, sandboxes, usage
 from gateway.store.usage import Amount, Used
 from sandbox.errors import Unreachable
 from sandbox.guard import Leases
-from sandbox.register import Register, Reservation, now_utc
+from sandbox.register import Register, Reservation
 
 
 class SqlRegister(Register):
@@ -54,7 +55,7 @@ class SqlRegister(Register):
     async def _ended(self, entry: Entry, before: Reservation, after: Reservation | None, why: str) -> None:
         if before.active_since is None or (after is not None and after.active_since is not None):
             return
-        now = now_utc()
+        now = utc_now()
         await end_stretch(entry, before, why, now)
         seconds = (now - before.active_since).total_seconds()
         self._metrics.count("sandbox_seconds", seconds, provider=before.provider, reason=why)
@@ -108,7 +109,7 @@ async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
 class SqlLeases(Leases):
     """Leases in the table `sandbox_leases`, held by this process."""
 
-    def __init__(self, database: Database, holder: str, *, clock: Callable[[], datetime] = now_utc) -> None:
+    def __init__(self, database: Database, holder: str, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
         self._holder = holder
         self._clock = clock

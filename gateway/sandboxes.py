@@ -9,6 +9,7 @@ from datetime import timedelta
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
 from delivery.port import Leases
@@ -22,7 +23,7 @@ from sandbox.errors import Gone, Refused, SandboxError
 from sandbox.model import Command, Result, Spec
 from sandbox.pool import Pool
 from sandbox.reaper import Reaper, Surroundings
-from sandbox.register import Register, Reservation, now_utc
+from sandbox.register import Register, Reservation
 from sandbox.scope import prefix_of
 from sandbox.services import Services, Standing
 
@@ -60,7 +61,7 @@ class Sandboxes:
         self._prefix = prefix_of(installation)
         self._endings = {name: Endings(pool.stand, pool.evict) for name, pool in pools.items()}
         around = Surroundings(spec_of=self._spec_of, jobs_in=self._jobs_in, end_jobs=self._end_jobs)
-        self._reaper = Reaper(register, self._endings, around)
+        self._reaper = Reaper(register, self._endings, around, clock=utc_now)
 
     async def listed(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
         """Return the account's sandboxes after an id."""
@@ -163,7 +164,7 @@ class Sandboxes:
 
     async def _forget_leases(self) -> None:
         async with self._database.begin() as connection:
-            await store.forget_leases(connection, before=now_utc() - LEASES_KEPT)
+            await store.forget_leases(connection, before=utc_now() - LEASES_KEPT)
 
     async def _spec_of(self, row: Reservation) -> Spec | None:
         bench = await self._workbench.bench_of(row)

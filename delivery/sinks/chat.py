@@ -6,7 +6,7 @@ import asyncio
 import base64
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 from channels.errors import (
@@ -21,6 +21,7 @@ from channels.message import Address, Button, Reply
 from channels.port import Channel, Feature, Limits
 from delivery.attempt import Policy
 from delivery.budget import Budget, Use
+from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.event import Kind
 from delivery.part import BadPart, Enclosed, Part, decode_part
@@ -186,7 +187,7 @@ class ChatSink(Sink):
 
     async def _look_up(self, bot: Bot, address: Address, delivery: Delivery) -> Outcome | None:
         """Find out what became of an earlier attempt that may have arrived; None: say it (again)."""
-        if not delivery.uncertain or _is_recognised(bot, delivery, datetime.now(UTC)):
+        if not delivery.uncertain or _is_recognised(bot, delivery, utc_now()):
             return None
         if Feature.FIND not in bot.features:
             return _by_policy(bot)

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
+from delivery.clock import utc_now
 from delivery.port import Delivery, Outcome, Sink, Verdict
 from delivery.schedule import Schedule
 
@@ -33,7 +34,7 @@ class Standing(Protocol):
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return utc_now()
 
 
 class WatchedSink(Sink):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from urllib.parse import quote
 
 import aiohttp
 
+from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.egress import Answered, Egress, EgressRefused
 from delivery.event import rfc3339
@@ -36,7 +37,7 @@ Lookup = Callable[[str], Awaitable[Receiver | None]]
 
 
 def _now() -> datetime:
-    return datetime.now(UTC)
+    return utc_now()
 
 
 async def _no_more(_delivery: Delivery) -> Mapping[str, str]:

@@ -6,7 +6,6 @@ import asyncio
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +13,7 @@ import structlog
 
 from channels.errors import ChannelError
 from channels.port import Feature
+from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.errors import DeliveryError
 from delivery.event import new_id
@@ -124,7 +124,7 @@ class Incoming:
             type=str(attachment.get("type") or kinds.BINARY)[:120],
             size=_size(attachment),
             sha256=None,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         async with self._ledger.entry("file.arrive") as entry:
             await store.add(entry.connection, row)

@@ -6,11 +6,12 @@ import base64
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
+from delivery.clock import utc_now
 from delivery.event import rfc3339
 from gateway.store.files import FileRow
 
@@ -67,7 +68,7 @@ class Links:
 
     def shape(self, row: FileRow, *, now: datetime | None = None) -> dict[str, Any]:
         """Return a file as events, snapshots and answers show it, with a fresh link."""
-        expires = (now or datetime.now(UTC)) + self.lifetime
+        expires = (now or utc_now()) + self.lifetime
         shape: dict[str, Any] = {
             "id": row.id,
             "name": row.name,

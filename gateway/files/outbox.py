@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from delivery.clock import of_machine, utc_now
 from sandbox.errors import Unsafe
 from sandbox.host import files
 from sandbox.model import Command
@@ -54,7 +55,7 @@ async def look(yard: Yard) -> list[Left]:
     if yard.directory is not None:
         return await asyncio.to_thread(lambda directory: sorted(_walk(directory), key=_path), yard.directory)
     sandbox = await yard.sandbox()
-    asked = datetime.now(UTC)
+    asked = utc_now()
     result = await sandbox.run(Command(script=LIST, timeout=30.0, output_limit=256 * 1024))
     return sorted(parse(result.stdout, asked), key=_path)
 
@@ -75,7 +76,8 @@ def _walk(workspace: Path) -> Iterator[Left]:
             if entry.kind == "directory" and path.count("/") < DEEPEST:
                 waiting.append(path)
             if entry.kind == "file" and seen <= MOST_LOOKED_AT:
-                yield _left(path, entry.size, datetime.fromtimestamp(entry.changed, UTC), entry.changed)
+                changed = of_machine(datetime.fromtimestamp(entry.changed, UTC))
+                yield _left(path, entry.size, changed, entry.changed)
 
 
 def _entries(workspace: Path, folder: str) -> list[files.Entry]:

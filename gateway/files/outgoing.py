@@ -7,12 +7,13 @@ import errno
 import posixpath
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Connection, Unavailable
 from delivery.errors import DeliveryError
 from delivery.event import new_id
@@ -138,7 +139,7 @@ class Outgoing:
             met = await store.known(connection, source.conversation, [one.path for one in left])
             spans = await store.spans(connection, source.conversation, since=began - slack)
         if source.since is not None:
-            spans.append(Span(began=source.since, ended=datetime.now(UTC)))
+            spans.append(Span(began=source.since, ended=utc_now()))
         for one in left:
             if one.version not in met.get(one.path, ()) and _is_ours(one, spans, slack):
                 await self._take(yard, source, one)
@@ -190,7 +191,7 @@ class Outgoing:
             size=len(content),
             sha256=digest,
             caption=caption,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         async with self._ledger.entry("file.stage") as entry:
             if not await store.add(entry.connection, row):
@@ -214,7 +215,7 @@ class Outgoing:
             size=left.size,
             sha256=None,
             note=f"{left.path} was not sent to the person: {why}",
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         async with self._ledger.entry("file.stage") as entry:
             await store.add(entry.connection, row)

@@ -6,11 +6,12 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from hashlib import sha256
 
 import structlog
 
+from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError, Unreachable
 from delivery.event import new_id
@@ -67,7 +68,7 @@ class Shelf:
             type=kind if found == kinds.BINARY and _is_harmless(kind) else found,
             size=len(content),
             sha256=digest,
-            created_at=datetime.now(UTC),
+            created_at=utc_now(),
         )
         async with self._database.begin() as connection:
             await store.add(connection, row)
@@ -77,7 +78,7 @@ class Shelf:
         """Return a file that is still kept."""
         async with self._database.read() as connection:
             row = await store.by_id(connection, file)
-        return row if row and row.created_at > datetime.now(UTC) - self._kept else None
+        return row if row and row.created_at > utc_now() - self._kept else None
 
     async def content(self, file: str) -> bytes | None:
         """Return the bytes of a file; None when they are not kept any more."""
@@ -102,7 +103,7 @@ class Shelf:
         """Drop what is old and what nobody has any more, until stopped."""
         while not stop.is_set():
             try:
-                await self.sweep(datetime.now(UTC))
+                await self.sweep(utc_now())
             except (Unavailable, DeliveryError, OSError) as error:
                 log.warning("shelf.not_swept", error=str(error))
             with suppress(TimeoutError):

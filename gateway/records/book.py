@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
 from channels import registry as channel_plugins
+from delivery.clock import utc_now
 from delivery.database import Connection
 from delivery.egress import Rules
 from delivery.event import new_id
@@ -64,7 +64,7 @@ class Book:
         checked = check(kind, config, below=below)
         self._check_reach(kind, config, below, managed=managed)
         checked = await self._fitting(connection, account, kind, checked, below)
-        now = datetime.now(UTC)
+        now = utc_now()
         record_id = new_id(PREFIXES[kind])
         record = Record(
             id=record_id,
@@ -133,7 +133,7 @@ class Book:
             config=checked.config,
             sealed=self._sealed(record.id, checked.secrets),
             managed=record.managed if managed is None else managed,
-            updated_at=datetime.now(UTC),
+            updated_at=utc_now(),
         )
         try:
             await store.change(connection, changed)

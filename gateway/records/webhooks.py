@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from sqlalchemy.exc import IntegrityError
 
 from delivery import endpoints as store
+from delivery.clock import utc_now
 from delivery.database import Connection
 from delivery.endpoints import RECORD, Endpoint
 from delivery.event import new_id
@@ -39,7 +40,7 @@ def live_secrets(vault: Vault, endpoint: Endpoint, *, now: datetime | None = Non
     """Return the secrets that sign now, the newest first."""
     found = [vault.reveal(secret_at(endpoint.id), endpoint.secret)]
     until = endpoint.previous_until
-    if endpoint.previous_secret is not None and until is not None and until > (now or datetime.now(UTC)):
+    if endpoint.previous_secret is not None and until is not None and until > (now or utc_now()):
         found.append(vault.reveal(secret_at(endpoint.id, "previous_secret"), endpoint.previous_secret))
     return tuple(found)
 
@@ -72,7 +73,7 @@ async def create(
         events=tuple(events),
         conversation=conversation,
         secret=vault.seal(secret_at(endpoint_id), text).encode(),
-        created_at=datetime.now(UTC),
+        created_at=utc_now(),
     )
     try:
         await store.add(connection, endpoint)
@@ -97,7 +98,7 @@ def rotated(vault: Vault, endpoint: Endpoint, text: str, *, now: datetime | None
         endpoint,
         secret=vault.seal(secret_at(endpoint.id), text).encode(),
         previous_secret=vault.seal(secret_at(endpoint.id, "previous_secret"), present).encode(),
-        previous_until=(now or datetime.now(UTC)) + OVERLAP,
+        previous_until=(now or utc_now()) + OVERLAP,
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.store.tables import accounts, keys
 
@@ -125,8 +126,6 @@ async def change_key(
 async def revoke_key(connection: Connection, key_id: str) -> bool:
     """End a key; False when it had ended before."""
     done = await connection.execute(
-        update(keys)
-        .where(keys.c.id == key_id, keys.c.revoked_at.is_(None))
-        .values(revoked_at=datetime.now(UTC))
+        update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=utc_now())
     )
     return done.rowcount > 0

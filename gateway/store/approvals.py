@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, func, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.store.tables import approvals
 
@@ -98,7 +99,7 @@ async def decide(
             decided_by=by,
             decided_name=name[:200] or None,
             comment=comment,
-            decided_at=datetime.now(UTC),
+            decided_at=utc_now(),
         )
     )
     return decided.rowcount == 1
@@ -116,7 +117,7 @@ async def void(connection: Connection, approval: str) -> bool:
 
 async def expire_of(connection: Connection, turn: str) -> None:
     """Close what a cancelled turn still asked for."""
-    await connection.execute(_EXPIRE, {"of": turn, "now": datetime.now(UTC)})
+    await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
 
 
 async def pending_of(connection: Connection, turn: str) -> int:

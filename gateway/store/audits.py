@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import delete, insert, select
 
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import audit, conversations, erasures
 
@@ -58,14 +59,14 @@ async def begin_erasure(connection: Connection, conversation: str) -> None:
     """Remember that a conversation's events are to be removed from the stream."""
     await connection.execute(
         insert_or(erasures, connection.dialect.name)
-        .values(conversation=conversation, created_at=datetime.now(UTC))
+        .values(conversation=conversation, created_at=utc_now())
         .on_conflict_do_nothing(index_elements=["conversation"])
     )
 
 
 async def begin_erasures_of(connection: Connection, account: str) -> None:
     """Remember the same of everything an account has said."""
-    now = datetime.now(UTC)
+    now = utc_now()
     found = await connection.execute(select(conversations.c.id).where(conversations.c.account == account))
     rows = [{"conversation": row.id, "created_at": now} for row in found]
     if rows:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import delete, func, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import bundle_files as table
 from gateway.store.tables import records
@@ -30,7 +31,7 @@ _HELD = [table.c[name] for name in Held.__dataclass_fields__]
 
 async def put(connection: Connection, record: str, path: str, content: bytes) -> None:
     """Write a file, in place of one of its path; the record counts as changed."""
-    now = datetime.now(UTC)
+    now = utc_now()
     values: dict[str, Any] = {
         "content": content,
         "sha256": hashlib.sha256(content).hexdigest(),
@@ -56,7 +57,7 @@ async def remove(connection: Connection, record: str, path: str) -> bool:
         delete(table).where(table.c.record == record, (table.c.path == path) | below)
     )
     if done.rowcount:
-        await _touch(connection, record, datetime.now(UTC))
+        await _touch(connection, record, utc_now())
     return done.rowcount > 0
 
 

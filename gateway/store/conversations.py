@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from typing import Any
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import conversations, inbox, messages
 
@@ -252,7 +253,7 @@ async def remember(
             "event_key": event_key[:300],
             "message": message,
             "turn": turn,
-            "created_at": datetime.now(UTC),
+            "created_at": utc_now(),
         },
     )
     # An INSERT's rowcount is no answer on PostgreSQL: it said -1, and every message was taken for a repeat.
@@ -266,7 +267,7 @@ def _remember_many(dialect: str) -> Executable:
 
 async def remember_all(connection: Connection, keys: Sequence[tuple[str, str, str]]) -> None:
     """Remember events (account, source, key) that led to nothing."""
-    now = datetime.now(UTC)
+    now = utc_now()
     await connection.execute(
         _remember_many(connection.dialect.name),
         [

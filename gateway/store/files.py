@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import cache
 from typing import Any
 
 from sqlalchemy import ColumnElement, Executable, bindparam, delete, func, or_, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import blobs, files, jobs, steps, turns
 
@@ -270,7 +271,7 @@ def _touch(dialect: str) -> Any:
 
 async def touch(connection: Connection, digest: str, size: int) -> bool:
     """Say that bytes are about to be kept; False while earlier ones of this digest are being dropped."""
-    now = datetime.now(UTC)
+    now = utc_now()
     statement = (
         _touch(connection.dialect.name)
         .values(sha256=digest, size=size, dropping=False, touched_at=now)

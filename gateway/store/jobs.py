@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import ColumnElement, func, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.job import JobEnd, JobState
 from gateway.store.tables import jobs
@@ -123,7 +124,7 @@ async def running_in(connection: Connection, sandbox: str) -> int:
 
 async def mark_spawned(connection: Connection, job: str, *, sandbox: str) -> None:
     """Remember that the sandbox has taken the job, and which one that was in the end."""
-    now = datetime.now(UTC)
+    now = utc_now()
     await connection.execute(update(jobs).where(jobs.c.id == job).values(spawned_at=now, sandbox=sandbox))
 
 
@@ -132,7 +133,7 @@ async def request_stop(connection: Connection, job: str) -> bool:
     changed = await connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state == str(JobState.RUNNING))
-        .values(stop_requested_at=func.coalesce(jobs.c.stop_requested_at, datetime.now(UTC)))
+        .values(stop_requested_at=func.coalesce(jobs.c.stop_requested_at, utc_now()))
     )
     return changed.rowcount == 1
 
@@ -153,7 +154,7 @@ async def settle(connection: Connection, job: str, end: JobEnd) -> bool:
             output=end.output,
             truncated=end.truncated,
             reason=end.reason,
-            finished_at=datetime.now(UTC),
+            finished_at=utc_now(),
         )
     )
     return settled.rowcount == 1

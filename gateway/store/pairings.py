@@ -5,12 +5,13 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Row, and_, delete, or_, select, update
 
 from channels.message import Address
+from delivery.clock import utc_now
 from delivery.database import Connection, insert_or
 from gateway.store.tables import pairings
 
@@ -40,7 +41,7 @@ async def is_paired(connection: Connection, channel: str, person: str) -> bool:
 
 async def offer_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
     """Return the code of a stranger met at this address and whether it is a new one: a code lives an hour."""
-    now, channel = datetime.now(UTC), address.channel
+    now, channel = utc_now(), address.channel
     found = await connection.execute(
         select(pairings.c.code, pairings.c.expires_at).where(
             pairings.c.channel == channel, pairings.c.person == person
@@ -67,7 +68,7 @@ async def offer_code(connection: Connection, address: Address, person: str, *, n
 
 async def pair(connection: Connection, channel: str, code: str) -> Pairing | None:
     """Let in whoever holds this code, which ends with it; None for a wrong or expired code."""
-    now = datetime.now(UTC)
+    now = utc_now()
     paired = await connection.execute(
         update(pairings)
         .where(
@@ -84,7 +85,7 @@ async def pair(connection: Connection, channel: str, code: str) -> Pairing | Non
 
 async def listed(connection: Connection, channel: str, *, after: str, limit: int) -> Sequence[Pairing]:
     """Return who is let in and whose code still waits, by person, from after one on."""
-    waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > datetime.now(UTC))
+    waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > utc_now())
     found = await connection.execute(
         select(pairings)
         .where(

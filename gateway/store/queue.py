@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-
 from sqlalchemy import func, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.store.tables import inputs, turns
 from gateway.store.turns import Turn, open_turns
@@ -76,7 +75,7 @@ async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -
             turns.c.cancel.is_(False),
             turns.c.input == turn.input,
         )
-        .values(state=str(TurnState.COMPLETED), merged_into=into.id, output="", finished_at=datetime.now(UTC))
+        .values(state=str(TurnState.COMPLETED), merged_into=into.id, output="", finished_at=utc_now())
     )
     if ended.rowcount != 1:
         return False

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Literal
 
 from sqlalchemy import Row, bindparam, delete, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.store.tables import records
 
@@ -92,7 +93,7 @@ async def change(connection: Connection, record: Record) -> None:
             config=dict(record.config),
             secrets=dict(record.sealed),
             managed=record.managed,
-            updated_at=datetime.now(UTC),
+            updated_at=utc_now(),
         )
     )
 

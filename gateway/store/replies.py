@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
+from delivery.clock import utc_now
 from delivery.database import Connection, Database
 from gateway.store.tables import replies
 
@@ -28,7 +29,7 @@ async def claim(database: Database, account: str, key: str, digest: str) -> bool
         "account": account,
         "idempotency_key": key,
         "digest": digest,
-        "created_at": datetime.now(UTC),
+        "created_at": utc_now(),
     }
     try:
         async with database.begin() as connection:
@@ -62,7 +63,7 @@ async def take_over(connection: Connection, account: str, key: str, *, since: da
             replies.c.status.is_(None),
             replies.c.created_at == since,
         )
-        .values(created_at=datetime.now(UTC))
+        .values(created_at=utc_now())
     )
     return done.rowcount == 1
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import bindparam, func, insert, select, update
 
+from delivery.clock import utc_now
 from delivery.database import Connection
 from gateway.store.tables import conversations, steps, turns
 from gateway.turn import OPEN, TurnState
@@ -163,7 +164,7 @@ async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, 
             "fence": fence,
             "crashed": crashes,
             "by": runner,
-            "now": datetime.now(UTC),
+            "now": utc_now(),
         },
     )
     row = claimed.first()
@@ -201,7 +202,7 @@ async def settle(
             "said": output,
             "failed": error,
             "used": dict(usage) if usage else None,
-            "now": datetime.now(UTC),
+            "now": utc_now(),
         },
     )
     return settled.rowcount == 1
@@ -286,7 +287,7 @@ async def conversations_with_work(connection: Connection, *, limit: int = 5000) 
         select(turns.c.conversation)
         .where(
             turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
-            turns.c.next_at.is_(None) | (turns.c.next_at <= datetime.now(UTC)),
+            turns.c.next_at.is_(None) | (turns.c.next_at <= utc_now()),
         )
         .distinct()
         .limit(limit)
@@ -348,7 +349,7 @@ async def begin_step(
             tool=tool,
             args=dict(args),
             state="running",
-            started_at=datetime.now(UTC),
+            started_at=utc_now(),
         )
     )
 
@@ -358,5 +359,5 @@ async def end_step(connection: Connection, turn: str, step_key: str, result: Map
     await connection.execute(
         update(steps)
         .where(steps.c.turn == turn, steps.c.step_key == step_key)
-        .values(state="done", result=dict(result), finished_at=datetime.now(UTC))
+        .values(state="done", result=dict(result), finished_at=utc_now())
     )

@@ -6,11 +6,11 @@ import asyncio
 import base64
 import binascii
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from pydantic import Field, StrictStr, model_validator
 
+from delivery.clock import utc_now
 from gateway.core import Core
 from gateway.files import kinds
 from gateway.store import files as store
@@ -83,7 +83,7 @@ async def _named(core: Core, account: str, place: int, one: Attached) -> FileRow
     """Return the file an attachment names by a link of ours; nothing else is ever fetched."""
     if one.url is None:
         return None
-    file = core.filing.links.file_of(one.url, now=datetime.now(UTC))
+    file = core.filing.links.file_of(one.url, now=utc_now())
     row = await core.filing.shelf.find(file) if file is not None else None
     if row is None or row.account != account or row.sha256 is None:
         raise BadAttachment(

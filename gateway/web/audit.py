@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from http import HTTPStatus
 
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.event import new_id
 from gateway.store import audits
@@ -91,7 +92,7 @@ async def _write(surface: Surface, door: Door, request: web.Request, status: int
         object=(made or request.path)[:300],
         status=status,
         address=door.address(request)[:80],
-        created_at=datetime.now(UTC),
+        created_at=utc_now(),
     )
     try:
         async with surface.database.begin() as connection:

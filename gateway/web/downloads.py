@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from aiohttp import hdrs, web
 from pydantic import Field, StrictStr
 
+from delivery.clock import utc_now
 from gateway.files import kinds
 from gateway.files.depot import Absent
 from gateway.store.files import FileRow
@@ -76,7 +76,7 @@ def _nothing() -> Problem:
 async def _allowed(call: Call[Nothing, Signature]) -> FileRow | None:
     """Return the file if the link is good or who asks owns it; all else is the same nothing."""
     filing, file, query = call.core.filing, call.path["id"], call.query
-    if filing.links.is_valid(file, query.expires, query.signature, now=datetime.now(UTC)):
+    if filing.links.is_valid(file, query.expires, query.signature, now=utc_now()):
         return await filing.shelf.find(file)
     if hdrs.AUTHORIZATION not in call.request.headers:
         return None

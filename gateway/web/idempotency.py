@@ -10,10 +10,11 @@ import hashlib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from aiohttp import web
 
+from delivery.clock import utc_now
 from gateway.secrets import Context, context
 from gateway.store import replies as store
 from gateway.web.problems import Problem
@@ -100,7 +101,7 @@ class Once:
         alone_since = self.surface.alone_since
         if alone_since is not None and kept.created_at < alone_since:
             return True
-        return kept.created_at <= datetime.now(UTC) - _ABANDONED
+        return kept.created_at <= utc_now() - _ABANDONED
 
     def _where(self) -> Context:
         return context("replies", self.account or "operator", self.key)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from pydantic import Field, StrictStr
 
+from delivery.clock import utc_now
 from gateway.sandboxes import id_of
 from gateway.store import records
 from gateway.tools.bash import COMMAND_LIMIT, shape_of
@@ -107,7 +108,7 @@ def shown(row: Reservation, names: Mapping[str | None, str]) -> SandboxShown:
         workspace=row.owner.workspace,
         conversation=row.owner.conversation,
         boot=row.boot,
-        seconds=round(row.seconds_at(datetime.now(UTC)), 3),
+        seconds=round(row.seconds_at(utc_now()), 3),
         snapshot=row.snapshot is not None,
         made_at=row.made_at,
         used_at=row.used_at,

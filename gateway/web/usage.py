@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import Field
 
+from delivery.clock import utc_now
 from gateway.budgets import MICROS, used_by
 from gateway.store import accounts
 from gateway.store import usage as store
@@ -72,7 +72,7 @@ def _shown(amount: Amount) -> AmountShown:
 async def show_usage(call: Call[Nothing, Nothing]) -> UsageShown:
     """Return what the account that asks has used."""
     async with call.surface.database.read() as connection:
-        used = await used_by(connection, call.account, datetime.now(UTC))
+        used = await used_by(connection, call.account, utc_now())
         parts = await store.by_reason(connection, call.account)
         budget = await store.budget_of(connection, call.account)
     return UsageShown(

@@ -10,6 +10,7 @@ from pydantic import Field, SecretStr
 from sqlalchemy.exc import IntegrityError
 
 from delivery import endpoints as store
+from delivery.clock import utc_now
 from delivery.endpoints import Endpoint
 from gateway.records import webhooks
 from gateway.records.errors import Taken
@@ -142,7 +143,7 @@ async def change_webhook(call: Call[WebhookChange, Nothing]) -> WebhookShown:
             ordered=present.ordered if body.ordered is None else body.ordered,
         )
         if body.enabled is not None:
-            now = None if body.enabled else present.disabled_at or datetime.now(present.created_at.tzinfo)
+            now = None if body.enabled else present.disabled_at or utc_now()
             why = None if body.enabled else present.disabled_why or "switched off by its owner"
             changed = replace(changed, disabled_at=now, disabled_why=why, failing_since=None)
         try:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,8 @@ SLACK = 4.0
 """Seconds more on a machine that others use too; the lease's life is far beyond both."""
 
 LEASE = "40"
+HELD = 6
+"""Seconds that the platform wants to be left alone."""
 
 
 @asynccontextmanager
@@ -118,17 +121,48 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
         await talking
         assert await people.wait(60) == 0
         tally = await _tally(ground, people)
-        moments = [await _now_of(process) for process in ground.replicas]
+        dates, moments = zip(*[await _now_of(process) for process in ground.replicas], strict=True)
+        await _told_to_stop(ground.replicas[1])
+        waits = [await _handed_over(ground, 901, *ground.replicas)]
+        waits += [await _handed_over(ground, 902, *reversed(ground.replicas))]
     assert tally.lost == tally.reordered == 0, tally
     assert tally.logs_exact == tally.logs, tally
     assert tally.duplicated <= 1
-    assert moments[0] - moments[1] > 1100
+    assert dates[0] - dates[1] > 1100, "the machines' clocks disagree"
+    assert abs(moments[0] - moments[1]) < 60, "the gateways' do not"
+    assert all(HELD - 0.5 <= wait < 60 for wait in waits), waits
 
 
-async def _now_of(process: GatewayProcess) -> float:
-    """Return the clock of a replica, as it dates its answers."""
+async def _now_of(process: GatewayProcess) -> tuple[float, float]:
+    """Return a replica's machine's clock, as it dates its answers, and the clock by which it writes rows."""
     async with process.http() as session:
         body = {"name": f"clock of {process.port}", "config": {}}
         async with session.post("/accounts/me/workspaces", json=body) as answer:
             made = await answer.json()
-    return datetime.fromisoformat(made["created_at"]).timestamp()
+            machine = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+    return machine, datetime.fromisoformat(made["created_at"]).timestamp()
+
+
+async def _handed_over(ground: Rig, chat: int, first: GatewayProcess, second: GatewayProcess) -> float:
+    """Have the only replica refused for HELD seconds and killed; return when another one sent the answer."""
+    await ground.platform.fail(429, method="sendMessage", chat=chat, retry_after=HELD)
+    await ground.platform.say(chat, "!echo pigeon")
+    await ground.platform.wait_until(lambda: _sends(ground, chat) > 0, seconds=30)
+    refused = time.monotonic()
+    async with asyncio.timeout(30), first.http() as session:
+        while True:
+            async with session.get("/deliveries", params={"state": "retrying"}) as answer:
+                if (await answer.json())["items"]:
+                    break
+    await first.kill()
+    await second.start(wait=False)
+    await second.until_ready(60)
+    await ground.platform.wait_until(lambda: bool(ground.platform.messages(chat)), seconds=60)
+    return time.monotonic() - refused
+
+
+def _sends(ground: Rig, chat: int) -> int:
+    return sum(
+        method == "sendMessage" and str(given.get("chat_id")) == str(chat)
+        for method, given in ground.platform.calls
+    )

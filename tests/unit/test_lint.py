@@ -121,6 +121,21 @@ def test_leases_are_never_renewed_by_a_key_value_update() -> None:
     assert not found
 
 
+def test_the_machine_is_not_asked_what_time_it_is() -> None:
+    """Rows are written and judged by the clock that all replicas share (`delivery.clock`)."""
+    found = [
+        f"{name}:{node.lineno}"
+        for name, tree in trees("gateway", "delivery")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and node.attr == "now"
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "datetime"
+        and not name.startswith(("gateway/cli/", "delivery/clock.py"))
+    ]
+    assert not found
+
+
 def test_only_settings_reads_the_environment() -> None:
     """Everything else is told what it needs."""
     allowed = {"gateway/settings.py"}
