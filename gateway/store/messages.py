@@ -65,6 +65,16 @@ async def of_turn(connection: Connection, turn: str) -> list[Kept]:
     return [Kept(**row) for row in rows.mappings()]
 
 
+async def said_by(connection: Connection, turn: str) -> list[Kept]:
+    """Return what a turn said, in order."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(messages.c.turn == turn, messages.c.role == "assistant")
+        .order_by(messages.c.position)
+    )
+    return [Kept(**row) for row in rows.mappings()]
+
+
 async def attachments_of(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
     """Return the files that people sent with what a turn answers: name, type, size, ref and channel."""
     rows = await connection.execute(

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from delivery.event import Event, Kind
 from gateway.web.openai.dialect import Spoken, said
 from gateway.web.openai.hearing import Ended, Listening, More, Waits, Whole, pulsed
+from gateway.web.openai.responses import Telling
 from gateway.web.problems import Problem
 
 
@@ -105,3 +106,23 @@ def test_nothing_said_is_refused() -> None:
     for messages in ([Spoken(role="user", content="")], [Spoken(role="assistant", content="x")]):
         with pytest.raises(Problem):
             said(messages, alone=True, at="/messages")
+
+
+def shapes(*events: Event) -> list[dict[str, Any]]:
+    """Return a response's stream, made of what is heard of these events."""
+    listening, telling = Listening(turn="trn_1"), Telling({"id": "trn_1"})
+    heard = [one for seq, event in enumerate(events, 1) for one in listening.take(event, seq)]
+    return [shape for one in heard for shape in telling.of(one)]
+
+
+@given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6))
+def test_a_responses_events_are_numbered_once_and_for_all(pieces: list[str]) -> None:
+    """Numbers grow, tell the stream's seq, and are the same whenever the same is heard."""
+    events = [*(delta(part, text) for part, text in enumerate(pieces)), whole("".join(pieces))]
+    told_once = shapes(*events)
+    numbers = [shape["sequence_number"] for shape in told_once]
+    assert numbers == sorted(set(numbers))
+    assert {number // 8 for number in numbers} == set(range(1, len(events) + 1))
+    assert told_once == shapes(*events)
+    deltas = [shape["delta"] for shape in told_once if shape["type"] == "response.output_text.delta"]
+    assert deltas == pieces

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +20,7 @@ from gateway.turn import TurnState
 from gateway.web import attachments, turns
 from gateway.web.attachments import Attached, BadAttachment
 from gateway.web.frames import dumped
-from gateway.web.openai.hearing import Heard, hear, pulsed
+from gateway.web.openai.hearing import Ended, Heard, Listening, hear, pulsed
 from gateway.web.outgoing import SLOW_AFTER
 from gateway.web.problems import Problem, invalid
 from gateway.web.stream_doors import READERS
@@ -29,6 +29,8 @@ from sandbox.config import Problem as Fault
 
 PATIENCE = 600.0
 """Seconds that an answer is waited for which is not streamed."""
+
+CUT = "the gateway stops, or the key was revoked"
 
 ONCE = {"x-should-retry": "false"}
 """Tells OpenAI's clients that asking again would ask twice: the turn is queued already."""
@@ -109,12 +111,34 @@ async def _position(call: Call[Any, Any], conversation: str | None) -> int:
 
 
 @asynccontextmanager
-async def listening(call: Call[Any, Any], asked: Asked) -> AsyncGenerator[AsyncGenerator[Heard | None, None]]:
-    """Hear a turn while the key is valid and the gateway runs; None comes when nothing else does."""
+async def listening(
+    call: Call[Any, Any], given: AsyncGenerator[Heard, None]
+) -> AsyncGenerator[AsyncGenerator[Heard | None, None]]:
+    """Hear while the key is valid and the gateway runs; None comes when nothing else does."""
     with call.request.app[READERS].admitted(call.principal) as reader:
-        given = hear(call.core.stream, asked.conversation, asked.turn, after=asked.after)
         async with aclosing(pulsed(given, reader.ended)) as heard:
             yield heard
+
+
+def hearing(call: Call[Any, Any], asked: Asked) -> AsyncGenerator[Heard, None]:
+    """Return what a turn says that was just asked for."""
+    return hear(call.core.stream, asked.conversation, Listening(turn=asked.turn), after=asked.after)
+
+
+async def heard_out(call: Call[Any, Any], asked: Asked, take: Callable[[Heard], None]) -> Ended:
+    """Hear a turn to its end and return that; raises a Problem when it does not come."""
+    try:
+        async with asyncio.timeout(PATIENCE), listening(call, hearing(call, asked)) as heard:
+            async for one in heard:
+                if isinstance(one, Ended):
+                    return one
+                if one is not None:
+                    take(one)
+    except TimeoutError:
+        raise asked.problem(504, f"no answer within {PATIENCE:g} seconds") from None
+    except DeliveryError:
+        raise asked.problem(503, "the broker does not answer") from None
+    raise asked.problem(503, CUT)
 
 
 async def ended(call: Call[Any, Any], asked: Asked, turn: str) -> Turn:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -12,7 +11,18 @@ from delivery.errors import DeliveryError
 from gateway.store import records
 from gateway.store.records import Record
 from gateway.store.turns import Turn
-from gateway.web.openai.asking import PATIENCE, Asked, Sent, TokensUsed, ask, ended, listening, tokens
+from gateway.web.openai.asking import (
+    CUT,
+    Asked,
+    Sent,
+    TokensUsed,
+    ask,
+    ended,
+    heard_out,
+    hearing,
+    listening,
+    tokens,
+)
 from gateway.web.openai.dialect import NewCompletion, said
 from gateway.web.openai.hearing import BETWEEN, Ended, Heard, More, Waits
 from gateway.web.problems import Problem, not_found, openai_error
@@ -105,36 +115,23 @@ async def complete(call: Call[NewCompletion, Nothing]) -> Completion | web.Strea
 
 
 async def _whole(call: Call[NewCompletion, Nothing], asked: Asked) -> Completion:
-    try:
-        async with asyncio.timeout(PATIENCE), listening(call, asked) as heard:
-            words, end = await _gathered(heard)
-    except TimeoutError:
-        raise asked.problem(504, f"no answer within {PATIENCE:g} seconds") from None
-    except DeliveryError:
-        raise asked.problem(503, "the broker does not answer") from None
-    if end is None:
-        raise asked.problem(503, "the gateway stops, or the key was revoked")
+    texts: list[str] = []
+    words = Words()
+
+    def take(one: Heard) -> None:
+        if isinstance(one, More):
+            texts.extend(words.of(one))
+
+    end = await heard_out(call, asked, take)
     turn = await ended(call, asked, end.turn)
     return Completion(
         id=asked.turn,
         created=asked.created,
         model=asked.agent,
         conversation=asked.conversation,
-        choices=[Choice(message=Answer(content=words))],
+        choices=[Choice(message=Answer(content="".join(texts)))],
         usage=tokens(turn),
     )
-
-
-async def _gathered(heard: AsyncIterator[Heard | None]) -> tuple[str, Ended | None]:
-    """Return all that was said, and the end (None: listening was cut)."""
-    words: list[str] = []
-    spoken = Words()
-    async for one in heard:
-        if isinstance(one, Ended):
-            return "".join(words), one
-        if isinstance(one, More):
-            words += list(spoken.of(one))
-    return "".join(words), None
 
 
 class Words:
@@ -156,20 +153,21 @@ async def _streamed(call: Call[NewCompletion, Nothing], asked: Asked, *, usage: 
     chunks = _Chunks(sent, asked)
     await chunks.tell({"role": "assistant", "content": ""})
     try:
-        async with listening(call, asked) as heard:
+        async with listening(call, hearing(call, asked)) as heard:
             end = await chunks.follow(heard)
         if end is None:
-            raise asked.problem(503, "the gateway stops, or the key was revoked")
+            raise asked.problem(503, CUT)
         turn = await ended(call, asked, end.turn)
     except DeliveryError:
-        return await _broken_off(sent, asked.problem(503, "the broker does not answer"))
+        return await broken_off(sent, asked.problem(503, "the broker does not answer"))
     except Problem as problem:
-        return await _broken_off(sent, problem)
+        return await broken_off(sent, problem)
     await chunks.finish(turn if usage else None)
     return await sent.done()
 
 
-async def _broken_off(sent: Sent, problem: Problem) -> web.StreamResponse:
+async def broken_off(sent: Sent, problem: Problem) -> web.StreamResponse:
+    """End a stream with what went wrong."""
     await sent.tell({"error": openai_error(problem)})
     return await sent.done(last=b"")
 

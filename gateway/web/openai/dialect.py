@@ -10,7 +10,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
 
 from gateway.line import LONGEST_INPUT
 from gateway.records.names import Name
@@ -78,6 +87,19 @@ Spoke = Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=1000)]
 NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
 
 
+def refuse_tools(given: Any, take: Any) -> Any:
+    """Refuse tools that the caller would have to carry out."""
+    if given:
+        raise ValueError("an agent has tools of its own, and a caller's are not carried out")
+    return take(given)
+
+
+class ConversationNamed(Lenient):
+    """A conversation, as an object."""
+
+    id: Name
+
+
 class NewCompletion(Lenient):
     """What is asked of an agent, `model`, as a chat completion.
 
@@ -97,22 +119,62 @@ class NewCompletion(Lenient):
     @field_validator("tools", "functions", mode="wrap")
     @classmethod
     def _own_tools(cls, given: Any, take: Any) -> Any:
-        if given:
-            raise ValueError("an agent has tools of its own, and a caller's are not carried out")
-        return take(given)
+        return refuse_tools(given, take)
 
 
-def said(messages: Sequence[Spoken], *, alone: bool, at: str) -> tuple[str, list[Attached]]:
+class NewResponse(Lenient):
+    """What is asked of an agent, `model`, as a response.
+
+    The agent remembers what was said in the conversation: that of `previous_response_id`, or one named.
+    """
+
+    model: Name
+    input: Text | Spoke
+    instructions: Text | None = None
+    previous_response_id: Annotated[StrictStr, Field(min_length=1, max_length=60)] | None = None
+    conversation: Name | ConversationNamed | None = None
+    stream: StrictBool | None = False
+    background: StrictBool | None = False
+    tools: NoTools = None
+
+    @field_validator("tools", mode="wrap")
+    @classmethod
+    def _own_tools(cls, given: Any, take: Any) -> Any:
+        return refuse_tools(given, take)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> NewResponse:
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise ValueError("give either conversation or previous_response_id")
+        return self
+
+    @property
+    def named(self) -> str | None:
+        """The conversation that is named."""
+        named = self.conversation
+        return named.id if isinstance(named, ConversationNamed) else named
+
+    def said(self) -> tuple[str, list[Attached]]:
+        """Return what is said now and the pictures with it; raises a Problem."""
+        spoken = (Spoken(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+        alone = self.conversation is None and self.previous_response_id is None
+        return said(spoken, alone=alone, at="/input", instructions=self.instructions)
+
+
+def said(
+    messages: Sequence[Spoken], *, alone: bool, at: str, instructions: str | None = None
+) -> tuple[str, list[Attached]]:
     """Return what is said now and the pictures with it; raises a Problem when that is nothing.
 
-    `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it. `at` is where the
-    messages stand in the request.
+    `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it; `instructions` always
+    are. `at` is where the messages stand in the request.
     """
     now = _now(messages)
-    earlier = messages[: len(messages) - len(now)]
+    before = [Spoken(role="system", content=instructions)] if instructions else []
+    before += messages[: len(messages) - len(now)] if alone else ()
     text = "\n\n".join(message.text for message in now if message.text)
-    if alone and earlier:
-        text = f"{_quoted(earlier)}\n\n{text}"
+    if before:
+        text = f"{_quoted(before)}\n\n{text}"
     pictures = [_picture(place, url, at) for place, url in enumerate(_pictures(now))]
     if not any(message.text or message.pictures for message in now):
         raise invalid([Fault(pointer=at, detail="the last message must be a user's, and say something")])

@@ -57,7 +57,14 @@ class Ended:
     seq: int
 
 
-Heard = More | Whole | Waits | Ended
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """The turn was asked for."""
+
+    seq: int
+
+
+Heard = Begun | More | Whole | Waits | Ended
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +84,9 @@ class Listening:
         """Yield what an event says of the turn."""
         if event.turn != self.turn:
             return
-        if event.type is Kind.MESSAGE_DELTA:
+        if event.type is Kind.MESSAGE_RECEIVED:
+            yield Begun(seq=seq)
+        elif event.type is Kind.MESSAGE_DELTA:
             yield from self._more(event, seq)
         elif event.type is Kind.MESSAGE_COMPLETED:
             yield from self._whole(event, seq)
@@ -107,6 +116,7 @@ class Listening:
             yield from self._tell(message, text[len(told) :], seq)
         elif not event.data.get("truncated"):
             yield from self._tell(message, BETWEEN + text, seq)
+        self._parts[message] = -1
         yield Whole(message=message, text=text, seq=seq)
 
     def _tell(self, message: str, text: str, seq: int) -> Iterator[Heard]:
@@ -115,9 +125,10 @@ class Listening:
             yield More(message=message, text=text, seq=seq)
 
 
-async def hear(stream: Stream, conversation: str, turn: str, *, after: int) -> AsyncGenerator[Heard, None]:
+async def hear(
+    stream: Stream, conversation: str, listening: Listening, *, after: int
+) -> AsyncGenerator[Heard, None]:
     """Yield what a turn says, from a position before it to its end; raises Unreachable at the start."""
-    listening = Listening(turn=turn)
     async with aclosing(frames(stream, conversation, after=after)) as given:
         async for frame in given:
             for item in frame.items if isinstance(frame, Events) else ():
@@ -125,6 +136,30 @@ async def hear(stream: Stream, conversation: str, turn: str, *, after: int) -> A
                     yield heard
                     if isinstance(heard, Ended):
                         return
+
+
+async def hear_again(
+    stream: Stream, conversation: str, listening: Listening, *, over: bool
+) -> AsyncGenerator[Heard, None]:
+    """Yield all that is kept of what a turn said, its deltas too while they last, and go on to its end.
+
+    So it is told in the same pieces as the first time. `over`: it ended so long ago that what is not kept any
+    more will not come.
+    """
+    position = 0
+    while batch := await stream.read(conversation, after=position):
+        position = batch[-1].seq
+        for item in batch:
+            for heard in listening.take(item.event, item.seq):
+                yield heard
+                if isinstance(heard, Ended):
+                    return
+    if over:
+        yield Ended(turn=listening.turn, seq=position + 1)
+        return
+    async with aclosing(hear(stream, conversation, listening, after=position)) as given:
+        async for heard in given:
+            yield heard
 
 
 async def pulsed(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from gateway.web import attachments
 from gateway.web.auth import Key
-from gateway.web.openai import completions
-from gateway.web.openai.dialect import NewCompletion
+from gateway.web.openai import completions, responses
+from gateway.web.openai.dialect import NewCompletion, NewResponse
 from gateway.web.typed import Route
 
 _ASKED = {
@@ -45,6 +45,39 @@ ROUTES = (
         media="text/event-stream",
         also=_ASKED,
         body_bytes=attachments.BODY_BYTES,
+        tag="openai",
+    ),
+    Route(
+        method="POST",
+        path="/v1/responses",
+        access=Key("chat"),
+        handler=responses.respond,
+        summary="ask an agent for a response: whole, streamed, or in the background",
+        takes=NewResponse,
+        gives=responses.ResponseShown,
+        media="text/event-stream",
+        also=_ASKED,
+        body_bytes=attachments.BODY_BYTES,
+        tag="openai",
+    ),
+    Route(
+        method="GET",
+        path="/v1/responses/{id}",
+        access=Key("read"),
+        handler=responses.show,
+        summary="a response, or its stream from a position",
+        query=responses.ResponseQuery,
+        gives=responses.ResponseShown,
+        media="text/event-stream",
+        tag="openai",
+    ),
+    Route(
+        method="POST",
+        path="/v1/responses/{id}/cancel",
+        access=Key("chat"),
+        handler=responses.cancel,
+        summary="cancel a response",
+        gives=responses.ResponseShown,
         tag="openai",
     ),
 )

@@ -1,0 +1,133 @@
+"""OpenAI's own client asks for responses: whole, streamed, in the background, and resumed after a kill -9."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, echo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A gateway with an agent on a loopback model (`default`) and a shell, and OpenAI's client."""
+
+    process: GatewayProcess
+    client: AsyncOpenAI
+    model: OpenAIServer
+
+    async def until(self, response: str, *states: str) -> Any:
+        """Ask until a response is in one of these states."""
+        async with asyncio.timeout(60):
+            while (found := await self.client.responses.retrieve(response)).status not in states:  # noqa: ASYNC110 - the gateway is another process
+                await asyncio.sleep(0.05)
+        return found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """Run a gateway with both agents."""
+    async with OpenAIServer(echo) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        async with gateway(tmp_path_factory.mktemp("responses") / "data", env=env) as process:
+            client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=5)
+            async with client, process.http() as session:
+                shell = {"name": "shell", "config": {"model": "builtin:shell"}}
+                async with session.post("/accounts/me/agents", json=shell) as made:
+                    assert made.status == 201
+                yield Stage(process=process, client=client, model=model)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_response_is_a_turn_and_the_next_one_goes_on(stage: Stage) -> None:
+    """The answer is whole, with what was used; the next response of it is in the same conversation."""
+    first = await stage.client.responses.create(model="default", input="my number is 7")
+    assert (first.status, first.output_text) == ("completed", "echo: my number is 7")
+    assert first.usage is not None
+    assert first.usage.total_tokens == 15
+    second = await stage.client.responses.create(
+        model="default", input="which?", previous_response_id=first.id, instructions="Be brief."
+    )
+    assert second.conversation == first.conversation
+    asked = [str(one["content"]) for one in stage.model.bodies[-1]["messages"] if one["role"] == "user"]
+    assert asked == ["my number is 7", "> system: Be brief.\n\nwhich?"]
+    assert (await stage.client.responses.retrieve(first.id)).output_text == first.output_text
+
+
+async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: Stage) -> None:
+    """Its events are numbered without repetition, make the whole, and come the same from every position."""
+    stream = await stage.client.responses.create(model="default", input="one two three", stream=True)
+    events = [event async for event in stream]
+    numbers = [event.sequence_number for event in events]
+    assert numbers == sorted(set(numbers))
+    kinds = [event.type for event in events]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert kinds[-1] == "response.completed"
+    words = "".join(event.delta for event in events if event.type == "response.output_text.delta")
+    assert words == "echo: one two three"
+    response: Any = events[0]
+    for place in (0, 3, len(events) - 2):
+        again = await stage.client.responses.retrieve(
+            response.response.id, stream=True, starting_after=numbers[place]
+        )
+        rest = [(event.sequence_number, event.type) async for event in again]
+        assert rest == list(zip(numbers, kinds, strict=True))[place + 1 :]
+
+
+async def test_a_response_in_the_background_survives_kill_9(stage: Stage) -> None:
+    """It is there under its id after the gateway died, and its stream goes on to its end."""
+    queued = await stage.client.responses.create(model="shell", input="!sleep 1; echo home", background=True)
+    assert (queued.status in {"queued", "in_progress"}, queued.background) == (True, True)
+    await stage.process.kill()
+    await stage.process.start()
+    done = await stage.until(queued.id, "completed")
+    stream = await stage.client.responses.retrieve(queued.id, stream=True)
+    events = [event async for event in stream]
+    last: Any = events[-1]
+    assert last.type == "response.completed"
+    assert last.response.output_text == done.output_text
+
+
+async def test_a_response_is_cancelled(stage: Stage) -> None:
+    """The running command ends, and the response says so; its stream ends as failed."""
+    queued = await stage.client.responses.create(model="shell", input="!sleep 300", background=True)
+    await stage.until(queued.id, "in_progress")
+    await stage.client.responses.cancel(queued.id)
+    assert (await stage.until(queued.id, "cancelled")).error is not None
+    stream = await stage.client.responses.retrieve(queued.id, stream=True)
+    assert [event.type async for event in stream][-1] == "response.failed"
+
+
+async def test_what_cannot_be_is_refused(stage: Stage) -> None:
+    """Unknown responses are 404 on every path; two places, foreign tools and no words are 422."""
+    responses: Any = stage.client.responses
+    for asking in (responses.retrieve("trn_none"), responses.cancel("trn_none")):
+        with pytest.raises(openai.NotFoundError):
+            await asking
+    with pytest.raises(openai.NotFoundError):
+        await responses.create(model="default", input="x", previous_response_id="trn_none")
+    tool = {"type": "function", "name": "f", "parameters": {}, "strict": True}
+    refused: list[dict[str, Any]] = [
+        {"input": "x", "conversation": "a", "previous_response_id": "trn_none"},
+        {"input": "x", "tools": [tool]},
+        {"input": ""},
+        {"input": [{"type": "function_call_output", "call_id": "c", "output": "x"}]},
+    ]
+    for wrong in refused:
+        with pytest.raises(openai.UnprocessableEntityError):
+            await responses.create(model="default", **wrong)
