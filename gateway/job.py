@@ -42,13 +42,20 @@ ANNOUNCED = {
 LOST_AFTER = 24 * 3600.0
 """Seconds without an answer from the provider after which a job is lost."""
 
+WORKSPACE_FULL = "workspace_full"
+EXPLAINED = {
+    WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace held more than it may, remove files before going on",
+    "sandbox_expired": "sandbox_expired: the sandbox had reached its maximum lifetime",
+}
+"""What a model is told beside the name of a reason."""
+
 MOST_RUNNING = 10
 """Jobs one sandbox may run at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended; `reason` names ends that are no exit (`sandbox_recreated`, `never_started`, …)."""
+    """How a job ended; `reason` names ends not of its own (`sandbox_recreated`, `workspace_full`, …)."""
 
     state: JobState
     exit_code: int | None = None
@@ -57,18 +64,28 @@ class JobEnd:
     reason: str | None = None
 
 
-def ended(exit_code: int, output: bytes, *, truncated: bool = False, stopping: bool = False) -> JobEnd:
-    """Judge an exit: its last bytes are kept, as text, whatever they are."""
+def ended(
+    exit_code: int,
+    output: bytes,
+    *,
+    truncated: bool = False,
+    stopping: bool = False,
+    reason: str | None = None,
+) -> JobEnd:
+    """Judge an exit, its own or for a `reason`; its last bytes are kept, as text, whatever they are."""
     cut = truncated or len(output) > OUTPUT_CAP
     text = output[-OUTPUT_CAP:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    by_itself = JobState.COMPLETED if exit_code == 0 else JobState.FAILED
+    went_well = exit_code == 0 and reason is None
+    by_itself = JobState.COMPLETED if went_well else JobState.FAILED
     state = JobState.STOPPED if stopping else by_itself
-    return JobEnd(state=state, exit_code=exit_code, output=text, truncated=cut)
+    return JobEnd(state=state, exit_code=exit_code, output=text, truncated=cut, reason=reason)
 
 
 def told(end: JobEnd, command: str, result_id: str) -> str:
     """Return the words in which a follow-up turn is given a job's end."""
-    how = f"exit code {end.exit_code}" if end.exit_code is not None else end.reason or "no exit code"
+    code = f"exit code {end.exit_code}" if end.exit_code is not None else ""
+    reason = EXPLAINED.get(end.reason or "", end.reason)
+    how = ", ".join(filter(None, (reason, code))) or "no exit code"
     cut = " (only its end is shown)" if end.truncated else ""
     output = end.output.rstrip("\n") or "(no output)"
     return f"Job {result_id} `{command}` {end.state}, {how}{cut}:\n\n```\n{output}\n```"

@@ -20,7 +20,7 @@ from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
 from delivery.route import RouteKind
 from gateway.files.outgoing import Outgoing
-from gateway.job import ANNOUNCED, LOST_AFTER, MOST_RUNNING, JobEnd, JobState, ended, told
+from gateway.job import ANNOUNCED, LOST_AFTER, MOST_RUNNING, WORKSPACE_FULL, JobEnd, JobState, ended, told
 from gateway.secrets import Vault, context
 from gateway.store import jobs as store
 from gateway.store import turns
@@ -145,7 +145,8 @@ class Jobs:
         known = job.token_digest if job else b"\0" * 32
         if not hmac.compare_digest(digest, known) or job is None:
             return False
-        await self.settle(job, ended(exit_code, output, stopping=job.stop_requested_at is not None))
+        stopping = job.stop_requested_at is not None
+        await self.settle(job, ended(exit_code, output, stopping=stopping, reason=job.reason))
         return True
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
@@ -220,6 +221,28 @@ class Jobs:
         report = await sandbox.report(job.id)
         await self.settle(job, ended(report.exit_code or 143, report.output, stopping=True))
 
+    async def end(self, job: Job, why: str) -> None:
+        """End a job that may not go on; it is settled as failed for that reason, whoever is first to say so.
+
+        Where its sandbox cannot be asked it is settled all the same.
+        """
+        async with self._ledger.database.begin() as connection:
+            if not await store.mark_ending(connection, job.id, why):
+                return
+        try:
+            sandbox = await self._workbench.sandbox_of(job)
+            await sandbox.stop(job.id)
+            report = await sandbox.report(job.id)
+        except SandboxError as error:
+            log.warning("job.not_stopped", job=job.id, error=str(error))
+            report = sandbox_model.JobReport(state=sandbox_model.JobState.UNKNOWN)
+        code, stopping = report.exit_code, job.stop_requested_at is not None
+        if code is None:
+            await self.settle(job, _failed(why, report.output))
+        else:
+            end = ended(code, report.output, truncated=report.truncated, stopping=stopping, reason=why)
+            await self.settle(job, end)
+
     async def reconcile(self, stop: asyncio.Event, *, every: float) -> None:
         """Ask after running jobs whose callback may never come, until stopped."""
         while not stop.is_set():
@@ -246,7 +269,7 @@ class Jobs:
 
     async def _ask_after(self, job: Job) -> None:
         sandbox = await self._workbench.sandbox_of(job)
-        if job.stop_requested_at is not None:
+        if job.stop_requested_at is not None or job.reason is not None:
             await sandbox.stop(job.id)
         report = await sandbox.report(job.id)
         if job.unreachable_since is not None:
@@ -259,13 +282,16 @@ class Jobs:
             case sandbox_model.JobState.EXITED:
                 stopping = job.stop_requested_at is not None
                 code = 137 if report.exit_code is None else report.exit_code
-                await self.settle(
-                    job, ended(code, report.output, truncated=report.truncated, stopping=stopping)
+                end = ended(
+                    code, report.output, truncated=report.truncated, stopping=stopping, reason=job.reason
                 )
+                await self.settle(job, end)
             case sandbox_model.JobState.RECREATED:
                 await self.settle(job, _failed("sandbox_recreated", report.output))
             case sandbox_model.JobState.UNKNOWN if _age(job.created_at) > NEVER_STARTED_AFTER:
                 await self.settle(job, _failed("never_started", b""))
+            case sandbox_model.JobState.RUNNING if report.overfull:
+                await self.end(job, WORKSPACE_FULL)
             case _:
                 return
 

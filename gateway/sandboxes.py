@@ -13,7 +13,6 @@ from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
 from delivery.port import Leases
-from gateway.job import JobEnd, JobState
 from gateway.jobs import Jobs
 from gateway.store import jobs as job_store
 from gateway.store import sandboxes as store
@@ -179,14 +178,5 @@ class Sandboxes:
         for job_id in await self._jobs_in(row):
             async with self._database.read() as connection:
                 job = await job_store.by_id(connection, job_id)
-            if job is None:
-                continue
-            output = b""
-            try:
-                sandbox = await self._workbench.sandbox_of(job)
-                await sandbox.stop(job_id)
-                output = (await sandbox.report(job_id)).output
-            except SandboxError as error:
-                log.warning("job.not_stopped", job=job_id, error=str(error))
-            text = output.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-            await self._jobs.settle(job, JobEnd(state=JobState.FAILED, output=text, reason=why))
+            if job is not None:
+                await self._jobs.end(job, why)

@@ -120,9 +120,13 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobReport:
-    """A job's state, its exit code once EXITED, and the last bytes of its output so far."""
+    """A job's state, its exit code once EXITED, and the last bytes of its output so far.
+
+    `overfull`: it runs, and the workspace holds more than it may. Whoever asked is to end it, knowing why.
+    """
 
     state: JobState
     exit_code: int | None = None
     output: bytes = b""
     truncated: bool = False
+    overfull: bool = False

@@ -175,8 +175,12 @@ class Services:
 
     async def _judged(self, told: Standing) -> Standing:
         """Return it as it is: what its files say holds while its job runs."""
-        if told.kept and (await self.sandbox.report(told.job)).state is JobState.RUNNING:
-            return told
+        if told.kept:
+            report = await self.sandbox.report(told.job)
+            if report.overfull:
+                await self.sandbox.stop(told.job)
+            elif report.state is JobState.RUNNING:
+                return told
         return replace(told, ready=False, state="ended", ends=0, code=0, again_in=0)
 
     async def _spawn(self, made: Standing, command: str) -> None:

@@ -138,6 +138,16 @@ async def request_stop(connection: Connection, job: str) -> bool:
     return changed.rowcount == 1
 
 
+async def mark_ending(connection: Connection, job: str, reason: str) -> bool:
+    """Remember why a running job is being ended, whoever settles it; False when it has ended already."""
+    changed = await connection.execute(
+        update(jobs)
+        .where(jobs.c.id == job, jobs.c.state == str(JobState.RUNNING))
+        .values(reason=func.coalesce(jobs.c.reason, reason))
+    )
+    return changed.rowcount == 1
+
+
 async def mark_reachable(connection: Connection, job: str, *, since: datetime | None) -> None:
     """Remember since when the provider has not answered for this job (None: it answers)."""
     await connection.execute(update(jobs).where(jobs.c.id == job).values(unreachable_since=since))

@@ -7,7 +7,7 @@ import ctypes
 import os
 import secrets
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.detached import LONGEST_SCRIPT, Callback, Detached
@@ -119,7 +119,7 @@ class DockerSandbox(Sandbox):
         self.id = box.sandbox_id
         self._box = box
         self._spec = box.spec
-        self._quota = quota_of(box.spec, None)
+        self._quota = quota_of(box.spec, box.ground.settings.workspace_bytes)
         callback = Callback(
             socket=f"{container.CALLBACKS}/{container.SOCKET}",
             patience=box.ground.settings.callback_patience,
@@ -150,11 +150,10 @@ class DockerSandbox(Sandbox):
         await self._jobs.spawn(job)
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing; one that has filled the workspace is ended."""
+        """Say how a job is doing."""
         report = await self._jobs.report(job_id)
         if report.state is JobState.RUNNING and await overfull(self._quota):
-            await self._jobs.stop(job_id)
-            report = await self._jobs.report(job_id)
+            return replace(report, overfull=True)
         return report
 
     async def stop(self, job_id: str) -> None:

@@ -66,6 +66,9 @@ class DockerSettings(BaseModel):
     max_file_bytes: Annotated[int, Field(ge=1024 * 1024)] = 2 * 1024**3
     """The largest single file a command may write, sparse files included."""
 
+    workspace_bytes: Annotated[int, Field(ge=1024 * 1024)] | None = None
+    """What a workspace may hold where its sandbox record says no `diskGb`; by default nothing bounds it."""
+
     api_timeout: Annotated[float, Field(gt=0)] = 60.0
     """Seconds to wait for the engine's answer."""
 

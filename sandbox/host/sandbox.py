@@ -6,6 +6,7 @@ import asyncio
 import ctypes
 import os
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import Gone, Refused, Unsafe, Unsupported
@@ -67,11 +68,10 @@ class HostSandbox(Sandbox):
         self._machine.surroundings.checkpoint("sandbox.spawn.after")
 
     async def report(self, job_id: str) -> JobReport:
-        """Say how a job is doing, from its files; one that has filled the workspace is ended."""
+        """Say how a job is doing, from its files."""
         report = await asyncio.to_thread(self._jobs.report, job_id)
         if report.state is JobState.RUNNING and await overfull(self._quota):
-            await self._jobs.stop(job_id)
-            report = await asyncio.to_thread(self._jobs.report, job_id)
+            return replace(report, overfull=True)
         return report
 
     async def stop(self, job_id: str) -> None:

@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from sandbox.config import SandboxConfig
+from sandbox.docker.settings import DockerSettings
 from sandbox.errors import Refused
 from sandbox.host.quota import Quota, quota_of
 from sandbox.host.settings import HostSettings
 from sandbox.model import Command, Job, JobState
 from sandbox.port import Provider
+from sandbox.services import Services
 from sandbox_rigs import TOKEN, Rig, ways
 
 MEGABYTE = 1024 * 1024
@@ -66,13 +68,18 @@ async def test_a_full_workspace_may_be_emptied_and_not_filled_further(provider: 
     assert greedy.exit_code == 137
 
 
-async def test_a_job_that_fills_the_workspace_is_ended(provider: Provider, rig: Rig) -> None:
-    """Whoever asks after it finds it over the quota and ends it."""
+async def test_a_job_that_fills_the_workspace_is_found_out(provider: Provider, rig: Rig) -> None:
+    """Whoever asks after it is told, so that it can be ended with its reason; a service is ended at once."""
     sandbox = await provider.create(rig.spec(options=SPACE, persistent=True))
     await sandbox.spawn(Job(id="fill", script="head -c 30000000 /dev/zero >big; sleep 60", token=TOKEN))
     async with asyncio.timeout(30):
-        while (await sandbox.report("fill")).state is not JobState.EXITED:  # noqa: ASYNC110 - another process
+        while not (report := await sandbox.report("fill")).overfull:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
+    assert report.state is JobState.RUNNING
+    await sandbox.stop("fill")
+    assert not (await sandbox.report("fill")).overfull
+    served = await Services(sandbox=sandbox).start("fill", "sleep 60")
+    assert served.state == "ended"
 
 
 def test_what_is_counted(tmp_path: Path) -> None:
@@ -94,6 +101,7 @@ def test_whose_quota_holds(rig: Rig) -> None:
     assert quota_of(rig.spec(read_only=True), 5) is None
     assert quota_of(rig.spec(), 5) == Quota(directory=rig.workspace, limit=5)
     assert quota_of(rig.spec(options=SPACE), 5) == Quota(directory=rig.workspace, limit=10_000_000)
-    assert HostSettings(workspace_bytes=5 * MEGABYTE).workspace_bytes == 5 * MEGABYTE
+    for settings in (HostSettings, DockerSettings):
+        assert settings(workspace_bytes=5 * MEGABYTE).workspace_bytes == 5 * MEGABYTE
     config = SandboxConfig.model_validate({"options": {"diskGb": 3}})
     assert not rig.plugin.check(config)
