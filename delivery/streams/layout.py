@@ -24,6 +24,7 @@ _DAY = 86_400 * _SECOND
 _GIB = 1024**3
 _NOT_FOUND = 10059
 _NOT_CLUSTERED = 10074
+_NO_ROOM = 10047
 CLUSTERED = 3
 
 
@@ -54,6 +55,11 @@ class Layout:
     budget: int = 4 * _GIB
     keep_days: float = 7
     keep_per_conversation: int = 50_000
+
+    @property
+    def room(self) -> int:
+        """The bytes of files that all streams take at most, on one server."""
+        return sum(int(one["max_bytes"]) for one in self.streams().values())
 
     def streams(self) -> dict[str, dict[str, Any]]:
         """Return the wanted settings of every stream."""
@@ -186,5 +192,10 @@ def _agrees(have: dict[str, Any], want: dict[str, Any]) -> bool:
 def _refusal(name: str, answer: dict[str, Any]) -> Exception:
     error = answer["error"]
     detail = f"stream {name}: {error.get('description')} ({error.get('err_code')})"
+    if error.get("err_code") == _NO_ROOM:
+        detail += (
+            f"; all streams take up to {Layout().room / _GIB:.1f} GiB: raise max_file_store in the server's"
+        )
+        detail += " jetstream block, or the account's storage limit"
     unavailable = error.get("code") == 503  # noqa: PLR2004 - the API's "not now"
     return Unreachable(detail) if unavailable else Refused(detail)

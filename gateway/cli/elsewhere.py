@@ -101,7 +101,7 @@ def judge_room(account: Mapping[str, Any], events: Mapping[str, Any]) -> Check:
             return well(subject, detail)
         return Check(subject, State.WARNING, detail, "keep events for less time (event_max_age), or add room")
     most = account["limits"]["max_storage"]
-    wanted = sum(int(one["max_bytes"]) for one in Layout().streams().values())
+    wanted = Layout().room
     if most == UNLIMITED:
         return well(subject, "no limit on storage; the streams are made at the first start")
     left = most - max(account.get("storage", 0), account.get("reserved_storage", 0))

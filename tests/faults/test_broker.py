@@ -18,6 +18,7 @@ from delivery.streams.connection import connect
 from delivery.streams.layout import Layout, ensure, origin
 from gateway.broker import Broker, BrokerFailed, embedded, find_binary
 from gateway.datadir import DataDirBusy, DataDirLock
+from nats_servers import nats_server
 
 
 @pytest.fixture
@@ -48,6 +49,13 @@ async def test_a_stranger_is_refused(broker: Broker) -> None:
         with pytest.raises(Refused):
             async with connect(broker.url, token=token):
                 pass
+
+
+async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
+    """A nats-server of somebody's own that is too small for the streams is refused with the remedy."""
+    async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
+        with pytest.raises(Refused, match="take up to .* GiB: raise max_file_store"):
+            await ensure(link, Layout())
 
 
 async def test_files_are_private(broker: Broker, tmp_path: Path) -> None:

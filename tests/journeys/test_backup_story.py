@@ -7,55 +7,15 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import aiohttp
-
+from asking import ALLOWED, ask, first_frame, has_ended, states, until
 from gateway.settings import foreign_environment
-from gateway_process import GatewayProcess, gateway
+from gateway_process import gateway
 from webhook_receiver import WebhookReceiver, answers, webhook_receiver
 
 MARK = "61.7353"
-ALLOWED = {
-    "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
-    "DOVECOTE_RECONCILE_INTERVAL": "1",
-    "DOVECOTE_WEBHOOK_SCHEDULE": ",".join(["2"] * 20),
-}
-
-
-async def ask(process: GatewayProcess, text: str, **more: Any) -> dict[str, Any]:
-    """Ask the default agent."""
-    async with (
-        process.http() as session,
-        session.post("/agents/default/turns", json={"input": text, **more}) as answer,
-    ):
-        assert answer.status == 202, await answer.text()
-        return dict(await answer.json())
-
-
-async def until(
-    process: GatewayProcess, path: str, wanted: Callable[[dict[str, Any]], bool]
-) -> dict[str, Any]:
-    """Ask until what stands there is as wanted, and return it."""
-    async with asyncio.timeout(40), process.http() as session:
-        while True:
-            async with session.get(path) as answer:
-                found = dict(await answer.json())
-            if wanted(found):
-                return found
-            await asyncio.sleep(0.05)
-
-
-def has_ended(status: dict[str, Any]) -> bool:
-    """Say whether a turn has ended."""
-    return status["finished_at"] is not None
-
-
-def states(found: dict[str, Any]) -> set[str]:
-    """Return the states of what is listed."""
-    return {one["state"] for one in found["items"]}
 
 
 def end_job() -> None:
@@ -147,22 +107,3 @@ async def test_a_copy_of_a_running_gateway_goes_on(tmp_path: Path) -> None:
         done = await until(process, f"/status/{said['turnId']}", has_ended)
         assert "before" in done["output"]
         assert await process.events(said["conversationId"])
-
-
-async def first_frame(process: GatewayProcess, cursor: str) -> str:
-    """Return the first event a reader gets that comes back with a cursor."""
-    headers = {"Last-Event-ID": cursor, "Accept": "text/event-stream"}
-    url = "/conversations/one/events"
-    async with process.http() as session, session.get(url, headers=headers) as answer:
-        assert answer.status == 200, await answer.text()
-        return await _until_event(answer)
-
-
-async def _until_event(answer: aiohttp.ClientResponse) -> str:
-    text = ""
-    async with asyncio.timeout(20):
-        async for line in answer.content:
-            text += line.decode()
-            if line.startswith(b"event:"):
-                return text
-    return text

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
 
 
 class NoServer(RuntimeError):
@@ -87,6 +88,19 @@ class Cluster:
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.run("createdb", "-h", str(self._folder), "-U", "dovecote", name)
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
+
+    def copied(self, url: str) -> str:
+        """Return the URL of a new database with what `pg_dump` took of another one."""
+        dump, fresh = str(self._folder / f"dump-{uuid.uuid4().hex[:12]}"), self.fresh()
+        at = ("-h", str(self._folder), "-U", "dovecote")
+        self.run("pg_dump", *at, "--format", "custom", "--file", dump, _name(url))
+        self.run("pg_restore", *at, "--exit-on-error", "--dbname", _name(fresh), dump)
+        return fresh
+
+
+def _name(url: str) -> str:
+    """Return the name of the database at a URL."""
+    return urlsplit(url).path.removeprefix("/")
 
 
 @contextmanager
