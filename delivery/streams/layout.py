@@ -193,9 +193,7 @@ def _refusal(name: str, answer: dict[str, Any]) -> Exception:
     error = answer["error"]
     detail = f"stream {name}: {error.get('description')} ({error.get('err_code')})"
     if error.get("err_code") == _NO_ROOM:
-        detail += (
-            f"; all streams take up to {Layout().room / _GIB:.1f} GiB: raise max_file_store in the server's"
-        )
-        detail += " jetstream block, or the account's storage limit"
+        detail += f"; all streams take up to {Layout().room / _GIB:.1f} GiB: raise max_file_store"
+        detail += " in the server's jetstream block, or the account's storage limit"
     unavailable = error.get("code") == 503  # noqa: PLR2004 - the API's "not now"
     return Unreachable(detail) if unavailable else Refused(detail)
