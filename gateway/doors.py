@@ -14,6 +14,7 @@ from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.ground import Ground
 from gateway.places import CannotListen
+from gateway.quotas import quotas_of
 from gateway.readiness import assess
 from gateway.records.book import Book
 from gateway.secrets import Secret
@@ -92,6 +93,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         bounds=Bounds(requests_per_minute=settings.requests_per_minute),
         inboxes=switchboard,
         workspaces=core.workbench.workspaces,
+        quotas=quotas_of(settings.sandbox),
         channels_changed=switchboard.changed,
         health=lambda: _health(ground, switchboard),
         metrics=ground.metrics.render,

@@ -10,6 +10,7 @@ import structlog
 from aiohttp import web
 from pydantic import Field, StrictStr
 
+from gateway.quotas import refusal
 from gateway.web import bodies
 from gateway.web.auth import Key
 from gateway.web.pages import Items
@@ -141,7 +142,21 @@ async def put(call: Call[Nothing, Nothing]) -> None:
     content = await bodies.read_bytes(
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12
     )
+    await _check_room(call, path, len(content))
     await _told(store.write(space, path, content))
+
+
+async def _check_room(call: Call[Nothing, Nothing], path: str, size: int) -> None:
+    """Raise 413 where a file has no room in the workspace's quota."""
+    async with call.surface.database.read() as connection:
+        record = await call.surface.book.get(connection, call.account, "workspace", call.path["id"])
+        limit = await call.surface.quotas.limit(connection, call.surface.book, record)
+    if limit is None:
+        return
+    store, space = await _place_of(call)
+    against = await _told(refusal(store, space, limit, path, size))
+    if against is not None:
+        raise Problem(413, against)
 
 
 async def remove(call: Call[Nothing, Nothing]) -> None:
@@ -184,7 +199,7 @@ ROUTES = (
         summary="upload a file",
         raw=True,
         status=204,
-        also={409: "a directory is in the way"},
+        also={409: "a directory is in the way", 413: "it is too large, or the workspace is full"},
         tag="workspaces",
     ),
     Route(

@@ -12,6 +12,7 @@ from channels.port import Answer, Incoming
 from delivery.database import Database
 from gateway.accounts import Gatekeeper
 from gateway.core import Core
+from gateway.quotas import Quotas
 from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.web.counting import Answered, unnoted
@@ -78,6 +79,7 @@ class Surface:
     bounds: Bounds = Bounds()
     inboxes: Inboxes | None = None
     workspaces: Workspaces | None = None
+    quotas: Quotas = Quotas()
     channels_changed: Callable[[str, str], Awaitable[None]] = _nobody
     account_removed: Callable[[str, str], Awaitable[None]] = _nobody
     health: Callable[[], Awaitable[Health]] = _always

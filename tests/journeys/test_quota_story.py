@@ -1,10 +1,11 @@
-"""A workspace that may hold only so much: a job that fills it is ended, and its chat is told why."""
+"""A workspace that may hold only so much: jobs and uploads that fill it end, in words that help."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,11 @@ class Stage:
         async with self.session.request(method, path, json=body) as answer:
             return answer.status, await answer.json() if answer.content_length else None
 
+    async def upload(self, name: str, size: int) -> tuple[int, str]:
+        """Put a file of so many bytes; returns the status and what is said against it."""
+        async with self.session.put(f"{FILES}/{name}", data=BytesIO(bytes(size))) as answer:
+            return answer.status, (await answer.json())["detail"] if answer.content_length else ""
+
     async def turn(self, line: str) -> dict[str, Any]:
         """Have the shell agent do a line; returns the ended turn."""
         body = {"input": line, "conversation": "one"}
@@ -38,9 +44,11 @@ class Stage:
     async def ended(self, item: str) -> dict[str, Any]:
         """Return a turn or job once it has ended."""
         async with asyncio.timeout(PATIENCE):
-            while (told := (await self.ask("GET", f"/status/{item}"))[1])["state"] in ("queued", "running"):
+            while True:
+                _status, told = await self.ask("GET", f"/status/{item}")
+                if told["state"] not in ("queued", "running"):
+                    return dict(told)
                 await asyncio.sleep(0.05)
-        return dict(told)
 
 
 @pytest.fixture
@@ -66,3 +74,17 @@ async def test_a_job_that_fills_the_workspace_says_so(stage: Stage) -> None:
     _status, found = await stage.ask("GET", f"/conversations/{job['conversation']}/events?limit=500")
     (failed,) = [event for event in found["items"] if event["type"] == "job.failed"]
     assert failed["data"]["reason"] == "workspace_full"
+
+
+async def test_uploads_count_against_the_quota(stage: Stage) -> None:
+    """What has no room is refused with the limit and the remedy; a record's diskGb wins over the operator's."""
+    assert (await stage.upload("first", LIMIT - 1000))[0] == 204
+    status, against = await stage.upload("second", 2000)
+    assert (status, f"may hold {LIMIT}" in against, "diskGb" in against) == (413, True, True)
+    assert (await stage.upload("first", LIMIT))[0] == 204
+    options = {"config": {"options": {"diskGb": 0.003}}}
+    assert (await stage.ask("PATCH", "/accounts/me/sandboxes/default", options))[0] == 200
+    assert (await stage.upload("second", 2000))[0] == 204
+    assert "3000000" in (await stage.upload("third", LIMIT))[1]
+    assert (await stage.ask("DELETE", f"{FILES}/first"))[0] == 204
+    assert (await stage.upload("third", LIMIT))[0] == 204

@@ -6,7 +6,7 @@ from gateway.job import WORKSPACE_FULL, JobState, ended, told
 
 
 def test_an_end_for_a_reason_is_a_failure_that_names_it() -> None:
-    """A clean exit of one that was ended for a reason is no success; one that was asked to stop is stopped."""
+    """A clean exit of one that was ended for a reason is no success; who was asked to stop has stopped."""
     assert ended(0, b"").state is JobState.COMPLETED
     assert ended(143, b"").state is JobState.FAILED
     full = ended(0, b"out", reason=WORKSPACE_FULL)
