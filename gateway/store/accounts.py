@@ -66,6 +66,14 @@ async def find_account(
     return _account(row) if row else None
 
 
+async def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[Account]:
+    """Return the accounts, oldest first."""
+    rows = await connection.execute(
+        select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    )
+    return [_account(row) for row in rows]
+
+
 async def add_key(connection: Connection, key: Key, digest: bytes) -> None:
     """Insert a key by the digest of its text."""
     await connection.execute(

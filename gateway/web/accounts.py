@@ -17,6 +17,7 @@ from gateway.store.accounts import Key
 from gateway.web import files
 from gateway.web.pages import Items, Page, cut
 from gateway.web.problems import Problem, not_found
+from gateway.web.surface import Surface
 from gateway.web.typed import Call, Nothing, Shown, Strict
 
 EVERY_ONE = 100_000
@@ -77,7 +78,8 @@ class KeyMade(KeyShown):
     key: str
 
 
-def _shown(key: Key) -> KeyShown:
+def key_shown(key: Key) -> KeyShown:
+    """Return a key as its owner sees it."""
     return KeyShown.model_validate(
         {"id": key.id, "name": key.name, "scopes": list(key.scopes), "created_at": key.created_at}
     )
@@ -106,20 +108,24 @@ async def show_account(call: Call[Nothing, Nothing]) -> AccountShown:
 
 async def remove_account(call: Call[Nothing, Nothing]) -> None:
     """Delete the account that asks, with everything it has."""
-    account = call.account
-    async with call.surface.database.begin() as connection:
+    await erase(call.surface, call.account)
+
+
+async def erase(surface: Surface, account: str) -> None:
+    """Delete an account, with everything it has."""
+    async with surface.database.begin() as connection:
         spaces = await records.list_of(connection, account, "workspace")
         channels = await records.list_of(connection, account, "channel")
         boxes = await sandboxes.listed(connection, account, limit=EVERY_ONE)
         await removal.remove_account(connection, account)
-    call.surface.gatekeeper.cut(account)
+    surface.gatekeeper.cut(account)
     for channel in channels:
-        await call.surface.channels_changed(account, channel.id)
+        await surface.channels_changed(account, channel.id)
     for space in spaces:
-        await files.forget(call.surface, account, space.id)
-    if call.surface.core is not None:
-        await call.surface.core.sandboxes.release(boxes)
-    await call.surface.account_removed(account, account)
+        await files.forget(surface, account, space.id)
+    if surface.core is not None:
+        await surface.core.sandboxes.release(boxes)
+    await surface.account_removed(account, account)
 
 
 async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
@@ -129,7 +135,7 @@ async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
         key, text = await accounts.create_key(
             connection, call.account, name=call.body.name, scopes=call.body.scopes
         )
-    return KeyMade(**_shown(key).model_dump(), key=text)
+    return KeyMade(**key_shown(key).model_dump(), key=text)
 
 
 def _within(call: Call[NewKey, Nothing] | Call[KeyChange, Nothing], scopes: tuple[Scope, ...]) -> None:
@@ -145,12 +151,12 @@ async def list_keys(call: Call[Nothing, Page]) -> Items[KeyShown]:
             connection, call.account, after=call.query.after, limit=call.query.limit + 1
         )
     page, following = cut(found, call.query.limit)
-    return Items[KeyShown](items=[_shown(key) for key in page], next=following)
+    return Items[KeyShown](items=[key_shown(key) for key in page], next=following)
 
 
 async def show_key(call: Call[Nothing, Nothing]) -> KeyShown:
     """Return one key, without its text."""
-    return _shown(await _key(call.surface.database, call.account, call.path["id"]))
+    return key_shown(await _key(call.surface.database, call.account, call.path["id"]))
 
 
 async def change_key(call: Call[KeyChange, Nothing]) -> KeyShown:

@@ -73,6 +73,29 @@ async def test_only_the_operator_makes_accounts(face: Face) -> None:
     assert (await face.operator.ask("GET", "/accounts/me")).status == 401
 
 
+async def test_the_operator_sees_and_ends_accounts(face: Face) -> None:
+    """Accounts are listed, found by id or name, given a further key, and deleted; by nobody else."""
+    theirs = (await face.other.ask("GET", "/accounts/me")).body
+    listed = (await face.operator.ask("GET", "/accounts")).body["items"]
+    assert [one["name"] for one in listed] == ["default", "other"]
+    for named in ("other", theirs["id"]):
+        assert (await face.operator.ask("GET", f"/accounts/{named}")).body["id"] == theirs["id"]
+    lost = {"name": "again", "scopes": ["read"]}
+    told = await face.operator.ask("POST", "/accounts/other/keys", lost)
+    assert (told.status, told.body["scopes"]) == (201, ["read"])
+    again = Client(session=face.mine.session, url=face.url, key=told.body["key"])
+    assert (await again.ask("GET", "/accounts/me")).body["id"] == theirs["id"]
+    asked = [("GET", "/accounts"), ("GET", "/accounts/other"), ("DELETE", "/accounts/other")]
+    for method, path in [*asked, ("POST", "/accounts/other/keys")]:
+        body = lost if method == "POST" else None
+        assert (await face.mine.ask(method, path, body)).status == 403
+        assert (await face.nobody.ask(method, path, body)).status == 401
+    assert (await face.operator.ask("DELETE", "/accounts/other")).status == 204
+    assert (await again.ask("GET", "/accounts/me")).status == 401
+    assert (await face.operator.ask("GET", "/accounts/other")).status == 404
+    assert (await face.operator.ask("POST", "/accounts/other/keys", lost)).status == 404
+
+
 async def test_a_removed_account_is_gone_with_its_keys(face: Face) -> None:
     """After its removal the account's key opens nothing; the other account is untouched."""
     await made(face.other, "agents")
