@@ -79,7 +79,7 @@ class Surface:
     bounds: Bounds = Bounds()
     inboxes: Inboxes | None = None
     workspaces: Workspaces | None = None
-    quotas: Quotas = Quotas()
+    quotas: Quotas = field(default_factory=Quotas)
     channels_changed: Callable[[str, str], Awaitable[None]] = _nobody
     account_removed: Callable[[str, str], Awaitable[None]] = _nobody
     health: Callable[[], Awaitable[Health]] = _always

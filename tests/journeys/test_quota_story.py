@@ -77,7 +77,7 @@ async def test_a_job_that_fills_the_workspace_says_so(stage: Stage) -> None:
 
 
 async def test_uploads_count_against_the_quota(stage: Stage) -> None:
-    """What has no room is refused with the limit and the remedy; a record's diskGb wins over the operator's."""
+    """What has no room is refused with limit and remedy; a record's diskGb wins over the operator's."""
     assert (await stage.upload("first", LIMIT - 1000))[0] == 204
     status, against = await stage.upload("second", 2000)
     assert (status, f"may hold {LIMIT}" in against, "diskGb" in against) == (413, True, True)
