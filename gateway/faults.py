@@ -68,6 +68,8 @@ POINTS = (
     "sandbox.delete.before_commit",
     "sandbox.delete.after_commit",
     "sandbox.delete.after_destroy",
+    "workspace.carry.before_store",
+    "workspace.carry.after_store",
     "sandbox.spawn.before",
     "sandbox.spawn.after",
     "job.settle.before_commit",

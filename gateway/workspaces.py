@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from sandbox.errors import SandboxError, Unreachable
 from sandbox.port import Feature
 from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases
-from sandbox.sync.carrier import Carrier
+from sandbox.sync.carrier import Carrier, unnoticed
 from sandbox.workspaces.copies import Copies
 from sandbox.workspaces.directory import DirectoryStore
 from sandbox.workspaces.port import Store
@@ -63,36 +64,40 @@ class Workspaces:
             await self.copies.drop(namespace)
 
 
-def on_disk(root: Path, *, carried: Path, limit: int) -> Workspaces:
+def on_disk(
+    root: Path, *, carried: Path, limit: int, checkpoint: Callable[[str], None] = unnoticed
+) -> Workspaces:
     """Return workspaces as directories of this machine."""
     store = DirectoryStore(root)
-    return Workspaces(store=store, root=root, carrier=Carrier(store, LocalBases(carried), limit=limit))
+    carrier = Carrier(store, LocalBases(carried), limit=limit, checkpoint=checkpoint)
+    return Workspaces(store=store, root=root, carrier=carrier)
 
 
 async def open_workspaces(ground: Ground, installation: str, stack: AsyncExitStack) -> Workspaces:
     """Open the store; raises Refused, Unauthorized when a bucket cannot be used."""
     settings, limit = ground.settings, ground.settings.sandbox.sync_limit_mb * 1024 * 1024
+    checkpoint = ground.faults.checkpoint
     root, carried = settings.data_dir / "workspaces", settings.data_dir / "carried"
     if settings.workspaces.store == "directory":
-        return on_disk(root, carried=carried, limit=limit)
+        return on_disk(root, carried=carried, limit=limit, checkpoint=checkpoint)
     bucket = Bucket(**settings.workspaces.s3.opened())
     bucket = replace(bucket, prefix=f"{bucket.prefix}{installation}/")
     client = await stack.enter_async_context(opened(bucket, "workspaces"))
     objects = S3Store(client, bucket)
-    await _tried(objects)
+    await _proven(objects)
     return Workspaces(
         store=objects,
         root=root,
-        carrier=Carrier(objects, BucketBases(client, bucket), limit=limit),
-        copies=Copies(objects, root, LocalBases(carried), limit=limit),
+        carrier=Carrier(objects, BucketBases(client, bucket), limit=limit, checkpoint=checkpoint),
+        copies=Copies(objects, root, LocalBases(carried), checkpoint=checkpoint),
         bucket=objects,
     )
 
 
-async def _tried(store: S3Store) -> None:
-    """Ask the bucket something: what it refuses now it would refuse every turn. It may be away now."""
+async def _proven(store: S3Store) -> None:
+    """Raise what the bucket refuses: it would refuse every turn. It may be away for a while."""
     try:
-        await store.namespaces()
+        await store.prove()
     except Unreachable as error:
         log.warning("workspaces.unreachable", error=str(error))
 

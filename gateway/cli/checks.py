@@ -270,7 +270,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
 
 def check_all(settings: Settings) -> Iterator[Check]:
     """Run every check: what is here first, then what has to be asked elsewhere."""
-    from gateway.cli.elsewhere import check_channels, check_clocks, check_jetstream
+    from gateway.cli.elsewhere import check_bucket, check_channels, check_clocks, check_jetstream
 
-    for check in (*CHECKS, check_clocks, check_jetstream, check_channels):
+    for check in (*CHECKS, check_clocks, check_jetstream, check_bucket, check_channels):
         yield from check(settings)

@@ -1,4 +1,4 @@
-"""What `dovecote doctor` asks of other machines: the database, NATS and the chat platforms."""
+"""What `dovecote doctor` asks of other machines: the database, NATS, a bucket and the chat platforms."""
 
 from __future__ import annotations
 
@@ -109,6 +109,34 @@ def judge_room(account: Mapping[str, Any], events: Mapping[str, Any]) -> Check:
     if left >= wanted:
         return well(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
+
+
+def check_bucket(settings: Settings) -> Iterator[Check]:
+    """The bucket of workspaces can be listed, written and deleted from."""
+    if settings.workspaces.store != "s3":
+        return
+    from sandbox.errors import SandboxError
+
+    named = f"bucket {settings.workspaces.s3.bucket!r}"
+    try:
+        asyncio.run(_within(_prove(settings)))
+    except (SandboxError, TimeoutError) as error:
+        yield failed(
+            "workspaces",
+            f"{named}: {str(error) or 'no answer'}",
+            "correct workspaces.s3, or what its keys may do",
+        )
+    else:
+        yield well("workspaces", f"{named} can be read and written")
+
+
+async def _prove(settings: Settings) -> None:
+    from sandbox.bucket import Bucket, opened
+    from sandbox.workspaces.s3 import S3Store
+
+    bucket = Bucket(**settings.workspaces.s3.opened())
+    async with opened(bucket, "workspaces") as client:
+        await S3Store(client, bucket).prove()
 
 
 def check_channels(settings: Settings) -> Iterator[Check]:

@@ -48,11 +48,18 @@ def read(workspace: Path, path: str, limit: int) -> bytes:
 
 
 def write(
-    workspace: Path, path: str, content: bytes, *, mode: int | None = None, modified: int | None = None
+    workspace: Path,
+    path: str,
+    content: bytes,
+    *,
+    mode: int | None = None,
+    modified: int | None = None,
+    durable: bool = True,
 ) -> None:
     """Write a file so that after a power failure there is the old or the new one; parents are made.
 
     `mode` is that of a file before it, or what is given; `modified` (nanoseconds) is when it was written.
+    What is not `durable` is a copy of what is safe elsewhere: a power failure may take it.
     """
     if path in {"", "."}:
         raise Unsafe("a file needs a name")
@@ -61,7 +68,7 @@ def write(
         if _is_link(directory, name):
             _write_through(root, path, content)
         else:
-            _replace(directory, name, content, mode=mode, modified=modified)
+            _replace(directory, name, content, mode=mode, modified=modified, durable=durable)
 
 
 def entries(workspace: Path, path: str) -> list[Entry]:
@@ -129,7 +136,7 @@ def _parents(root: int, path: str) -> Iterator[int]:
 
 
 def _replace(
-    directory: int, name: str, content: bytes, *, mode: int | None = None, modified: int | None = None
+    directory: int, name: str, content: bytes, *, mode: int | None, modified: int | None, durable: bool
 ) -> None:
     fresh = f".{secrets.token_hex(8)}.tmp"
     try:
@@ -139,7 +146,7 @@ def _replace(
         try:
             before = _mode(directory, name)
             os.fchmod(descriptor, before if mode is None else mode)
-            _write_all(descriptor, content)
+            _write_all(descriptor, content, durable=durable)
             if modified is not None:
                 os.utime(descriptor, ns=(modified, modified))
         finally:
@@ -149,7 +156,8 @@ def _replace(
         with suppress(OSError):
             os.unlink(fresh, dir_fd=directory)
         raise
-    os.fsync(directory)
+    if durable:
+        os.fsync(directory)
 
 
 def _write_through(root: int, path: str, content: bytes) -> None:
@@ -226,8 +234,9 @@ def _read_up_to(descriptor: int, limit: int) -> bytes:
     return bytes(content)
 
 
-def _write_all(descriptor: int, content: bytes) -> None:
+def _write_all(descriptor: int, content: bytes, *, durable: bool = True) -> None:
     rest = memoryview(content)
     while rest:
         rest = rest[os.write(descriptor, rest) :]
-    os.fsync(descriptor)
+    if durable:
+        os.fsync(descriptor)

@@ -56,6 +56,10 @@ class LocalBases(Bases):
         """Remove the file."""
         self.drop(key)
 
+    def has(self, key: str) -> bool:
+        """Say whether there is a file."""
+        return self._path(key).exists()
+
     def drop(self, key: str) -> None:
         """Remove the file, at once."""
         self._path(key).unlink(missing_ok=True)

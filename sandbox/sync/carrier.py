@@ -6,7 +6,7 @@ A new machine begins with nothing, whatever its label held before.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import structlog
@@ -23,6 +23,10 @@ from sandbox.workspaces.port import Store
 log = structlog.get_logger(__name__)
 
 
+def unnoticed(_point: str) -> None:
+    """Pass a fault point that nobody has chosen."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sides:
     """Both sides before anything is carried, and what they agreed on last."""
@@ -37,10 +41,13 @@ class Sides:
 class Carrier:
     """Makes store and sandbox the same, at most `limit` bytes of content at a time."""
 
-    def __init__(self, store: Store, bases: Bases, *, limit: int) -> None:
+    def __init__(
+        self, store: Store, bases: Bases, *, limit: int, checkpoint: Callable[[str], None] = unnoticed
+    ) -> None:
         self.store = store
         self.bases = bases
         self._limit = limit
+        self._checkpoint = checkpoint
 
     async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
         """Bring to each side what changed on the other; raises SandboxError."""
@@ -78,8 +85,12 @@ class Carrier:
         sides = await _compared(sides)
         todo = plan(sides.base, sides.stored, sides.inside, read_only=read_only)
         put = await self._put(sides, todo)
+        if todo.fetched or todo.removed_stored:
+            self._checkpoint("workspace.carry.before_store")
         fetched = await self._fetch(sides, todo)
         await _remove(sides, todo)
+        if todo.fetched or todo.removed_stored:
+            self._checkpoint("workspace.carry.after_store")
         after = _agreed(sides, todo, put=put, fetched=fetched)
         if after != last:
             await self.bases.keep(key, after)

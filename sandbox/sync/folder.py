@@ -23,10 +23,14 @@ _LARGEST = 1 << 40
 
 
 class Folder(Side):
-    """The regular files below a directory; no link is followed, and none written through."""
+    """The regular files below a directory; no link leads out of it.
 
-    def __init__(self, directory: Path) -> None:
+    `durable`: what is taken survives a power failure; a copy of what is safe elsewhere need not.
+    """
+
+    def __init__(self, directory: Path, *, durable: bool = True) -> None:
         self._directory = directory
+        self._durable = durable
 
     async def listing(self) -> Listing:
         """Return what stands below the directory; raises OSError when it is not there."""
@@ -60,7 +64,13 @@ class Folder(Side):
     async def _is_written(self, path: str, content: bytes, seen: Seen) -> bool:
         try:
             await asyncio.to_thread(
-                files.write, self._directory, path, content, mode=seen.mode | 0o600, modified=seen.modified
+                files.write,
+                self._directory,
+                path,
+                content,
+                mode=seen.mode | 0o600,
+                modified=seen.modified,
+                durable=self._durable,
             )
         except (OSError, SandboxError):
             return False

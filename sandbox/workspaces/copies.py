@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -17,19 +17,23 @@ from sandbox.errors import Refused
 from sandbox.model import Spec
 from sandbox.port import Sandbox
 from sandbox.sync.bases import LocalBases
-from sandbox.sync.carrier import Carrier
+from sandbox.sync.carrier import Carrier, unnoticed
 from sandbox.sync.folder import Folder
 from sandbox.sync.plan import Base
 from sandbox.workspaces.port import Store
 
+UNBOUNDED = 1 << 62
+"""Bytes that are carried at a time: a working copy is bounded by its quota, as a store's directory is."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Copies(Carrier):
     """Carries between the store and directories below `root`, each by one task at a time."""
 
-    def __init__(self, store: Store, root: Path, bases: LocalBases, *, limit: int) -> None:
-        super().__init__(store, bases, limit=limit)
+    def __init__(
+        self, store: Store, root: Path, bases: LocalBases, *, checkpoint: Callable[[str], None] = unnoticed
+    ) -> None:
+        super().__init__(store, bases, limit=UNBOUNDED, checkpoint=checkpoint)
         self._local = bases
         self._root = root
         self._agreed: dict[str, Base] = {}
@@ -48,7 +52,7 @@ class Copies(Carrier):
         """Make bucket and working copy the same. A mount keeps what is read-only; the copy is for all."""
         del sandbox
         if spec.workspace is not None:
-            await self._renew(spec.namespace)
+            await self.renew(spec.namespace)
 
     async def kept(self, spec: Spec) -> None:
         """Carry when the working copy is not what was agreed on."""
@@ -63,9 +67,10 @@ class Copies(Carrier):
         agreed = self._agreed.get(namespace)
         if agreed is not None and agreed.inside == await _listing(self.directory(namespace)):
             return
-        await self._renew(namespace)
+        await self.renew(namespace)
 
-    async def _renew(self, namespace: str) -> None:
+    async def renew(self, namespace: str) -> None:
+        """Make bucket and working copy the same; raises SandboxError."""
         async with self._carrying.setdefault(namespace, asyncio.Lock()):
             directory = self.directory(namespace)
             try:
@@ -73,7 +78,7 @@ class Copies(Carrier):
                     namespace,
                     Base(sandbox=_identity(directory)),
                     self.store.side(namespace),
-                    Folder(directory),
+                    Folder(directory, durable=False),
                     read_only=False,
                 )
             except OSError as error:
@@ -84,10 +89,13 @@ class Copies(Carrier):
         return list(self._agreed)
 
     def known(self) -> Sequence[str]:
-        """Return the namespaces that have a working copy."""
+        """Return the namespaces that have a working copy; one that was never filled is none."""
         with suppress(FileNotFoundError):
-            return sorted(path.name for path in self._root.iterdir() if path.is_dir())
+            return sorted(path.name for path in self._root.iterdir() if self._is_filled(path))
         return []
+
+    def _is_filled(self, path: Path) -> bool:
+        return path.is_dir() and (self._local.has(path.name) or any(path.iterdir()))
 
     async def drop(self, namespace: str) -> None:
         """Remove a working copy: its workspace is gone."""

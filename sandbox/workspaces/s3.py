@@ -8,6 +8,7 @@ empty one is not kept, and neither are links.
 from __future__ import annotations
 
 import errno
+import secrets
 import time
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -115,6 +116,14 @@ class S3Store(Store):
             async for page in pages:
                 found += [one["Prefix"][len(place) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
         return sorted(found)
+
+    async def prove(self) -> None:
+        """List, write and delete in the bucket; raises what does not work of it."""
+        await self.namespaces()
+        probe = self._bucket.key(f"probe-{secrets.token_hex(8)}")
+        with folded("probe", _WHAT):
+            await self.client.put_object(**probe, Body=b"")
+            await self.client.delete_object(**probe)
 
     def _key(self, namespace: str, path: str) -> dict[str, str]:
         if not is_plain(path):

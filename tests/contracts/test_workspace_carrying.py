@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from buckets import fresh_bucket, s3_server
 from sandbox.errors import Refused
 from sandbox.model import Command
 from sandbox.port import Provider, Sandbox
@@ -15,6 +16,7 @@ from sandbox.sync import inside
 from sandbox.sync.bases import LocalBases
 from sandbox.sync.carrier import Carrier
 from sandbox.workspaces.directory import DirectoryStore
+from sandbox.workspaces.remembered import BucketBases
 from sandbox_rigs import Rig, ways
 
 SPACE = "workspace"
@@ -119,3 +121,24 @@ async def test_a_read_only_workspace_goes_in_only(rig: Rig, provider: Provider, 
     await carrier.carry(sandbox, spec)
     assert [(path.name, path.read_text()) for path in rig.workspace.iterdir()] == [("fixed", "fixed")]
     await provider.destroy(sandbox.id)
+
+
+async def test_gateways_that_share_a_bucket_carry_for_one_sandbox(rig: Rig, provider: Provider) -> None:
+    """Whichever carries knows what the other did: an upload goes in, what was removed does not come back."""
+    with s3_server() as endpoint:
+        async with fresh_bucket(endpoint) as (bucket, store):
+            one, two = (Carrier(store, BucketBases(store.client, bucket), limit=1 << 24) for _ in range(2))
+            sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
+            await store.write(SPACE, "deep/uploaded", b"uploaded")
+            await one.carry(sandbox, spec)
+            await _says(sandbox, "grep -q ^uploaded deep/uploaded; echo made >made; chmod +x made")
+            await two.carry(sandbox, spec)
+            assert await store.read(SPACE, "made", 99) == b"made\n"
+            await store.remove(SPACE, "made")
+            await store.write(SPACE, "deep/uploaded", b"replaced")
+            await one.carry(sandbox, spec)
+            assert await _says(sandbox, "ls; cat deep/uploaded") == "deep\nreplaced"
+            assert sorted(await store.side(SPACE).listing()) == ["deep/uploaded"]
+            await one.forget(spec.label)
+            assert await BucketBases(store.client, bucket).find(spec.label) is None
+            await provider.destroy(sandbox.id)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from buckets import fresh_bucket, s3_server
 from channels.telegram.simulator import simulate
 from databases import database_url, postgres
 from delivery.streams.connection import connect
 from delivery.streams.layout import EVENTS, Layout, ensure
 from gateway.cli.checks import Check, State
-from gateway.cli.elsewhere import check_channels, check_clocks, check_jetstream, judge_room
+from gateway.cli.elsewhere import check_bucket, check_channels, check_clocks, check_jetstream, judge_room
 from gateway.settings import Settings, load
 from nats_servers import TOKEN, nats_server
 
@@ -76,6 +77,23 @@ async def test_the_clock_of_the_database_is_compared(tmp_path: Path, database_ur
     settings = loaded(tmp_path, DOVECOTE_DATABASE_URL=database_url)
     (clock,) = await found(check_clocks, settings)
     assert clock.state is State.OK, clock
+
+
+async def test_the_bucket_of_workspaces_is_tried(tmp_path: Path) -> None:
+    """It is written to and deleted from, and one that is not there is told by its name."""
+    assert await found(check_bucket, loaded(tmp_path)) == []
+    with s3_server() as endpoint:
+        async with fresh_bucket(endpoint) as (bucket, store):
+            named = {"BUCKET": bucket.bucket, "ENDPOINT": endpoint, "ACCESS_KEY": "k", "SECRET_KEY": "s"}
+            env = {f"DOVECOTE_WORKSPACES__S3__{name}": value for name, value in named.items()}
+            env["DOVECOTE_WORKSPACES__STORE"] = "s3"
+            (well,) = await found(check_bucket, loaded(tmp_path, **env))
+            assert well.state == State.OK, well
+            assert not (await store.client.list_objects_v2(Bucket=bucket.bucket)).get("Contents")
+            env["DOVECOTE_WORKSPACES__S3__BUCKET"] = "nowhere-at-all"
+            (failed,) = await found(check_bucket, loaded(tmp_path, **env))
+    assert failed.state == State.FAILED
+    assert "nowhere-at-all" in failed.detail
 
 
 async def test_platforms_are_asked_about_the_bot(tmp_path: Path) -> None:

@@ -84,8 +84,8 @@ async def _got(process: GatewayProcess, path: str) -> bytes | int:
 
 async def _until_got(process: GatewayProcess, path: str, content: bytes) -> None:
     async with asyncio.timeout(20):
-        while await _got(process, path) != content:
-            await asyncio.sleep(0.05)  # noqa: ASYNC110 - it happens in another process
+        while await _got(process, path) != content:  # noqa: ASYNC110 - it happens in another process
+            await asyncio.sleep(0.05)
 
 
 async def _names(process: GatewayProcess, path: str = "") -> list[str]:
@@ -145,6 +145,31 @@ async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, t
             await process.start(env=_env(bucket))
             assert "more" in (await _said(process, "!cat more"))[0]
             await _deletes_all(process, store, bucket)
+
+
+@pytest.mark.parametrize("point", ["workspace.carry.before_store", "workspace.carry.after_store"])
+async def test_a_gateway_killed_while_it_carries_carries_again(
+    point: str, endpoint: str, tmp_path: Path
+) -> None:
+    """Nothing was said to be done by then; afterwards the bucket has the files as the command left them."""
+    async with (
+        fresh_bucket(endpoint) as (bucket, store),
+        gateway(tmp_path / "data", env=_env(bucket)) as process,
+    ):
+        await _said(process, "!echo old >changed; echo x >removed")
+        await process.stop()
+        await process.start(env={"DOVECOTE_FAULT": point})
+        async with process.http() as session:
+            line = {"input": "!echo new >changed; rm removed; date +%N >>made"}
+            async with session.post("/agents/default/turns", json=line) as taken:
+                assert taken.status == 202
+        await process.ended()
+        await process.start()
+        await _until_got(process, "changed", b"new\n")
+        assert await _got(process, "removed") == 404
+        (made,) = (tmp_path / "data" / "workspaces").glob("*/made")
+        await _until_got(process, "made", made.read_bytes())
+        assert await _count(store, bucket) == 2
 
 
 async def _deletes_all(process: GatewayProcess, store: S3Store, bucket: Bucket) -> None:
