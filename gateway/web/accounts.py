@@ -166,7 +166,7 @@ async def change_key(call: Call[KeyChange, Nothing]) -> KeyShown:
     async with call.surface.database.begin() as connection:
         await store.change_key(connection, key.id, name=call.body.name, scopes=call.body.scopes)
     call.surface.gatekeeper.forget(lambda principal: principal.key == key.id)
-    return await show_key(call)  # type: ignore[arg-type]  # asks for the path alone
+    return key_shown(await _key(call.surface.database, call.account, key.id))
 
 
 async def revoke_key(call: Call[Nothing, Nothing]) -> None:

@@ -51,6 +51,15 @@ async def test_a_key_does_what_its_scopes_say(face: Face) -> None:
     assert (await reader.ask("POST", "/accounts", {"name": "k"})).status == 403
 
 
+async def test_a_key_is_renamed_by_its_name(face: Face) -> None:
+    """Who changes a key by its old name is shown the key under its new one."""
+    made_key = await face.mine.ask("POST", "/accounts/me/keys", {"name": "old", "scopes": ["read"]})
+    renamed = await face.mine.ask("PATCH", "/accounts/me/keys/old", {"name": "new"})
+    assert (renamed.status, renamed.body["name"]) == (200, "new")
+    assert renamed.body["id"] == made_key.body["id"]
+    assert (await face.mine.ask("GET", "/accounts/me/keys/old")).status == 404
+
+
 async def test_a_revoked_key_opens_nothing(face: Face) -> None:
     """The next request with a revoked key is 401."""
     made_key = await face.mine.ask("POST", "/accounts/me/keys", {"name": "k"})
