@@ -25,6 +25,10 @@ BODY_BYTES = INLINE_BYTES * 4 // 3 + 1024 * 1024
 """What a request with attachments may weigh."""
 
 
+LONGEST_URL = 2000
+"""Characters of a link to a file of ours."""
+
+
 class Attached(Strict):
     """A file that goes with a message: its bytes as base64, or the url of a file that is kept here already.
 
@@ -35,7 +39,7 @@ class Attached(Strict):
     type: Annotated[StrictStr, Field(max_length=100)] = ""
     size: Annotated[int, Field(ge=0, strict=True)] = 0
     content: StrictStr | None = Field(default=None, repr=False)
-    url: Annotated[StrictStr, Field(max_length=2000)] | None = None
+    url: Annotated[StrictStr, Field(max_length=LONGEST_URL)] | None = None
 
     @model_validator(mode="after")
     def _one_of(self) -> Attached:

@@ -8,6 +8,7 @@ from typing import Any
 from gateway.store.records import Kind
 from gateway.web import (
     accounts,
+    agui,
     approvals,
     asyncapi,
     attachments,
@@ -232,6 +233,7 @@ ROUTES: tuple[Route, ...] = (
     *audit.ROUTES,
     *stream_doors.ROUTES,
     *openai_table.ROUTES,
+    *agui.ROUTES,
     *asyncapi.ROUTES,
     *_open(),
 )

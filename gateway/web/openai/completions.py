@@ -11,7 +11,7 @@ from delivery.errors import DeliveryError
 from gateway.store import records
 from gateway.store.records import Record
 from gateway.store.turns import Turn
-from gateway.web.openai.asking import (
+from gateway.web.asking import (
     CUT,
     Asked,
     Sent,
@@ -23,8 +23,8 @@ from gateway.web.openai.asking import (
     listening,
     tokens,
 )
+from gateway.web.hearing import BETWEEN, Ended, Heard, More, Waits
 from gateway.web.openai.dialect import NewCompletion, said
-from gateway.web.openai.hearing import BETWEEN, Ended, Heard, More, Waits
 from gateway.web.problems import Problem, not_found, openai_error
 from gateway.web.typed import Call, Nothing, Shown
 

@@ -23,7 +23,7 @@ from pydantic import (
 
 from gateway.line import LONGEST_INPUT
 from gateway.records.names import Name
-from gateway.web.attachments import MOST, Attached
+from gateway.web.attachments import LONGEST_URL, MOST, Attached
 from gateway.web.problems import invalid
 from sandbox.config import Problem as Fault
 
@@ -162,30 +162,35 @@ class NewResponse(Lenient):
 
 
 def said(
-    messages: Sequence[Spoken], *, alone: bool, at: str, instructions: str | None = None
+    messages: Sequence[Spoken],
+    *,
+    alone: bool,
+    at: str,
+    instructions: str | None = None,
+    attached: bool = False,
 ) -> tuple[str, list[Attached]]:
     """Return what is said now and the pictures with it; raises a Problem when that is nothing.
 
     `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it; `instructions` always
-    are. `at` is where the messages stand in the request.
+    are. `at` is where the messages stand in the request. `attached`: files come with them anyway.
     """
-    now = _now(messages)
+    now = last_of_user(messages)
     before = [Spoken(role="system", content=instructions)] if instructions else []
     before += messages[: len(messages) - len(now)] if alone else ()
     text = "\n\n".join(message.text for message in now if message.text)
     if before:
         text = f"{_quoted(before)}\n\n{text}"
     pictures = [_picture(place, url, at) for place, url in enumerate(_pictures(now))]
-    if not any(message.text or message.pictures for message in now):
+    if not now or not (attached or any(message.text or message.pictures for message in now)):
         raise invalid([Fault(pointer=at, detail="the last message must be a user's, and say something")])
     if len(text) > LONGEST_INPUT:
         raise invalid([Fault(pointer=at, detail=f"at most {LONGEST_INPUT} characters in all")])
     if len(pictures) > MOST:
         raise invalid([Fault(pointer=at, detail=f"at most {MOST} pictures in one request")])
-    return text or "(a picture)", pictures
+    return text or "(a file)", pictures
 
 
-def _now(messages: Sequence[Spoken]) -> Sequence[Spoken]:
+def last_of_user(messages: Sequence[Spoken]) -> Sequence[Spoken]:
     """Return the messages of the user at the end."""
     first = len(messages)
     while first and messages[first - 1].role == "user":
@@ -210,6 +215,6 @@ def _picture(place: int, url: str, at: str) -> Attached:
         kind = found[1].lower()
         name = f"picture-{place + 1}.{kind.partition('/')[2].partition('+')[0]}"
         return Attached(name=name, type=kind, content=url[found.end() :])
-    if len(url) > 2000:  # noqa: PLR2004 - what a link of ours never is
+    if len(url) > LONGEST_URL:
         raise invalid([Fault(pointer=at, detail="a picture is a data: URL of an image, or a link of ours")])
     return Attached(name=f"picture-{place + 1}", url=url)

@@ -16,10 +16,10 @@ from gateway.store.messages import Kept
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 from gateway.web import turns
-from gateway.web.openai.asking import CUT, Asked, Sent, ask, heard_out, hearing, listening
+from gateway.web.asking import CUT, Asked, Sent, ask, heard_out, hearing, listening
+from gateway.web.hearing import Ended, Heard, Listening, More, Whole, hear_again, with_files
 from gateway.web.openai.completions import broken_off
 from gateway.web.openai.dialect import Lenient, NewResponse
-from gateway.web.openai.hearing import Ended, Heard, Listening, More, Whole, hear_again
 from gateway.web.problems import not_found
 from gateway.web.typed import Call, Nothing, Shown
 
@@ -156,7 +156,8 @@ def _tokens(turn: Turn) -> TokensUsed | None:
 
 
 def _items(spoken: Sequence[Kept]) -> list[dict[str, Any]]:
-    return [_item(one.id, one.text, "completed") for one in spoken]
+    said = [(one.id, with_files(one.text, one.attachments)) for one in spoken]
+    return [_item(message, text, "completed") for message, text in said]
 
 
 def _item(message: str, text: str | None, status: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What OpenAI's clients are told of a turn only grows, and is whole at the end, whatever got lost."""
+"""What a client is told of a turn only grows, and is whole at the end, whatever was lost on the way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from delivery.event import Event, Kind
+from gateway.web.hearing import Ended, Listening, More, Waits, Whole, pulsed
 from gateway.web.openai.dialect import Spoken, said
-from gateway.web.openai.hearing import Ended, Listening, More, Waits, Whole, pulsed
 from gateway.web.openai.responses import Telling
 from gateway.web.problems import Problem
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,6 +19,7 @@ KEEP_ALIVE = 15.0
 """Seconds after which a silent stream shows that it lives."""
 
 _ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
+_TOOLS = frozenset({Kind.TOOL_CALLED, Kind.TOOL_COMPLETED})
 Item = TypeVar("Item")
 
 
@@ -37,6 +38,25 @@ class Whole:
 
     message: str
     text: str
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Called:
+    """The agent called a tool; `call` is unique among all turns."""
+
+    call: str
+    name: str
+    args: Mapping[str, Any]
+    seq: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Returned:
+    """What a call came to."""
+
+    call: str
+    output: str
     seq: int
 
 
@@ -64,7 +84,7 @@ class Begun:
     seq: int
 
 
-Heard = Begun | More | Whole | Waits | Ended
+Heard = Begun | More | Whole | Called | Returned | Waits | Ended
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,20 +104,36 @@ class Listening:
         """Yield what an event says of the turn."""
         if event.turn != self.turn:
             return
-        if event.type is Kind.MESSAGE_RECEIVED:
-            yield Begun(seq=seq)
-        elif event.type is Kind.MESSAGE_DELTA:
+        if event.type is Kind.MESSAGE_DELTA:
             yield from self._more(event, seq)
         elif event.type is Kind.MESSAGE_COMPLETED:
             yield from self._whole(event, seq)
+        elif event.type in _TOOLS:
+            yield self._tool(event, seq)
+        elif event.type in _ENDS:
+            yield from self._end(event, seq)
+        else:
+            yield from self._mark(event, seq)
+
+    @staticmethod
+    def _mark(event: Event, seq: int) -> Iterator[Heard]:
+        if event.type is Kind.MESSAGE_RECEIVED:
+            yield Begun(seq=seq)
         elif event.type is Kind.APPROVAL_REQUESTED:
             yield Waits(approval=event.data["approval"], command=str(event.data["command"]), seq=seq)
-        elif event.type in _ENDS:
-            into = event.data.get("merged_into")
-            if into is None:
-                yield Ended(turn=self.turn, seq=seq)
-            else:
-                self.turn = str(into)
+
+    def _end(self, event: Event, seq: int) -> Iterator[Heard]:
+        into = event.data.get("merged_into")
+        if into is None:
+            yield Ended(turn=self.turn, seq=seq)
+        else:
+            self.turn = str(into)
+
+    def _tool(self, event: Event, seq: int) -> Called | Returned:
+        told, call = event.data, f"{self.turn}.{event.data['call']}"
+        if event.type is Kind.TOOL_CALLED:
+            return Called(call=call, name=told["name"], args=told["args"], seq=seq)
+        return Returned(call=call, output=str(told["output"]), seq=seq)
 
     def _more(self, event: Event, seq: int) -> Iterator[Heard]:
         message, part, attempt = event.data["message"], event.data["part"], event.data["attempt"]
@@ -110,7 +146,8 @@ class Listening:
         yield from self._tell(message, event.data["text"], seq)
 
     def _whole(self, event: Event, seq: int) -> Iterator[Heard]:
-        message, text = event.data["message"], event.data["text"]
+        message = event.data["message"]
+        text = with_files(event.data["text"], event.data.get("files", ()))
         told = self._told.get(message, "")
         if text.startswith(told):
             yield from self._tell(message, text[len(told) :], seq)
@@ -123,6 +160,12 @@ class Listening:
         if text:
             self._told[message] = self._told.get(message, "") + text
             yield More(message=message, text=text, seq=seq)
+
+
+def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:
+    """Return a message's text with the links to its files below it."""
+    links = [f"[{file['name']}]({file['url']})" for file in files if file.get("url")]
+    return "\n\n".join(part for part in (text, "\n".join(links)) if part)
 
 
 async def hear(

@@ -1,4 +1,4 @@
-"""Asking an agent as OpenAI's clients do: a turn is queued, heard to its end, and told in their shapes."""
+"""Asking an agent over HTTP and hearing the answer in the same request, whole or as a stream."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gateway.turn import TurnState
 from gateway.web import attachments, turns
 from gateway.web.attachments import Attached, BadAttachment
 from gateway.web.frames import dumped
-from gateway.web.openai.hearing import Ended, Heard, Listening, hear, pulsed
+from gateway.web.hearing import Ended, Heard, Listening, hear, pulsed
 from gateway.web.outgoing import SLOW_AFTER
 from gateway.web.problems import Problem, invalid
 from gateway.web.stream_doors import READERS
@@ -68,7 +68,7 @@ def now() -> int:
 async def ask(
     call: Call[Any, Any],
     *,
-    agent: str,
+    agent: str | None,
     conversation: str | None,
     text: str,
     pictures: Sequence[Attached],
@@ -95,7 +95,7 @@ async def ask(
     )
     taken = await turns.submit(call, submission)
     return Asked(
-        turn=taken.turnId, conversation=taken.conversationId, agent=agent, after=after, created=now()
+        turn=taken.turnId, conversation=taken.conversationId, agent=agent or "", after=after, created=now()
     )
 
 
