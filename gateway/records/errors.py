@@ -62,7 +62,7 @@ def pointer(parts: Iterable[object]) -> str:
 def explain(error: ValidationError, *, below: str = "") -> tuple[Problem, ...]:
     """Return what pydantic found as problems: where, what is allowed and what was given."""
     return tuple(
-        Problem(pointer=(below + pointer(found["loc"])) or "/", detail=_detail(found, below))
+        Problem(pointer=below + pointer(found["loc"]), detail=_detail(found, below))
         for found in error.errors(include_url=False)
     )
 

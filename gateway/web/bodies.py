@@ -134,4 +134,4 @@ def _storable(text: str, path: tuple[object, ...], *, lenient: bool) -> str:
     if lenient:
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
     where = pointer(path).encode("utf-8", "replace").decode()
-    raise invalid([Fault(pointer=where or "/", detail="must not hold NUL or half of a surrogate pair")])
+    raise invalid([Fault(pointer=where, detail="must not hold NUL or half of a surrogate pair")])

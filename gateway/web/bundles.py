@@ -16,7 +16,7 @@ from gateway.web import bodies
 from gateway.web.auth import Key
 from gateway.web.files import AS_DATA
 from gateway.web.pages import Items
-from gateway.web.problems import Problem, not_found
+from gateway.web.problems import IN_PATH, Problem, misplaced, not_found
 from gateway.web.typed import Call, Nothing, Route, Shown
 
 LARGEST = 1024 * 1024
@@ -45,9 +45,9 @@ def _path(call: Call[Any, Any], kind: Kind) -> str:
     plain = str(path)
     odd = path.is_absolute() or ".." in path.parts or plain == "." or len(plain) > LONGEST_PATH
     if odd or any(ord(letter) < ord(" ") for letter in plain):
-        raise Problem(422, f"{plain!r} is no path below the bundle")
+        raise misplaced(IN_PATH, f"{plain!r} is no path below the bundle")
     if kind == "agent" and plain != GUIDE and not plain.startswith(PLACES):
-        raise Problem(422, f"an agent's files are {GUIDE} and what is below {', '.join(PLACES)}")
+        raise misplaced(IN_PATH, f"an agent's files are {GUIDE} and what is below {', '.join(PLACES)}")
     return plain
 
 

@@ -14,7 +14,7 @@ from gateway.quotas import refusal
 from gateway.web import bodies
 from gateway.web.auth import Key
 from gateway.web.pages import Items
-from gateway.web.problems import Problem, not_found
+from gateway.web.problems import IN_PATH, Problem, misplaced, not_found
 from gateway.web.surface import Surface
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
 from sandbox.errors import SandboxError, Unsafe
@@ -74,7 +74,7 @@ async def _told(asked: Awaitable[Returned]) -> Returned:
     except FileNotFoundError:
         raise not_found("there is no such file in this workspace") from None
     except Unsafe as error:
-        raise Problem(422, str(error)) from None
+        raise misplaced(IN_PATH, str(error)) from None
     except SandboxError as error:
         log.warning("workspaces.unusable", error=str(error))
         raise Problem(503, "the workspace store cannot be used now") from None
@@ -82,17 +82,17 @@ async def _told(asked: Awaitable[Returned]) -> Returned:
         raise Problem(409, f"a file and a directory are in each other's way: {error.strerror}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "this is no usable path"
-        raise Problem(422, f"the file system refuses: {reason}") from None
+        raise misplaced(IN_PATH, f"the file system refuses: {reason}") from None
 
 
 def _path(call: Call[Any, Any]) -> str:
     path = call.path.get("path", "")
     if path.startswith("/"):
-        raise Problem(422, "a path is relative to the workspace")
+        raise misplaced(IN_PATH, "a path is relative to the workspace")
     try:
         return relative(path, "/")
     except Unsafe as error:
-        raise Problem(422, str(error)) from None
+        raise misplaced(IN_PATH, str(error)) from None
 
 
 async def look(call: Call[Nothing, FilePage]) -> web.Response | Items[FileShown]:
@@ -137,7 +137,7 @@ async def put(call: Call[Nothing, Nothing]) -> None:
     """Write a file whole; directories above it are made."""
     (store, space), path = await _place_of(call), _path(call)
     if path == ".":
-        raise Problem(422, "a file needs a name")
+        raise misplaced(IN_PATH, "a file needs a name")
     bounds = call.surface.bounds
     content = await bodies.read_bytes(
         call.request, limit=bounds.file_bytes, deadline=bounds.body_deadline * 12

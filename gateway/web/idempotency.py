@@ -17,9 +17,10 @@ from aiohttp import web
 from delivery.clock import utc_now
 from gateway.secrets import Context, context
 from gateway.store import replies as store
-from gateway.web.problems import Problem
+from gateway.web.problems import Problem, misplaced
 from gateway.web.surface import Surface
 
+HEADER = "header/Idempotency-Key"
 _FORM = re.compile(r"^[\x21-\x7e]{1,200}$")
 _ABANDONED = timedelta(seconds=60)
 _LOOK_AGAIN = 0.05
@@ -36,7 +37,7 @@ def key_of(request: web.Request) -> str | None:
     if not given:
         return None
     if len(given) > 1 or not _FORM.match(given[0]):
-        raise Problem(422, "an Idempotency-Key is 1 to 200 visible ASCII characters")
+        raise misplaced(HEADER, "an Idempotency-Key is 1 to 200 visible ASCII characters")
     return given[0]
 
 
@@ -80,7 +81,7 @@ class Once:
             async with self.surface.database.read() as connection:
                 kept = await store.find(connection, self.account, self.key)
             if kept is not None and kept.digest != self.digest:
-                raise Problem(422, "this Idempotency-Key was used for a different request")
+                raise misplaced(HEADER, "this Idempotency-Key was used for a different request")
             if kept is not None and kept.status is not None:
                 return self._replayed(kept)
             if await self._replaces(kept):

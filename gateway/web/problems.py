@@ -93,6 +93,15 @@ def invalid(errors: Iterable[Fault]) -> Problem:
     return Problem(422, f"{len(found)} problem{'s' if len(found) != 1 else ''} with the input", errors=found)
 
 
+IN_PATH = "path"
+"""Where the path is wrong; `header/NAME` is a header, `?/NAME` a value of the query."""
+
+
+def misplaced(pointer: str, detail: str) -> Problem:
+    """Return the answer for one thing that is wrong, with its place."""
+    return invalid([Fault(pointer=pointer, detail=detail)])
+
+
 _STATUS: Mapping[type[RecordError], int] = {Missing: 404, Taken: 409, InUse: 409, Managed: 409}
 
 

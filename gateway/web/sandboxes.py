@@ -16,7 +16,7 @@ from gateway.tools.bash import COMMAND_LIMIT, shape_of
 from gateway.tools.services import shape_of as service_shape
 from gateway.web.auth import Key
 from gateway.web.pages import Items, Page, cut
-from gateway.web.problems import Problem, not_found
+from gateway.web.problems import Problem, misplaced, not_found
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
 from sandbox.errors import Busy, Gone, Refused, SandboxError, Unreachable, Unsafe, Unsupported
 from sandbox.model import Command
@@ -127,7 +127,7 @@ async def _explained() -> AsyncIterator[None]:
     except (Refused, Unsupported) as error:
         raise Problem(409, str(error)) from error
     except Unsafe as error:
-        raise Problem(422, str(error)) from error
+        raise misplaced("/command", str(error)) from error
     except Unreachable as error:
         raise Problem(503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}) from error
     except SandboxError as error:

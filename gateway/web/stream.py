@@ -17,7 +17,7 @@ from delivery.replay import Events, Frame, Gap, Reset, Subscribed, frames
 from gateway.accounts import Principal
 from gateway.web.frames import Cursor, control, cursor_of, dumped
 from gateway.web.outgoing import SLOW_AFTER
-from gateway.web.problems import Problem, not_found
+from gateway.web.problems import Problem, misplaced, not_found
 from gateway.web.readership import Reader, Readers, Readership
 from gateway.web.typed import Shown, Strict
 
@@ -66,7 +66,8 @@ async def wanted(
     text = request.headers.get("Last-Event-ID") or query.after
     cursor = cursor_of(text) if text is not None else None
     if text is not None and cursor is None:
-        raise Problem(422, "a position is N or <epoch>-N")
+        where = "header/Last-Event-ID" if "Last-Event-ID" in request.headers else "?/after"
+        raise misplaced(where, "a position is N or <epoch>-N")
     if cursor is not None and cursor.epoch is None:
         cursor = Cursor(cursor.seq, query.epoch)
     return Wanted(conversation=conversation, cursor=cursor, deltas=query.deltas, limit=query.limit)

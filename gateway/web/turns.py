@@ -22,11 +22,12 @@ from gateway.store import turns as store
 from gateway.store.jobs import Job
 from gateway.store.turns import StepRow, Turn
 from gateway.turn import TurnState
+from gateway.web import idempotency
 from gateway.web.attachments import Attached, Attachments, BadAttachment, adopt, keep_all
 from gateway.web.conversations import found
 from gateway.web.deliveries import DeliveryShown, shown_all
 from gateway.web.pages import Items
-from gateway.web.problems import Problem, invalid, not_found
+from gateway.web.problems import Problem, invalid, misplaced, not_found
 from gateway.web.typed import Call, Nothing, Shown, Strict
 from sandbox.config import Problem as Fault
 
@@ -187,7 +188,7 @@ async def submit(call: Call[Any, Any], submission: Submission, secret: str | Non
     except intake.WrongAgent as error:
         raise Problem(409, str(error)) from None
     except intake.KeyReused as error:
-        raise Problem(422, str(error)) from None
+        raise misplaced(idempotency.HEADER, str(error)) from None
     except intake.QueueFull as error:
         raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
     kept = [dict(one) for one in submission.attachments]

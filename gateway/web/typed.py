@@ -14,7 +14,7 @@ from gateway.core import Core
 from gateway.records.errors import explain
 from gateway.web import bodies, idempotency
 from gateway.web.auth import BEARER, PRINCIPAL, Access, Admin, Door, JobToken, Key
-from gateway.web.problems import Problem, invalid
+from gateway.web.problems import Problem, invalid, misplaced
 from gateway.web.surface import Surface
 from sandbox.config import Problem as Fault
 
@@ -139,7 +139,7 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
         async def perform() -> web.Response:
             given = answer(route, await route.handler(call))
             if not isinstance(given, web.Response):
-                raise Problem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+                raise misplaced(idempotency.HEADER, "a stream is not answered twice: leave it out")
             return given
 
         who = request[PRINCIPAL].account if PRINCIPAL in request else ""
@@ -170,7 +170,7 @@ def _parsed(route: Route, raw: bytes) -> BaseModel:
         raise Problem(400, "this request needs a JSON body")
     value = bodies.parse_json(raw, lenient=route.lenient)
     if not isinstance(value, dict):
-        raise invalid([Fault(pointer="/", detail="the body must be a JSON object")])
+        raise invalid([Fault(pointer="", detail="the body must be a JSON object")])
     return _validated(route.takes, value, "")
 
 
@@ -178,7 +178,7 @@ def _query(route: Route, request: web.Request) -> BaseModel:
     given = {name: request.query[name] for name in request.query if name in _names(route.query)}
     for name, value in given.items():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise invalid([Fault(pointer=f"?{name}", detail="must not hold NUL or broken characters")])
+            raise invalid([Fault(pointer=f"?/{name}", detail="must not hold NUL or broken characters")])
     return _validated(route.query, given, "?")
 
 

@@ -192,3 +192,25 @@ async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: Face, t
     fresh = Client(session=face.mine.session, url=face.url, key=(tmp_path / "key").read_text().strip())
     assert fresh.key != old.strip()
     assert (await fresh.ask("GET", "/accounts/me")).status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "pointer"),
+    [
+        ("POST", "/accounts/me/agents", {"Idempotency_Key": "x" * 201}, "header/Idempotency-Key"),
+        ("POST", "/accounts/me/agents", {"Idempotency_Key": "used"}, "header/Idempotency-Key"),
+        ("POST", "/accounts/me/agents", {}, ""),
+        ("GET", "/accounts/me/agents?limit=0", {}, "?/limit"),
+        ("GET", "/accounts/me/workspaces/default/files/..%2Fx", {}, "path"),
+        ("PUT", "/accounts/me/agents/default/files/notes.txt", {}, "path"),
+    ],
+)
+async def test_what_is_refused_says_where(
+    face: Face, method: str, path: str, headers: dict[str, str], pointer: str
+) -> None:
+    """Every 422 names the place of what is wrong, in the body or outside it."""
+    used = await face.mine.ask("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="used")
+    assert used.status == 201
+    body: object = None if method != "POST" else {"name": "b"} if headers else []
+    answer = await face.mine.ask(method, path, body, **headers)
+    assert (answer.status, [fault["pointer"] for fault in answer.body["errors"]]) == (422, [pointer])
