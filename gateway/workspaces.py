@@ -15,7 +15,7 @@ from gateway.ground import Ground, Running
 from gateway.options import Role
 from gateway.store import records
 from sandbox.bucket import Bucket, opened
-from sandbox.errors import SandboxError, Unreachable
+from sandbox.errors import Refused, SandboxError, Unreachable
 from sandbox.port import Feature
 from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases
@@ -56,12 +56,12 @@ class Workspaces:
 
     async def forget(self, namespace: str) -> None:
         """Remove a workspace's files; what the store refuses now, the next look finds."""
+        if self.copies is not None:
+            await self.copies.drop(namespace)
         try:
             await self.store.forget(namespace)
         except SandboxError as error:
             log.warning("workspace.not_forgotten", namespace=namespace, error=str(error))
-        if self.copies is not None:
-            await self.copies.drop(namespace)
 
 
 def on_disk(
@@ -74,7 +74,7 @@ def on_disk(
 
 
 async def open_workspaces(ground: Ground, installation: str, stack: AsyncExitStack) -> Workspaces:
-    """Open the store; raises Refused, Unauthorized when a bucket cannot be used."""
+    """Open the store; raises Refused when a bucket cannot be used."""
     settings, limit = ground.settings, ground.settings.sandbox.sync_limit_mb * 1024 * 1024
     checkpoint = ground.faults.checkpoint
     root, carried = settings.data_dir / "workspaces", settings.data_dir / "carried"
@@ -95,11 +95,16 @@ async def open_workspaces(ground: Ground, installation: str, stack: AsyncExitSta
 
 
 async def _proven(store: S3Store) -> None:
-    """Raise what the bucket refuses: it would refuse every turn. It may be away for a while."""
+    """Raise Refused when the bucket refuses: it would refuse every turn. It may be away for a while."""
     try:
         await store.prove()
     except Unreachable as error:
         log.warning("workspaces.unreachable", error=str(error))
+    except SandboxError as error:
+        named = f"workspaces.s3.bucket = {store.bucket.bucket!r} cannot be used: {error}"
+        raise Refused(
+            f"{named}; make the bucket, or correct workspaces.s3 and what its keys may do"
+        ) from error
 
 
 SWEEP_AFTER = 20
@@ -117,9 +122,24 @@ class Looks:
         self._count = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look at the start and every so often, until stopped; where the store is a directory, never."""
+        """Look at the start and every so often, until stopped; where the store is a directory, never.
+
+        A look is left where it is: what was not carried by then is carried after the next start.
+        """
         copies, bucket = self._workspaces.copies, self._workspaces.bucket
-        while copies is not None and bucket is not None and not stop.is_set():
+        if copies is None or bucket is None:
+            return
+        tasks = [asyncio.create_task(self._rounds(copies, bucket)), asyncio.create_task(stop.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await tasks[0]
+
+    async def _rounds(self, copies: Copies, bucket: S3Store) -> None:
+        while True:
             try:
                 await self.look(copies, first=self._count == 0)
                 if self._sweeps and self._count % SWEEP_AFTER == 0:
@@ -127,9 +147,7 @@ class Looks:
                 self._count += 1
             except (SandboxError, Unavailable, OSError) as error:
                 log.warning("workspaces.look_waits", error=str(error))
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
-                    await stop.wait()
+            await asyncio.sleep(self._every)
 
     async def look(self, copies: Copies, *, first: bool) -> None:
         """Carry from the working copies in use, at first from all; drop those of workspaces that are gone."""

@@ -24,6 +24,8 @@ from sandbox.workspaces.port import Store
 
 UNBOUNDED = 1 << 62
 """Bytes that are carried at a time: a working copy is bounded by its quota, as a store's directory is."""
+REMEMBERED = 1000
+"""Workspaces of which it is in memory what was agreed on; of others it is on the disk."""
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -74,7 +76,7 @@ class Copies(Carrier):
         async with self._carrying.setdefault(namespace, asyncio.Lock()):
             directory = self.directory(namespace)
             try:
-                self._agreed[namespace] = await self.between(
+                agreed = await self.between(
                     namespace,
                     Base(sandbox=_identity(directory)),
                     self.store.side(namespace),
@@ -83,9 +85,13 @@ class Copies(Carrier):
                 )
             except OSError as error:
                 raise Refused(f"the workspace's files could not be carried: {error}") from error
+            self._agreed.pop(namespace, None)
+            self._agreed[namespace] = agreed
+            if len(self._agreed) > REMEMBERED:
+                self._agreed.pop(next(iter(self._agreed)))
 
     def used(self) -> Sequence[str]:
-        """Return the namespaces that this process has carried."""
+        """Return the namespaces that this process has carried lately."""
         return list(self._agreed)
 
     def known(self) -> Sequence[str]:

@@ -34,14 +34,14 @@ class S3Store(Store):
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
         self.client = client
-        self._bucket = bucket
+        self.bucket = bucket
 
     def side(self, namespace: str) -> Side:
         """Return a workspace's objects."""
         return self._objects(namespace)
 
     def _objects(self, namespace: str) -> Objects:
-        return Objects(self.client, self._bucket, f"{PLACE}{namespace}/")
+        return Objects(self.client, self.bucket, f"{PLACE}{namespace}/")
 
     async def entries(self, namespace: str, path: str) -> Sequence[Entry]:
         """Gather the names of a level from the names of all objects below it."""
@@ -108,10 +108,10 @@ class S3Store(Store):
 
     async def namespaces(self) -> Sequence[str]:
         """Return the workspaces of which there are objects."""
-        place, found = f"{self._bucket.prefix}{PLACE}", list[str]()
+        place, found = f"{self.bucket.prefix}{PLACE}", list[str]()
         with folded(place, _WHAT):
             pages = self.client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket.bucket, Prefix=place, Delimiter="/"
+                Bucket=self.bucket.bucket, Prefix=place, Delimiter="/"
             )
             async for page in pages:
                 found += [one["Prefix"][len(place) :].rstrip("/") for one in page.get("CommonPrefixes", ())]
@@ -120,7 +120,7 @@ class S3Store(Store):
     async def prove(self) -> None:
         """List, write and delete in the bucket; raises what does not work of it."""
         await self.namespaces()
-        probe = self._bucket.key(f"probe-{secrets.token_hex(8)}")
+        probe = self.bucket.key(f"probe-{secrets.token_hex(8)}")
         with folded("probe", _WHAT):
             await self.client.put_object(**probe, Body=b"")
             await self.client.delete_object(**probe)
@@ -128,7 +128,7 @@ class S3Store(Store):
     def _key(self, namespace: str, path: str) -> dict[str, str]:
         if not is_plain(path):
             raise Unsafe(f"{path!r} is no path below the workspace")
-        return self._bucket.key(f"{PLACE}{namespace}/{path}")
+        return self.bucket.key(f"{PLACE}{namespace}/{path}")
 
     async def _head(self, namespace: str, path: str) -> Any:
         try:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from buckets import fresh_bucket, s3_server
+from gateway.stored import StoredFiles
+from sandbox.bucket import opened
 from sandbox.errors import Refused, SandboxError, Unsafe
 from sandbox.sync.plan import SECOND, Listing, Seen
 from sandbox.sync.side import File
 from sandbox.workspaces.directory import DirectoryStore
 from sandbox.workspaces.port import Store
+from sandbox.workspaces.s3 import S3Store
 
 STORES = ["directory", "s3"]
 SPACE = "space"
@@ -162,6 +166,21 @@ async def test_what_grew_or_went_since_is_left_for_later(store: Store) -> None:
     assert await _contents(store, wanted) == {}
 
 
+async def test_a_workspace_without_a_sandbox_is_read_from_the_store(store: Store) -> None:
+    """Its files are found the newest first and read by the path in a sandbox; nothing is written."""
+    for path, second in (("a/old.txt", 1), ("a/b/new.txt", 9), ("a/other.md", 5)):
+        await store.side(SPACE).take(_given((path, b"text", Seen(4, second * SECOND, 0o644))))
+    held = StoredFiles(store, SPACE, "/mnt/workspaces/space")
+    assert set(await held.newest(".", "**/*.txt", most=9)) == {"a/old.txt", "a/b/new.txt"}
+    assert await held.newest("a", "*.txt", most=9) == ["old.txt"]
+    assert len(await held.newest(".", "**", most=2)) == 2
+    assert await held.read("/mnt/workspaces/space/a/old.txt", limit=2) == b"te"
+    with pytest.raises(Unsafe):
+        await held.read("../other/secret", limit=9)
+    with pytest.raises(PermissionError):
+        await held.write("new", b"")
+
+
 async def test_names_too_long_for_s3_stay_where_they_are(endpoint: str) -> None:
     """One file that cannot be an object keeps no other from being one."""
     async with fresh_bucket(endpoint) as (_, store):
@@ -183,11 +202,6 @@ async def test_objects_of_others_in_the_bucket_are_no_paths(endpoint: str) -> No
 
 async def test_a_bucket_that_cannot_be_used_says_why(endpoint: str) -> None:
     """A bucket that is not there is the operator's to make; a server that is away is waited for."""
-    from dataclasses import replace
-
-    from sandbox.bucket import opened
-    from sandbox.workspaces.s3 import S3Store
-
     async with fresh_bucket(endpoint) as (bucket, _):
         nowhere = replace(bucket, bucket="no-such-bucket-here")
         async with opened(nowhere, "workspaces") as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from io import BytesIO
@@ -145,6 +146,25 @@ async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, t
             await process.start(env=_env(bucket))
             assert "more" in (await _said(process, "!cat more"))[0]
             await _deletes_all(process, store, bucket)
+
+
+async def test_a_bucket_that_refuses_keeps_the_gateway_from_starting(endpoint: str, tmp_path: Path) -> None:
+    """The line says which setting is wrong and what to do; one that is away for a while is waited for."""
+    async with fresh_bucket(endpoint) as (bucket, _):
+        env = _env(bucket)
+        process = GatewayProcess(
+            tmp_path / "data", env=env | {"DOVECOTE_WORKSPACES__S3__BUCKET": "not-there"}
+        )
+        await process.start(wait=False)
+        assert await process.ended() == 1
+        (line,) = [line for line in process.log if "not-there" in line]
+        assert "workspaces.s3.bucket" in line
+        assert "make the bucket" in line
+        away = {"DOVECOTE_WORKSPACES__S3__ENDPOINT": "http://127.0.0.1:1"}
+        async with gateway(tmp_path / "data", env=env | away) as waiting:
+            async with waiting.http() as session, session.get(f"{FILES}/file") as answer:
+                assert answer.status == 503
+            assert await waiting.kill(signal.SIGTERM) == 0
 
 
 @pytest.mark.parametrize("point", ["workspace.carry.before_store", "workspace.carry.after_store"])
