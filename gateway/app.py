@@ -163,7 +163,11 @@ async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> Non
 
 async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     settings, checkpoint = ground.settings, ground.faults.checkpoint
-    book = Book(ground.vault, Rules(allow=settings.egress_allow))
+    book = Book(
+        ground.vault,
+        Rules(allow=settings.egress_allow),
+        most_memory_mb=settings.sandbox.max_memory_mb,
+    )
     follower = tracing.follower(ground.database) if wants_traces() else None
     stream = CountedStream(ground.stream, ground.metrics, hear=follower.hear if follower else _unheard)
     relay = Relay(ground.database, stream, checkpoint)

@@ -297,6 +297,9 @@ class SandboxSettings(Frozen):
     )
     snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
     snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
+    max_memory_mb: int | None = Field(
+        default=None, ge=16, description="the most memory a sandbox may ask for, in MiB; none: any amount"
+    )
     sync_limit_mb: int = Field(
         default=256, ge=1, description="workspace files carried to or from a sandbox at once, in MiB"
     )

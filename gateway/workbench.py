@@ -251,7 +251,7 @@ class Workbench:
 
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Bench:
         """Return the bench of an owner; its scope is what the sandbox's config says."""
-        config = self._book.sandbox_config(sandbox) if sandbox else SandboxConfig()
+        config = self._book.sandbox_config(sandbox)
         self._check_sharing(owner.account, config.provider)
         isolation = config.isolation if config.persistent else Scope.SESSION
         scope = scope_of(isolation, workspace=owner.workspace, person=owner.person)

@@ -43,11 +43,17 @@ def secret_at(record: str, pointer: str) -> Context:
 
 
 class Book:
-    """Records of accounts. Every method takes the connection first: callers compose transactions."""
+    """Records of accounts. Every method takes the connection first: callers compose transactions.
 
-    def __init__(self, vault: Vault, rules: Rules | None = None) -> None:
+    `most_memory_mb` is what the operator lets a sandbox have; None: any amount.
+    """
+
+    def __init__(
+        self, vault: Vault, rules: Rules | None = None, *, most_memory_mb: int | None = None
+    ) -> None:
         self.vault = vault
         self._rules = rules or Rules()
+        self._most_memory_mb = most_memory_mb
 
     async def create(
         self,
@@ -84,13 +90,21 @@ class Book:
         return await self._written(connection, record, checked)
 
     def _check_reach(self, kind: Kind, config: Mapping[str, Any], below: str, *, managed: bool) -> None:
-        """Refuse endpoints of an account's channel that the operator has not allowed."""
+        """Refuse what the operator has not allowed: endpoints of an account's channel, a sandbox's memory."""
+        if kind == "sandbox":
+            self._check_memory(SandboxConfig.model_validate(dict(config)), below)
         if kind != "channel" or managed:
             return
         settings = channel_plugins.plugin(config["kind"]).settings.model_validate(config.get("settings", {}))
         found = list(foreign_endpoints(settings, self._rules, f"{below}/settings"))
         if found:
             raise Invalid(found)
+
+    def _check_memory(self, config: SandboxConfig, below: str) -> None:
+        most, wanted = self._most_memory_mb, config.memory_limit
+        if most is not None and wanted > most and "memory_limit" in config.model_fields_set:
+            detail = f"{wanted} is too much: at most {most} MB here, as the operator says"
+            raise Invalid([Problem(pointer=f"{below}/memoryLimit", detail=detail)])
 
     async def get(self, connection: Connection, account: str, kind: Kind, id_or_name: str) -> Record:
         """Return the account's record; raises Missing."""
@@ -167,9 +181,16 @@ class Book:
         }
         return restore(record.config, texts)
 
-    def sandbox_config(self, record: Record) -> SandboxConfig:
-        """Return a sandbox record's config, its variables in clear."""
-        return SandboxConfig.model_validate(self.opened(record))
+    def sandbox_config(self, record: Record | None) -> SandboxConfig:
+        """Return a sandbox record's config (None: the defaults), its variables in clear.
+
+        One that was stored when the operator allowed more memory gets what is allowed now.
+        """
+        config = SandboxConfig.model_validate(self.opened(record)) if record else SandboxConfig()
+        most = self._most_memory_mb
+        if most is None or config.memory_limit <= most:
+            return config
+        return config.model_copy(update={"memory_limit": most})
 
     def channel_config(self, record: Record) -> ChannelConfig:
         """Return a channel record's config, its settings' secrets in clear."""
