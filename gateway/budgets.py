@@ -24,17 +24,19 @@ class Budget:
     """What may be used in all; 0 means any amount."""
 
     seconds: float = 0.0
+    requests: int = 0
     tokens: int = 0
     cost: float = 0.0
 
     def __bool__(self) -> bool:
-        return bool(self.seconds or self.tokens or self.cost)
+        return bool(self.seconds or self.requests or self.tokens or self.cost)
 
 
 def refusal(budget: Budget, used: Amount, *, whose: str, raised_by: str) -> str | None:
     """Say which budget is used up, by how much, and who can raise it; None while there is some left."""
     kinds = (
         ("sandbox seconds", budget.seconds, used.seconds),
+        ("model requests", float(budget.requests), float(used.requests)),
         ("tokens", float(budget.tokens), float(used.tokens)),
         ("money", budget.cost, used.micros / MICROS),
     )
@@ -81,7 +83,12 @@ class Meter:
     async def check(self, account: str, persona: Persona) -> None:
         """Raise AgentError when a budget of the agent or of its account is used up."""
         limits = persona.limits
-        own = Budget(seconds=limits.budget_seconds, tokens=limits.budget_tokens, cost=limits.budget_cost)
+        own = Budget(
+            seconds=limits.budget_seconds,
+            requests=limits.budget_requests,
+            tokens=limits.budget_tokens,
+            cost=limits.budget_cost,
+        )
         async with self._database.read() as connection:
             whole = Budget(**await store.budget_of(connection, account))
             if not own and not whole:

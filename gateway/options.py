@@ -185,6 +185,9 @@ class LimitSettings(Frozen):
     budget_seconds: float = Field(
         default=0, ge=0, alias="budgetSeconds", description="active sandbox seconds, in all turns together"
     )
+    budget_requests: int = Field(
+        default=0, ge=0, alias="budgetRequests", description="model requests, in all turns together"
+    )
     budget_tokens: int = Field(
         default=0, ge=0, alias="budgetTokens", description="tokens read and written, in all turns together"
     )

@@ -21,6 +21,7 @@ class Limits:
     total_tokens: int = 0
     context_tokens: int = 128_000
     budget_seconds: float = 0.0
+    budget_requests: int = 0
     budget_tokens: int = 0
     budget_cost: float = 0.0
     turn_timeout: float = 3600.0

@@ -38,6 +38,7 @@ class AccountBudget(Strict):
     """What an account may use in all; 0 means any amount."""
 
     seconds: Annotated[float, Field(ge=0)] = 0.0
+    requests: Annotated[int, Field(ge=0, le=2**53)] = 0
     tokens: Annotated[int, Field(ge=0, le=2**53)] = 0
     cost: Annotated[float, Field(ge=0)] = 0.0
 
@@ -46,6 +47,7 @@ class BudgetShown(Shown):
     """What an account may use in all; 0 means any amount."""
 
     seconds: float = 0.0
+    requests: int = 0
     tokens: int = 0
     cost: float = 0.0
 

@@ -108,6 +108,16 @@ async def test_the_call_after_the_budget_is_refused(database: Database, account:
     assert thinker.asked == 0
 
 
+async def test_requests_have_a_budget_as_well(database: Database, account: str) -> None:
+    """Models that cost nothing can be bounded by how often they are asked, by agent and by account."""
+    with pytest.raises(AgentError, match="model requests of agent 'ada' is used up: 2 of 2"):
+        await perform(database, work("trn_1", budget_requests=2))
+    async with database.begin() as connection:
+        await store.set_budget(connection, account, {"requests": 3})
+    with pytest.raises(AgentError, match="model requests of this account is used up: 3 of 3"):
+        await perform(database, work("trn_2"))
+
+
 async def test_an_account_has_a_budget_of_all_its_agents(database: Database, account: str) -> None:
     """What the operator allows the account holds for every agent of it."""
     async with database.begin() as connection:
