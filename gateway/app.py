@@ -225,7 +225,8 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     if Role.REAPER in settings.roles:
         early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
         early += [core.erasure.run, core.filing.shelf.run]
-        early.append(lambda stop: core.sandboxes.look_after(stop, ground.leases))
+        every = settings.sandbox.reap_interval
+        early.append(lambda stop: core.sandboxes.look_after(stop, ground.leases, every=every))
     return _Parts(
         core=core,
         book=book,

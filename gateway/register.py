@@ -45,11 +45,13 @@ class SqlRegister(Register):
         return True
 
     async def drop(self, row: Reservation, *, step: str, why: str) -> bool:
-        """Delete a row, and end its stretch."""
+        """Delete a row, tell of a machine that ends with it, and end its stretch."""
         async with self._ledger.entry(step) as entry:
             if not await sandboxes.drop(entry.connection, row):
                 return False
             await self._ended(entry, row, None, why)
+            if row.active_since is None and row.sandbox is not None:
+                await _tell(entry, row, Kind.SANDBOX_STOPPED, why)
         return True
 
     async def _ended(self, entry: Entry, before: Reservation, after: Reservation | None, why: str) -> None:

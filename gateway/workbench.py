@@ -242,7 +242,8 @@ class Workbench:
 
     def _check_sharing(self, account: str, provider: str) -> None:
         """Let only the resident account run on this machine, unless the operator lets it be shared."""
-        if self._resident in (None, account) or not registry.plugin(provider).on_this_machine:
+        plugin = registry.installed().get(provider)
+        if self._resident in (None, account) or plugin is None or not plugin.on_this_machine:
             return
         raise Refused(
             f"commands of further accounts may not run on this machine (provider {provider!r}); "

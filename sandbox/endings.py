@@ -14,6 +14,9 @@ from sandbox.stand import Stand
 
 log = structlog.get_logger(__name__)
 
+PATIENCE = 3600.0
+"""Seconds beyond its lifetime for which a sandbox that does not answer is asked for its files."""
+
 
 class Endings:
     """What ends sandboxes of one provider. `evict` forgets what this process has open."""
@@ -43,11 +46,17 @@ class Endings:
             return await self._stand.register.swap(now, after, step="sandbox.suspend", why=why)
 
     async def end(self, row: Reservation, spec: Spec, *, why: str) -> bool:
-        """Destroy the machine of a row, keeping what can be restored of it; raises Busy when it is in use."""
+        """Destroy the machine of a row, keeping what can be restored of it and the workspace's files.
+
+        Raises Busy when it is in use, and what the provider says when the files cannot be had now and may be
+        had later.
+        """
         async with self._stand.guard.alone(row.label):
             now = await self._same(row)
             if now is None:
                 return False
+            if now.sandbox is not None:
+                await self._carry_home(now, now.sandbox, spec)
             if now.persistent and now.sandbox is not None:
                 now = await self._last_snapshot(now, now.sandbox, spec)
             if now.snapshot is None or now.is_cold:
@@ -63,6 +72,21 @@ class Endings:
         """Return the row as it is now, if it is still the one that was judged."""
         now = await self._stand.register.find(row.label)
         return now if now is not None and now.lock_version == row.lock_version else None
+
+    async def _carry_home(self, row: Reservation, sandbox_id: SandboxId, spec: Spec) -> None:
+        """Bring to the workspace store what is nowhere else; after an hour in vain the files are given up."""
+        if self._stand.carrier is None:
+            return
+        try:
+            sandbox = await self._stand.provider.connect(sandbox_id, spec)
+            await self._stand.carrier.carry(sandbox, spec)
+        except Gone:
+            return
+        except SandboxError as error:
+            age = (self._stand.clock() - (row.made_at or row.used_at)).total_seconds()
+            if error.remedy == "retry" and age < row.max_lifetime + PATIENCE:
+                raise
+            log.warning("sandbox.files_given_up", label=row.label, error=str(error))
 
     async def _last_snapshot(self, row: Reservation, sandbox_id: SandboxId, spec: Spec) -> Reservation:
         try:

@@ -18,6 +18,8 @@ log = structlog.get_logger(__name__)
 
 PASSING = 60.0
 """Seconds a sandbox that is not reserved is left to the turn that made it."""
+ABSENT = 7 * 86400.0
+"""Seconds since its last use for which a row is kept whose provider is not open here any more."""
 FORGOTTEN = 30 * 86400.0
 """Seconds a snapshot without a machine is kept."""
 
@@ -81,10 +83,11 @@ class Reaper:
     async def round(self) -> None:
         """Look at every row once; one that cannot be dealt with now is looked at in the next round."""
         for row in await self._register.every():
-            if row.provider not in self._endings:
-                continue
             try:
-                await self._look(row)
+                if row.provider in self._endings:
+                    await self._look(row)
+                else:
+                    await self._miss(row)
             except Busy:
                 log.debug("reaper.in_use", label=row.label)
             except (Refused, Unsupported) as error:
@@ -107,8 +110,21 @@ class Reaper:
         elif verdict in (Verdict.EXPIRE, Verdict.ABANDON):
             await self._around.end_jobs(row, "sandbox_expired")
             await endings.end(row, spec, why=why)
+        elif verdict is Verdict.FINISH:
+            await endings.end(row, spec, why=why)
         else:
             await endings.delete(row.label, why=why)
+
+    async def _miss(self, row: Reservation) -> None:
+        """Give up, after a while, a sandbox whose provider is not open here: nobody can ask it."""
+        now = self._clock()
+        if (now - max(row.used_at, row.changed_at)).total_seconds() < ABSENT:
+            return
+        log.warning(
+            "reaper.provider_removed", label=row.label, provider=row.provider, sandbox=str(row.sandbox or "")
+        )
+        await self._around.end_jobs(row, "sandbox_provider_removed")
+        await self._register.drop(row, step="sandbox.delete", why="provider_removed")
 
     async def remove(self, row: Reservation, why: str) -> None:
         """Delete a sandbox now, with the jobs that run in it; raises Busy when somebody uses it."""

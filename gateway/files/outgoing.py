@@ -272,7 +272,8 @@ class Outgoing:
 
 
 def _is_mounted(provider: str) -> bool:
-    return Feature.MOUNTS_WORKSPACE in registry.plugin(provider).features
+    plugin = registry.installed().get(provider)
+    return plugin is not None and Feature.MOUNTS_WORKSPACE in plugin.features
 
 
 def _is_ours(left: Left, spans: Sequence[Span], slack: timedelta) -> bool:

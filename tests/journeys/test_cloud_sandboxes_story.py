@@ -123,6 +123,31 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
         await stored("late.txt")
 
 
+@pytest.mark.parametrize("provider", list(PROVIDERS))
+async def test_a_sandbox_at_the_end_of_its_life_gives_back_its_files(tmp_path: Path, provider: str) -> None:
+    """What a job has written so far comes home, the job fails for its reason, the next box has it."""
+    env = {**PROVIDERS[provider](), "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
+    async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
+        mine = Client(session=session, url=process.url, key=process.key)
+
+        async def turn(text: str) -> str:
+            taken = await mine.ask("POST", "/agents/default/turns", {"input": text, "conversation": "demo"})
+            return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
+
+        life = {"config": {"persistent": True, "lifecycle": {"maxLifetimeSeconds": 3}}}
+        assert (await mine.ask("PATCH", "/accounts/me/sandboxes/default", life)).status == 200
+        await turn("!& echo so far >kept.txt; echo said; exec sleep 300")
+        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        assert (await _ended(mine, f"/status/{job}")).body["state"] == "failed"
+        shown = (await mine.ask("GET", f"/jobs/{job}")).body
+        assert (shown["reason"], shown["output"]) == ("sandbox_expired", "said\n")
+        async with asyncio.timeout(30):
+            while (await mine.ask("GET", "/sandboxes")).body["items"]:  # noqa: ASYNC110 - in the gateway
+                await asyncio.sleep(0.05)
+        assert (await mine.ask("GET", "/accounts/me/workspaces/default/files/kept.txt")).body == b"so far\n"
+        assert "so far" in await turn("!cat kept.txt")
+
+
 async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
     """A workspace in a sandbox at e2b that is not reserved is refused, with the remedy."""
     async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:
