@@ -55,6 +55,6 @@ async def _queue(entry: Entry, failed: Turn, new: Turn) -> None:
     for route in await delivery_store.routes_for(entry.connection, new.conversation, failed.id):
         if route.turn == failed.id:
             await delivery_store.add_route(entry.connection, replace(route, id=new_id("rte"), turn=new.id))
-    told = {"trigger": new.trigger, "position": waiting, "retryOf": failed.id}
+    told = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
     entry.tell(Event.now(Kind.TURN_QUEUED, new.conversation, told, turn=new.id))
     entry.wake(Queue.TURN, new.conversation)

@@ -339,7 +339,7 @@ class Intake:
             Event.now(
                 Kind.TURN_QUEUED,
                 submitted.conversation,
-                {"trigger": "message", "position": waiting},
+                {"trigger": "message", "attempt": 0, "position": waiting},
                 turn=submitted.turn,
             ),
         )

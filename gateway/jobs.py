@@ -120,7 +120,14 @@ class Jobs:
             Event.now(
                 Kind.JOB_STARTED,
                 turn.conversation,
-                {"resultId": job.id, "command": command, "exit_code": None, "output": "", "files": []},
+                {
+                    "resultId": job.id,
+                    "command": command,
+                    "exit_code": None,
+                    "output": "",
+                    "truncated": False,
+                    "files": [],
+                },
                 turn=turn.id,
             )
         )
@@ -194,7 +201,7 @@ class Jobs:
             Event.now(
                 Kind.TURN_QUEUED,
                 job.conversation,
-                {"trigger": "job", "resultId": job.id},
+                {"trigger": "job", "attempt": 0, "resultId": job.id},
                 turn=turn.id,
             ),
         )

@@ -32,7 +32,7 @@ class TurnShown(Shown):
     input: str
     attempt: int
     error: str | None
-    retriedAs: str | None
+    retried_as: str | None
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
@@ -58,7 +58,7 @@ def shown(turn: Turn) -> TurnShown:
         input=turn.input[:SHORT],
         attempt=turn.attempt,
         error=turn.error,
-        retriedAs=turn.retried_as,
+        retried_as=turn.retried_as,
         created_at=turn.created_at,
         started_at=turn.started_at,
         finished_at=turn.finished_at,

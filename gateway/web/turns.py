@@ -65,18 +65,18 @@ class NewMessage(Strict):
 
 
 class TurnTaken(Shown):
-    """The turn is queued, durably; `webhookSecret` verifies what its webhook gets, and is told once."""
+    """The turn is queued, durably; `webhook_secret` verifies what its webhook gets, and is told once."""
 
     turnId: str
     conversationId: str
     statusUrl: str
-    webhookSecret: str | None = None
+    webhook_secret: str | None = None
 
 
 class TurnStatus(Shown):
     """A turn and what its results are owed to.
 
-    `position` is how many turns end before it in its conversation, null once it has ended; `mergedInto` the
+    `position` is how many turns end before it in its conversation, null once it has ended; `merged_into` the
     turn that answers it too, which was at work when this one was asked for.
     """
 
@@ -89,7 +89,7 @@ class TurnStatus(Shown):
     resultId: str | None
     attempt: int
     position: int | None
-    mergedInto: str | None
+    merged_into: str | None
     cancelling: bool
     output: str | None
     error: str | None
@@ -110,7 +110,7 @@ class JobStatus(Shown):
     resultId: str
     conversationId: str
     turnId: str
-    followUpTurnId: str | None
+    follow_up_turn: str | None
     command: str
     exit_code: int | None
     output: str | None
@@ -198,7 +198,7 @@ async def submit(call: Call[Any, Any], submission: Submission, secret: str | Non
         turnId=taken.turn,
         conversationId=taken.conversation,
         statusUrl=f"{base}/status/{taken.turn}",
-        webhookSecret=secret,
+        webhook_secret=secret,
     )
 
 
@@ -253,7 +253,7 @@ def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> Tu
         resultId=turn.job,
         attempt=turn.attempt,
         position=place,
-        mergedInto=turn.merged_into,
+        merged_into=turn.merged_into,
         cancelling=turn.cancel and turn.finished_at is None,
         output=turn.output,
         error=turn.error,
@@ -272,7 +272,7 @@ def _job_status(job: Job, follow_up: str | None, owed: list[DeliveryShown]) -> J
         resultId=job.id,
         conversationId=job.conversation,
         turnId=job.turn,
-        followUpTurnId=follow_up,
+        follow_up_turn=follow_up,
         command=job.command,
         exit_code=job.exit_code,
         output=job.output if job.state is not JobState.RUNNING else None,

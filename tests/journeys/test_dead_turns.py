@@ -70,7 +70,7 @@ async def test_a_turn_given_up_is_asked_again_once(running: GatewayProcess) -> N
         assert again["conversationId"] == taken["conversationId"]
         assert (await call(session, "GET", "/turns?dead=true"))[1]["items"] == []
         _, failed = await call(session, "GET", "/turns?state=failed&limit=1")
-        assert [(one["retriedAs"], one["dead"]) for one in failed["items"]] == [(new, False)]
+        assert [(one["retried_as"], one["dead"]) for one in failed["items"]] == [(new, False)]
         assert (await call(session, "POST", "/turns/trn_0/retry"))[0] == 404
         async with session.get("/metrics") as answer:
             text = await answer.text()

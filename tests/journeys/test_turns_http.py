@@ -107,7 +107,7 @@ async def test_a_job_is_listed_read_and_stopped(stage: Stage) -> None:
     assert (stopped.status, stopped.body["state"]) == (202, "stopped")
     status = (await stage.mine.ask("GET", f"/status/{job['id']}")).body
     assert (status["kind"], status["state"]) == ("job", "stopped")
-    assert status["followUpTurnId"].startswith("trn_")
+    assert status["follow_up_turn"].startswith("trn_")
 
 
 async def test_another_account_sees_nothing_of_it(stage: Stage) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import get_args
 
 import pytest
+from pydantic import TypeAdapter
 
 from gateway.web.auth import Access, Admin, JobToken, Key, Platform, Public, Socket
 from gateway.web.openapi import document
@@ -13,6 +15,12 @@ from gateway.web.routes import ROUTES
 from gateway.web.typed import Route
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json"}
+CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
+"""The names outside of configs that are not in snake case."""
+
+OTHERS = ("/v1/", "/agui")
+"""Where somebody else's protocol gives the names."""
+
 BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
 
 
@@ -37,6 +45,24 @@ def test_every_change_needs_more_than_reading(route: Route) -> None:
 def test_every_route_has_a_summary(route: Route) -> None:
     """The document tells what each route is for."""
     assert route.summary
+
+
+@BY_NAME
+def test_answers_name_things_in_snake_case(route: Route) -> None:
+    """What a route takes and gives has one casing, but for the handful of names that are fixed."""
+    shapes = [TypeAdapter(shape).json_schema() for shape in (route.takes, route.gives) if shape is not None]
+    named = {name for shape in shapes for name in _properties(shape)}
+    assert route.path.startswith(OTHERS) or {name for name in named if name != name.lower()} <= CAMEL
+
+
+def _properties(schema: object) -> Iterator[str]:
+    """Yield the names of all properties in a JSON schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for below in schema.values():
+            yield from _properties(below)
+    for below in schema if isinstance(schema, list) else ():
+        yield from _properties(below)
 
 
 def test_no_path_stands_twice() -> None:
