@@ -156,6 +156,11 @@ class _Weather:
         return max(self.held.get(key, now) - now for key in (None, room))
 
 
+IN_FLIGHT = 8
+"""Messages on their way at once where the platform cannot tell whether it has one: at a kill each may be said
+twice. So many answered in a quarter of a second come to 32 a second, about what such a platform takes."""
+
+
 class Budget:
     """What one bot may still do; rooms are named by `Address.destination`.
 
@@ -180,6 +185,7 @@ class Budget:
         self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=RESERVE)
         self._rooms: dict[str, _Room] = {}
         self._weather = _Weather()
+        self.flight = asyncio.Semaphore(IN_FLIGHT)
 
     def _room(self, name: str, now: float) -> _Room:
         if name not in self._rooms:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -227,7 +227,8 @@ class Delivery:
     `body` is what the sink was given at planning time (a chat part's text and buttons, or the event for a
     webhook). `platform_id` is set when an earlier attempt (or a draft) already shows there. `uncertain`: an
     earlier attempt may have arrived; `tried_at` is then when the first one began. `check` raises LeaseLost
-    once another may be looking after it: a sink that has waited asks right before it speaks.
+    once another may be looking after it: a sink that has waited asks right before it speaks. What it enters
+    in `held` it has until the outcome is recorded.
     """
 
     id: str
@@ -246,6 +247,7 @@ class Delivery:
     turn: str | None = None
     tried_at: datetime | None = None
     check: Callable[[], None] = field(default=_nothing, repr=False, compare=False)
+    held: AsyncExitStack = field(default_factory=AsyncExitStack, repr=False, compare=False)
 
 
 class Sink(Protocol):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -149,12 +150,13 @@ class Worker:
             number = await obligations.begin_attempt(entry.connection, due, now=started, body=body)
         lease.check()
         self._checkpoint("delivery.before_send")
-        clock = time.monotonic()
-        outcome = await self._lane.sink.send(
-            replace(due.delivery, attempt=number, body=body, tried_at=tried, check=lease.check)
-        )
-        self._checkpoint("delivery.after_send")
-        await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
+        async with AsyncExitStack() as held:
+            clock = time.monotonic()
+            outcome = await self._lane.sink.send(
+                replace(due.delivery, attempt=number, body=body, tried_at=tried, check=lease.check, held=held)
+            )
+            self._checkpoint("delivery.after_send")
+            await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
 
     async def _first_tried(self, due: Due) -> datetime | None:
         async with self._ledger.database.read() as connection:

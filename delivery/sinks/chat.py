@@ -52,6 +52,11 @@ class Bot:
     account: str = ""
     policy: Policy = Policy.AT_LEAST_ONCE
 
+    @property
+    def can_tell(self) -> bool:
+        """Say whether the platform recognises a repeated message, or can be asked for one."""
+        return bool({Feature.IDEMPOTENT_SEND, Feature.FIND} & self.features)
+
 
 Find = Callable[[str], Bot | None]
 """Find a connected bot by channel id; None when it is not connected in this process."""
@@ -169,6 +174,8 @@ class ChatSink(Sink):
             if edited is not None:
                 return edited
         known = await self._look_up(bot, address, delivery)
+        if known is None and not bot.can_tell:
+            await delivery.held.enter_async_context(bot.budget.flight)
         delivery.check()
         return known or await self._send(bot, address, reply)
 
@@ -202,14 +209,13 @@ class ChatSink(Sink):
         return None if found is None else Outcome(verdict=Verdict.DELIVERED, platform_id=found.platform_id)
 
     async def _send(self, bot: Bot, address: Address, reply: Reply) -> Outcome:
-        repeatable = bool({Feature.IDEMPOTENT_SEND, Feature.FIND} & bot.features)
         try:
             async with asyncio.timeout(self._send_seconds):
                 sent = await bot.channel.send(address, reply)
         except TimeoutError:
-            return judge_error(Ambiguous("no answer in time"), bot.budget, address, repeatable=repeatable)
+            return judge_error(Ambiguous("no answer in time"), bot.budget, address, repeatable=bot.can_tell)
         except ChannelError as error:
-            return judge_error(error, bot.budget, address, repeatable=repeatable)
+            return judge_error(error, bot.budget, address, repeatable=bot.can_tell)
         return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id)
 
 

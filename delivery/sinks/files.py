@@ -59,8 +59,7 @@ class FileSink:
             error = raised
         except (DeliveryError, Unavailable) as missing:
             return Outcome(verdict=Verdict.RETRY, detail=f"the file cannot be read now: {missing}")
-        repeatable = bool({Feature.IDEMPOTENT_SEND, Feature.FIND} & bot.features)
-        return judge_error(error, bot.budget, address, repeatable=repeatable)
+        return judge_error(error, bot.budget, address, repeatable=bot.can_tell)
 
     async def _bring(self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed) -> Outcome:
         why = _unfit(bot, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 
 import pytest
@@ -251,5 +252,7 @@ async def _say_all(sink: Sink, chat: int) -> None:
             target=replace(ROOM, room=str(chat)).dump(),
             body=encode_part(Part(text=f"text {number}")),
         )
-        while (await sink.send(delivery)).verdict is not Verdict.DELIVERED:
-            pass
+        verdict = Verdict.RETRY
+        while verdict is not Verdict.DELIVERED:
+            async with AsyncExitStack() as held:
+                verdict = (await sink.send(replace(delivery, held=held))).verdict

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from channels.errors import ChannelError, NotPermitted, RateLimited, Unreachable
+from channels.message import Address
 from channels.port import Feature
 from delivery.attempt import Policy
+from delivery.budget import IN_FLIGHT
 from delivery.errors import LeaseLost
 from delivery.port import Delivery, Outcome, Verdict
 from delivery.sinks.chat import Bot, ChatSink
@@ -102,3 +106,25 @@ async def test_who_has_waited_too_long_says_nothing() -> None:
     with pytest.raises(LeaseLost):
         await speaking(channel, FINDS).send(a_delivery(check=lost))
     assert channel.calls == []
+
+
+@pytest.mark.parametrize(("features", "at_once"), [(frozenset(), IN_FLIGHT), (FINDS, IN_FLIGHT + 4)])
+async def test_few_messages_are_on_their_way_where_none_is_recognised(
+    features: frozenset[Feature], at_once: int
+) -> None:
+    """So many may be said twice after a kill; the next one leaves when an outcome has been recorded."""
+    channel = MemoryChannel()
+    sink = speaking(channel, features)
+    recorded = [AsyncExitStack() for _ in range(IN_FLIGHT + 4)]
+
+    async def bring(number: int) -> None:
+        room = Address(channel="chn_1", room=str(number)).dump()
+        await sink.send(a_delivery(id=f"dlv_{number}", target=room, held=recorded[number]))
+
+    sending = [asyncio.create_task(bring(number)) for number in range(len(recorded))]
+    await asyncio.wait(sending, timeout=0.2)
+    assert len(calls(channel)) == at_once
+    for held in recorded[:4]:
+        await held.aclose()
+    await asyncio.gather(*sending)
+    assert len(calls(channel)) == IN_FLIGHT + 4
