@@ -42,6 +42,8 @@ PING_EVERY = 20.0
 AUTHENTICATE_WITHIN = 10.0
 LINGER = 4.0
 _SEND_BUFFER = 128 * 1024
+_UNSENT = 8 * 1024
+"""Bytes that wait for a peer's window, in the kernel and here each: what is on its way is not among them."""
 _RETRY_SECONDS = 0.5
 
 BAD_FRAME = 4400
@@ -67,24 +69,27 @@ async def serve(
         heartbeat=PING_EVERY,
         max_msg_size=FRAME_BYTES,
         compress=False,
-        writer_limit=64 * 1024,
+        writer_limit=_UNSENT,
         timeout=LINGER,
     )
     if not response.can_prepare(request):
         raise Problem(426, "this path speaks WebSocket", headers={"Upgrade": "websocket"})
     with readers.admitted(principal) as reader:
         await response.prepare(request)
-        _bound_kernel_buffer(request)
+        _bound_buffers(request)
         await _Session(request, response, doors, reader).run()
     return response
 
 
-def _bound_kernel_buffer(request: web.Request) -> None:
-    """Keep what the kernel holds for a peer who does not read small."""
+def _bound_buffers(request: web.Request) -> None:
+    """Keep what is held for a peer who does not read small; how much is in flight stays TCP's affair."""
+    if request.transport is not None:
+        request.transport.set_write_buffer_limits(high=_UNSENT)
     raw = request.get_extra_info("socket")
     if raw is not None:
         with suppress(OSError):
             raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_SNDBUF, _SEND_BUFFER)
+            raw.setsockopt(sockets.IPPROTO_TCP, sockets.TCP_NOTSENT_LOWAT, _UNSENT)
 
 
 class _Session:
