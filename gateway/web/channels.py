@@ -6,8 +6,14 @@ from aiohttp import web
 
 from channels.port import Incoming
 from gateway.web import bodies
-from gateway.web.problems import not_found
+from gateway.web.problems import Problem, not_found
 from gateway.web.typed import DOOR, Call, Nothing
+
+_WORDS = {
+    400: "the channel's adapter cannot read this",
+    401: "this does not prove that it comes from the channel's platform",
+    503: "the channel cannot take it now; post it again",
+}
 
 
 async def receive(call: Call[Nothing, Nothing]) -> web.Response:
@@ -20,6 +26,7 @@ async def receive(call: Call[Nothing, Nothing]) -> web.Response:
         answer = await surface.inboxes.receive(call.path["id"], Incoming(headers=headers, body=body))
     if answer is None:
         raise not_found()
-    if answer.status < 400:  # noqa: PLR2004 - the adapter believes the platform
-        request.app[DOOR].known(request, call.path["id"])
+    if answer.status >= 400:  # noqa: PLR2004 - the adapter does not believe it, or cannot keep it
+        raise Problem(answer.status, _WORDS.get(answer.status, ""))
+    request.app[DOOR].known(request, call.path["id"])
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

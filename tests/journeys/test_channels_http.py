@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from channels.port import Answer, Incoming
 from gateway.defaults import ensure_defaults
 from gateway.options import AgentSettings
 from gateway.records import webhooks
@@ -130,3 +131,21 @@ async def test_a_channel_of_the_configuration_file_is_changed_there(face: Face, 
     assert again["id"] == listed["id"]
     await start()
     assert (await face.mine.ask("GET", "/accounts/me/channels")).body["items"] == []
+
+
+class Inbox:
+    """Inboxes of one channel that answers every post with the status it is sent."""
+
+    async def receive(self, channel: str, request: Incoming) -> Answer | None:
+        """Answer with the status in the body."""
+        return Answer(status=int(request.body)) if channel == "chn_1" else None
+
+
+@pytest.mark.parametrize(("path", "status"), [("chn_1", 400), ("chn_1", 401), ("chn_1", 503), ("chn_2", 404)])
+async def test_a_refused_post_is_explained(tmp_path: Path, path: str, status: int) -> None:
+    """What an adapter does not take is a problem like every other; what it takes is answered as it says."""
+    async with open_face(tmp_path, inboxes=Inbox()) as face:
+        answer = await face.nobody.ask("POST", f"/channels/{path}/inbound", status)
+        assert (answer.status, answer.body["status"], bool(answer.body["detail"])) == (status, status, True)
+        assert answer.headers["Content-Type"].startswith("application/problem+json")
+        assert (await face.nobody.ask("POST", "/channels/chn_1/inbound", 202)).status == 202
