@@ -16,7 +16,7 @@ from delivery.event import new_id
 from gateway.records import webhooks
 from gateway.records.agent import AgentConfig, agent_config
 from gateway.records.errors import InUse, Invalid, Managed, Missing, Taken
-from gateway.records.fitting import unfit
+from gateway.records.fitting import unfit, unfit_for_agents
 from gateway.records.kinds import ChannelConfig, Checked, check
 from gateway.records.parts import merge, restore
 from gateway.records.reach import foreign_endpoints
@@ -141,6 +141,10 @@ class Book:
         checked = check(record.kind, config, below=below)
         self._check_reach(record.kind, config, below, managed=managed or record.managed)
         checked = await self._fitting(connection, record.account, record.kind, checked, below)
+        if record.kind == "sandbox":
+            found = [one async for one in unfit_for_agents(connection, record, checked.config, below)]
+            if found:
+                raise Invalid(found)
         changed = replace(
             record,
             name=record.name if name is None else name,

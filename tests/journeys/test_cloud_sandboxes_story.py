@@ -161,3 +161,11 @@ async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
         assert "persistent" in refused.body["errors"][0]["detail"]
         await mine.ask("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": True}})
         assert (await mine.ask("POST", "/accounts/me/agents", {"name": "a", "config": agent})).status == 201
+        undone = await mine.ask("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": False}})
+        assert undone.status == 422
+        assert undone.body["errors"][0]["pointer"] == "/config/persistent"
+        assert "agent 'a'" in undone.body["errors"][0]["detail"]
+        await mine.ask("POST", "/accounts/me/sandboxes", {"name": "spare", "config": {"provider": "e2b"}})
+        use = {"name": "files", "workspaceId": "files", "sandbox": None}
+        read = {"sandbox": "spare", "workspaces": [use]}
+        assert (await mine.ask("POST", "/accounts/me/agents", {"name": "b", "config": read})).status == 201
