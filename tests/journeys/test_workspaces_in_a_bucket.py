@@ -65,16 +65,23 @@ async def _together(directory: Path) -> AsyncIterator[Mapping[str, str]]:
 
 async def _said(process: GatewayProcess, line: str, conversation: str | None = None) -> tuple[str, str]:
     """Say a line in a conversation; returns the answer and the conversation."""
-    async with process.http() as session, asyncio.timeout(60):
+    async with process.http() as session:
         body = {"input": line} | ({"conversation": conversation} if conversation else {})
         async with session.post("/agents/default/turns", json=body) as taken:
             assert taken.status == 202, await taken.text()
             turn = await taken.json()
+    told = await _ended(process, turn["turnId"])
+    return str(told.get("output") or told.get("error")), turn["conversationId"]
+
+
+async def _ended(process: GatewayProcess, turn: str) -> dict[str, Any]:
+    """Wait for the end of a turn."""
+    async with process.http() as session, asyncio.timeout(60):
         while True:
-            async with session.get(f"/status/{turn['turnId']}") as shown:
-                told = await shown.json()
+            async with session.get(f"/status/{turn}") as shown:
+                told: dict[str, Any] = await shown.json()
             if told["state"] in ("completed", "failed"):
-                return str(told.get("output") or told.get("error")), turn["conversationId"]
+                return told
             await asyncio.sleep(0.05)
 
 
@@ -125,6 +132,24 @@ async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: st
             assert "upload" in told
             assert "file" not in told
             assert "two" in told
+            await two.stop()
+            await one.stop()
+            await _is_finished_elsewhere(one, two, conversation)
+
+
+async def _is_finished_elsewhere(one: GatewayProcess, two: GatewayProcess, conversation: str) -> None:
+    """Have one gateway die when a turn's command was done and its end not yet told; the other tells it."""
+    await one.start(env={"DOVECOTE_FAULT": "turn.settle.before_commit"})
+    async with one.http() as session:
+        line = {"input": "!date +%N >done-on-one", "conversation": conversation}
+        async with session.post("/agents/default/turns", json=line) as taken:
+            turn = (await taken.json())["turnId"]
+    await one.ended()
+    (made,) = (one.data / "workspaces").glob("*/done-on-one")
+    await two.start()
+    assert (await _ended(two, turn))["state"] == "completed"
+    assert await _got(two, "done-on-one") == made.read_bytes()
+    assert made.read_text().strip() in (await _said(two, "!cat done-on-one", conversation))[0]
 
 
 async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, tmp_path: Path) -> None:
@@ -139,6 +164,8 @@ async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, t
             assert "of the directory" in (await _said(process, "!cat from-before; echo more >more"))[0]
             (workspace,) = (data / "workspaces").iterdir()
             assert await _got(process, "more") == b"more\n"
+            await _said(process, "!& echo by a job >by-job")
+            await _until_got(process, "by-job", b"by a job\n")
             await process.kill()
             for path in workspace.iterdir():
                 path.unlink()
@@ -200,10 +227,10 @@ async def _deletes_all(process: GatewayProcess, store: S3Store, bucket: Bucket) 
         url = "/accounts/me/workspaces/second"
         async with session.put(f"{url}/files/a/b", data=BytesIO(b"x")) as answer:
             assert answer.status == 204
-        assert await _count(store, bucket) == 3
+        assert await _count(store, bucket) == 4
         async with session.delete(url) as answer:
             assert answer.status == 204
-    assert await _count(store, bucket) == 2
+    assert await _count(store, bucket) == 3
 
 
 async def _count(store: S3Store, bucket: Bucket) -> int:
