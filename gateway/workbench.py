@@ -14,7 +14,7 @@ from delivery.database import Connection, Database
 from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.book import Book
 from gateway.records.kinds import WorkspaceConfig
-from gateway.store import records, sandboxes
+from gateway.store import conversations, records, sandboxes
 from gateway.store.jobs import Job
 from gateway.store.records import Record
 from gateway.stored import NO_SANDBOX, StoredFiles
@@ -28,12 +28,13 @@ from sandbox.pool import Pool
 from sandbox.port import Sandbox
 from sandbox.register import Reservation, Wanted
 from sandbox.reserved import ReservedSandbox
-from sandbox.scope import Owner, Scope, label_of, namespace, scope_of
+from sandbox.scope import Owner, Scope, digest, label_of, namespace, scope_of
 
 log = structlog.get_logger(__name__)
 
 KEEP_ALIVE = 30.0
 """Seconds between signs that a sandbox is still needed while a model thinks."""
+LONGEST_PERSON = 200
 JOB_PATIENCE = 60.0
 """Seconds that the end of a job waits for its files."""
 
@@ -103,14 +104,14 @@ class Workbench:
     async def benches(self, agent: Record, conversation: str, *, person: str = "") -> Mapping[str, Bench]:
         """Return the benches of an agent by the names of its workspaces, its first one first."""
         config = agent_config(agent)
-        owner = Owner(
-            account=agent.account,
-            scope=Scope.SESSION,
-            conversation=conversation,
-            agent=agent.id,
-            person=person,
-        )
         async with self._database.read() as connection:
+            owner = Owner(
+                account=agent.account,
+                scope=Scope.SESSION,
+                conversation=conversation,
+                agent=agent.id,
+                person=await _known_as(connection, conversation, person),
+            )
             found = [
                 (use.name if use else "", await self._placed(connection, owner, use, config.sandbox))
                 for use in config.workspaces or (None,)
@@ -209,13 +210,14 @@ class Workbench:
         async with self._database.read() as connection:
             sandbox = await _maybe(connection, job.account, "sandbox", job.sandbox_record)
             workspace = await _maybe(connection, job.account, "workspace", job.workspace)
+            person = await _known_as(connection, job.conversation, job.asker)
         return self._assemble(
             Owner(
                 account=job.account,
                 scope=Scope.SESSION,
                 conversation=job.conversation,
                 agent=job.agent,
-                person=job.asker,
+                person=person,
                 workspace=job.workspace,
             ),
             sandbox=sandbox,
@@ -280,6 +282,16 @@ class Workbench:
 
 def _is_read_only(workspace: Record | None) -> bool:
     return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
+
+
+async def _known_as(connection: Connection, conversation: str, asker: str) -> str:
+    """Return whom an id names: the people of one platform are told from those of another, and from keys."""
+    talk = await conversations.by_id(connection, conversation) if asker else None
+    if talk is None or talk.channel is None:
+        return asker
+    channel = await records.by_id(connection, talk.channel)
+    name = f"{channel.config['kind'] if channel else talk.channel}:{asker}"
+    return name if len(name) <= LONGEST_PERSON else digest("person", name)
 
 
 async def _maybe(
