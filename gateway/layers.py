@@ -175,7 +175,7 @@ class Layers:
                 self._place(tuple(name.split(".")), value, "--" + name.replace("_", "-"))
 
     def _place(self, keys: tuple[str, ...], value: object, source: str) -> None:
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and value:
             for inner, leaf in _leaves(value):
                 self._place((*keys, *inner), leaf, source)
             return
@@ -184,6 +184,8 @@ class Layers:
         for key in keys[:-1]:
             below = table.get(key)
             table[key] = table = below if isinstance(below, dict) else {}
+        if isinstance(value, Mapping) and isinstance(table.get(keys[-1]), dict):
+            return  # an empty table says that it stands there, and takes nothing away
         table[keys[-1]] = value
         self.sources[keys] = source
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -320,6 +320,11 @@ class SandboxSettings(Frozen):
     def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
         """Show the choice and nothing of the tables, which hold keys."""
         yield "provider", self.provider
+
+    @property
+    def tables(self) -> Sequence[str]:
+        """The providers that have a table."""
+        return tuple(self.__pydantic_extra__ or {})
 
     def of(self, provider: str) -> dict[str, Any]:
         """Return the table of `provider`, empty when it has none."""

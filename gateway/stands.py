@@ -3,25 +3,33 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+
+import structlog
 
 from delivery.clock import utc_now
 from delivery.ledger import Ledger
 from gateway.ground import Ground
+from gateway.options import SandboxSettings
 from gateway.register import SqlLeases, SqlRegister
 from gateway.store import sandboxes
 from gateway.workspaces import Workspaces, open_workspaces
 from sandbox import registry as providers
+from sandbox.errors import SandboxError
 from sandbox.guard import Guard
 from sandbox.pool import Pool
-from sandbox.port import Feature, Surroundings
+from sandbox.port import Feature, Provider, ProviderPlugin, Surroundings
 from sandbox.register import Register
 from sandbox.snapshots.keeper import Keeper
 from sandbox.snapshots.local import LocalStore
 from sandbox.snapshots.port import Store
 from sandbox.stand import Stand
+
+log = structlog.get_logger(__name__)
+
+HOST = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +43,7 @@ class Stands:
 
 
 async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> Stands:
-    """Open the providers that the settings name; another is opened by naming it there."""
+    """Open this machine's provider, the chosen one, and those that have a table in the settings."""
     register = SqlRegister(ledger, ground.metrics)
     async with ground.database.begin() as connection:
         installation = await sandboxes.installation(connection, secrets.token_hex(6))
@@ -44,10 +52,11 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     around = _surroundings(ground)
     workspaces = await open_workspaces(ground, installation, stack)
     pools = {}
-    for name in sorted({"host", ground.settings.sandbox.provider}):
+    for name in opened_by(ground.settings.sandbox):
         plugin = providers.plugin(name)
-        options = plugin.settings.model_validate(ground.settings.sandbox.of(name))
-        provider = await stack.enter_async_context(plugin.open(options, around))
+        provider = await _provider(ground.settings.sandbox, plugin, around, stack)
+        if provider is None:
+            continue
         stand = Stand(
             provider=provider,
             register=register,
@@ -59,6 +68,26 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
         )
         pools[name] = Pool(stand)
     return Stands(pools=pools, register=register, installation=installation, workspaces=workspaces)
+
+
+def opened_by(settings: SandboxSettings) -> Sequence[str]:
+    """Return the names of the providers that these settings want opened, as far as they are installed."""
+    tables = set(settings.tables) & set(providers.installed())
+    return sorted({HOST, settings.provider, *tables})
+
+
+async def _provider(
+    settings: SandboxSettings, plugin: ProviderPlugin, around: Surroundings, stack: AsyncExitStack
+) -> Provider | None:
+    """Open a provider; None for one that cannot be and is no more than a further one."""
+    options = plugin.settings.model_validate(settings.of(plugin.name))
+    try:
+        return await stack.enter_async_context(plugin.open(options, around))
+    except (SandboxError, ImportError) as error:
+        if plugin.name in {HOST, settings.provider}:
+            raise
+        log.warning("sandbox.provider_not_open", provider=plugin.name, error=str(error))
+        return None
 
 
 def _guard(ground: Ground) -> Guard:

@@ -136,24 +136,36 @@ def _connects(subject: str, host: str, port: int) -> Check:
 
 
 def check_sandbox(settings: Settings) -> Iterator[Check]:
-    """The provider of sandboxes has what it needs on this machine."""
+    """The providers of sandboxes have what they need; what only further ones lack is no failure."""
+    from gateway.stands import opened_by
     from sandbox import registry
 
     chosen = settings.sandbox.provider
     try:
-        plugin = registry.plugin(chosen)
-        abilities = plugin.abilities(plugin.settings(**settings.sandbox.of(chosen)))
+        yield from _needs_of(settings, chosen)
+        for name in opened_by(settings.sandbox):
+            if name != chosen and name in settings.sandbox.tables:
+                yield from map(_softened, _needs_of(settings, name))
     except (registry.BrokenPlugin, registry.UnknownKind) as error:
         yield failed("sandbox", str(error), "reinstall the package that provides it")
-        return
-    for ability in abilities:
-        subject = f"{chosen} {ability.name}"
+
+
+def _softened(check: Check) -> Check:
+    return Check(check.subject, State.WARNING, check.detail) if check.state is State.FAILED else check
+
+
+def _needs_of(settings: Settings, name: str) -> Iterator[Check]:
+    from sandbox import registry
+
+    plugin = registry.plugin(name)
+    for ability in plugin.abilities(plugin.settings(**settings.sandbox.of(name))):
+        subject = f"{name} {ability.name}"
         if ability.present:
             yield well(subject, ability.detail)
         elif ability.name == ISOLATION and not (plugin.on_this_machine and settings.allow_unsandboxed_host):
             here = "allow unprivileged user namespaces, or --allow-unsandboxed-host"
             yield failed(
-                subject, ability.detail, here if plugin.on_this_machine else f"docs/sandboxes/{chosen}.md"
+                subject, ability.detail, here if plugin.on_this_machine else f"docs/sandboxes/{name}.md"
             )
         else:
             yield Check(subject, State.WARNING, ability.detail)
