@@ -59,7 +59,7 @@ def write(
     """Write a file so that after a power failure there is the old or the new one; parents are made.
 
     `mode` is that of a file before it, or what is given; `modified` (nanoseconds) is when it was written.
-    What is not `durable` is a copy of what is safe elsewhere: a power failure may take it.
+    What is not `durable` may be lost in one until its file system is synced.
     """
     if path in {"", "."}:
         raise Unsafe("a file needs a name")

@@ -48,6 +48,9 @@ class Box(Side):
         now = await inside.listing(self._sandbox)
         return {path: seen for path, seen in packing.expected.items() if now.get(path) == seen}
 
+    async def settle(self) -> None:
+        """Do nothing: the machine's disk is the provider's."""
+
     async def remove(self, paths: Sequence[str]) -> None:
         """Have the sandbox remove files."""
         await inside.remove(self._sandbox, paths)

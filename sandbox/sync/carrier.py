@@ -93,6 +93,7 @@ class Carrier:
             self._checkpoint("workspace.carry.after_store")
         after = _agreed(sides, todo, put=put, fetched=fetched)
         if after != last:
+            await there.settle()
             await self.bases.keep(key, after)
         return after
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import hashlib
 import os
 import posixpath
@@ -25,7 +26,7 @@ _LARGEST = 1 << 40
 class Folder(Side):
     """The regular files below a directory; no link leads out of it.
 
-    `durable`: what is taken survives a power failure; a copy of what is safe elsewhere need not.
+    `durable`: each file that is taken survives a power failure at once, else when all are settled.
     """
 
     def __init__(self, directory: Path, *, durable: bool = True) -> None:
@@ -94,6 +95,11 @@ class Folder(Side):
                 return
             files.remove(self._directory, path)
 
+    async def settle(self) -> None:
+        """Bring what was taken, and what commands wrote, to the disk in one go."""
+        if not self._durable:
+            await asyncio.to_thread(_synced, self._directory)
+
     async def digests(self, paths: Sequence[str]) -> Mapping[str, str]:
         """Return the MD5 of the files that can be read."""
         return await asyncio.to_thread(lambda: dict(self._digests(paths)))
@@ -105,6 +111,14 @@ class Folder(Side):
             except (OSError, SandboxError):
                 continue
             yield path, hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+def _synced(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        ctypes.CDLL(None).syncfs(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _listed(directory: Path) -> Iterator[tuple[str, Seen]]:

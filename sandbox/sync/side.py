@@ -34,6 +34,10 @@ class Side(Protocol):
     async def remove(self, paths: Sequence[str]) -> None:
         """Remove files, and the directories that are empty then; one that is not there is gone."""
 
+    @abstractmethod
+    async def settle(self) -> None:
+        """Have all that stands here survive a power failure, where taking it did not see to that."""
+
     async def digests(self, paths: Sequence[str]) -> Mapping[str, str]:
         """Return the MD5 of files as far as it costs little here; by it equal content is told."""
         del paths

@@ -26,7 +26,6 @@ UNBOUNDED = 1 << 62
 """Bytes that are carried at a time: a working copy is bounded by its quota, as a store's directory is."""
 REMEMBERED = 1000
 """Workspaces of which it is in memory what was agreed on; of others it is on the disk."""
-BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Copies(Carrier):
@@ -119,9 +118,5 @@ async def _listing(directory: Path) -> object:
 
 
 def _identity(directory: Path) -> str:
-    """Return what tells this directory, since this start of the machine, from one like it.
-
-    After a power failure a directory may lack what was written last: then it is compared, not believed.
-    """
-    boot = BOOT.read_text().strip() if BOOT.exists() else ""
-    return f"{directory.stat().st_ino}-{boot}"
+    """Return what tells this directory from one that was made in its place."""
+    return f"inode {directory.stat().st_ino}"

@@ -128,6 +128,9 @@ class Objects(Side):
         for start in range(0, len(paths), AT_ONCE):
             await _together(self._delete, paths[start : start + AT_ONCE])
 
+    async def settle(self) -> None:
+        """Do nothing: what a bucket has taken it keeps."""
+
     async def _delete(self, path: str) -> None:
         with folded(path, _WHAT):
             await self._client.delete_object(**self._key(path))
