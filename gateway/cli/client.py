@@ -45,6 +45,10 @@ class Gateway:
             headers={"Idempotency-Key": secrets.token_hex(16)},
         )
 
+    async def patch(self, *path: str, body: Any) -> Any:
+        """PATCH a resource."""
+        return await self._ask("PATCH", path, json=body)
+
     async def delete(self, *path: str) -> Any:
         """DELETE a resource."""
         return await self._ask("DELETE", path)

@@ -73,6 +73,39 @@ async def rotate_webhook(gateway: Gateway, webhook: Id, *, as_json: Json = False
     print_record(await gateway.post("webhooks", webhook, "rotate"), as_json=as_json)
 
 
+@remote(webhooks, "enable")
+async def enable_webhook(gateway: Gateway, webhook: Id) -> None:
+    """Open an endpoint again that was disabled; what it missed can be replayed."""
+    await gateway.patch("accounts", "me", "webhooks", webhook, body={"enabled": True})
+    typer.echo(f"{webhook} is enabled")
+
+
+@remote(webhooks, "replay")
+async def replay_webhook(
+    gateway: Gateway,
+    webhook: Id,
+    *,
+    after: Annotated[str | None, typer.Option(help="From this moment on: 2026-01-31T00:00:00Z.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to this moment.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="An event's id; repeat for more.")] = None,
+) -> None:
+    """Send events again to an endpoint, of a time or by their ids; each keeps its id."""
+    if not event and after is None:
+        raise WrongUsage("say what to send again: --after, or --event")
+    given = {"ids": event, "after": after, "until": until}
+    body = {name: value for name, value in given.items() if value}
+    answer = await gateway.post("webhooks", webhook, "replay", body=body)
+    more = "; there are more, go on after them" if answer.get("more") else ""
+    typer.echo(f"{answer.get('replayed', 0)} events are on their way again{more}")
+
+
+@remote(webhooks, "rm")
+async def remove_webhook(gateway: Gateway, webhook: Id) -> None:
+    """Delete an endpoint; what it was still owed is suppressed."""
+    await gateway.delete("accounts", "me", "webhooks", webhook)
+    typer.echo(f"{webhook} deleted")
+
+
 @local(webhooks, "listen")
 def listen(
     *,

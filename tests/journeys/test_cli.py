@@ -121,6 +121,10 @@ async def test_webhooks_are_heard(running: GatewayProcess) -> None:
     async with asyncio.timeout(30):
         assert await listening.wait() == 0
     assert added.json["secret"] not in (await run(running, "webhooks", "list", "--json")).out
+    for words in (("replay", "--after", "2020-01-01T00:00:00Z"), ("enable",), ("rm",)):
+        done = await run(running, "webhooks", words[0], added.json["id"], *words[1:])
+        assert done.code == 0, done.err
+    assert (await run(running, "webhooks", "list", "--json")).json == []
 
 
 async def test_keys_come_and_go(running: GatewayProcess) -> None:
@@ -187,3 +191,20 @@ async def test_a_channel_is_tested_before_it_is_used(tmp_path: Path) -> None:
             assert command.returncode == code, (out, err)
             assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
             assert b"Traceback" not in err
+
+
+async def test_a_channel_of_the_gateway_is_tested_there(tmp_path: Path) -> None:
+    """`channels test` asks the gateway about a channel that was added to it, whose token only it has."""
+    data = tmp_path / "data"
+    env = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
+    async with simulate() as platform, gateway(data, env=env):
+        token, url = (platform.settings()[key] for key in ("token", "base_url"))
+        for name, given, code in (("good", token, 0), ("bad", "1:wrong", 1)):
+            added = f"channels add {name} token={given} base_url={url} --kind telegram --data {data}"
+            assert await (await start(*added.split(), directory=tmp_path)).wait() == 0
+            command = await start("channels", "test", name, "--json", "--data", str(data), directory=tmp_path)
+            out, err = await command.communicate()
+            assert command.returncode == code, (out, err)
+            assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
+        command = await start("channels", "test", "none", "--data", str(data), directory=tmp_path)
+        assert await command.wait() == 1

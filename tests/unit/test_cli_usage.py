@@ -23,6 +23,7 @@ COMMANDS = """serve chat doctor backup init version tail trace
     turns,list turns,show turns,retry
     deliveries,list deliveries,show deliveries,retry deliveries,drop
     webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
+    webhooks,enable webhooks,replay webhooks,rm
     channels,list channels,add channels,test channels,pair channels,pairings channels,unpair
     sandboxes,list sandboxes,rm
     keys,create keys,list keys,revoke"""
@@ -79,7 +80,15 @@ def test_it_runs_as_a_module(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["nothing", "jobs nothing", "jobs list --no-such", "jobs show", "webhooks listen --port x"]
+    "words",
+    [
+        "nothing",
+        "jobs nothing",
+        "jobs list --no-such",
+        "jobs show",
+        "webhooks listen --port x",
+        "webhooks replay x",
+    ],
 )
 def test_wrong_usage_is_two(run: Run, words: str) -> None:
     """Unknown commands and options, missing arguments and wrong types end with exit code 2."""
@@ -145,6 +154,18 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
     ),
     "webhooks test whk_1": ("POST", "/webhooks/whk_1/test", {}),
     "webhooks rotate whk_1": ("POST", "/webhooks/whk_1/rotate", {}),
+    "webhooks enable whk_1": ("PATCH", "/accounts/me/webhooks/whk_1", {"enabled": True}),
+    "webhooks replay whk_1 --after 2026-01-31T00:00:00Z": (
+        "POST",
+        "/webhooks/whk_1/replay",
+        {"after": "2026-01-31T00:00:00Z"},
+    ),
+    "webhooks replay whk_1 --event evt_1 --event evt_2": (
+        "POST",
+        "/webhooks/whk_1/replay",
+        {"ids": ["evt_1", "evt_2"]},
+    ),
+    "webhooks rm whk_1": ("DELETE", "/accounts/me/webhooks/whk_1", None),
     "channels add bot token=1:a allow=[1] --kind telegram": (
         "POST",
         "/accounts/me/channels",
