@@ -79,18 +79,23 @@ class Pool:
         self._patience = patience
         self._open: dict[str, _Open] = {}
 
-    async def use(self, wanted: Wanted, work: Work[Returned]) -> Returned:
-        """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one."""
+    async def use(self, wanted: Wanted, work: Work[Returned], *, reads: bool = False) -> Returned:
+        """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one.
+
+        `reads`: it changes no files, so that nobody looks for such.
+        """
         async with self.stand.guard.use(wanted.spec.label):
             sandbox = await self.acquire(wanted)
             try:
-                return await self._worked(wanted, sandbox, work)
+                return await self._worked(wanted, sandbox, work, reads=reads)
             except Gone:
                 self.evict(wanted.spec.label)
             again = await self.acquire(wanted, gone=sandbox.id)
-            return await self._worked(wanted, again, work)
+            return await self._worked(wanted, again, work, reads=reads)
 
-    async def _worked(self, wanted: Wanted, sandbox: Sandbox, work: Work[Returned]) -> Returned:
+    async def _worked(
+        self, wanted: Wanted, sandbox: Sandbox, work: Work[Returned], *, reads: bool
+    ) -> Returned:
         """Work, with the idle timer reset before, now and then meanwhile, and after."""
         held = self._open.get(wanted.spec.label)
         if held is not None:
@@ -101,7 +106,7 @@ class Pool:
             if held is not None and not held.revived and wanted.spec.persistent:
                 await self._revive(held)
             done = await work(sandbox)
-            if self.stand.carrier is not None:
+            if self.stand.carrier is not None and not reads:
                 await self.stand.carrier.kept(wanted.spec)
             return done
 

@@ -25,14 +25,14 @@ class ReservedSandbox(Sandbox):
         async def nothing(_sandbox: Sandbox) -> None:
             return None
 
-        await self._use(nothing)
+        await self._use(nothing, reads=True)
 
-    async def _use(self, work: Work[Returned]) -> Returned:
+    async def _use(self, work: Work[Returned], *, reads: bool = False) -> Returned:
         async def worked(sandbox: Sandbox) -> Returned:
             self.id = sandbox.id
             return await work(sandbox)
 
-        return await self._pool.use(self._wanted, worked)
+        return await self._pool.use(self._wanted, worked, reads=reads)
 
     async def run(self, command: Command) -> Result:
         """Run a script."""
@@ -44,7 +44,7 @@ class ReservedSandbox(Sandbox):
 
     async def report(self, job_id: str) -> JobReport:
         """Ask after a job."""
-        return await self._use(lambda sandbox: sandbox.report(job_id))
+        return await self._use(lambda sandbox: sandbox.report(job_id), reads=True)
 
     async def stop(self, job_id: str) -> None:
         """End a job."""
@@ -52,7 +52,7 @@ class ReservedSandbox(Sandbox):
 
     async def read(self, path: str, *, limit: int) -> bytes:
         """Read a workspace file."""
-        return await self._use(lambda sandbox: sandbox.read(path, limit=limit))
+        return await self._use(lambda sandbox: sandbox.read(path, limit=limit), reads=True)
 
     async def write(self, path: str, content: bytes) -> None:
         """Write a workspace file."""
@@ -64,7 +64,7 @@ class ReservedSandbox(Sandbox):
 
     async def expose(self, port: int) -> str:
         """Return a URL that reaches a port inside."""
-        return await self._use(lambda sandbox: sandbox.expose(port))
+        return await self._use(lambda sandbox: sandbox.expose(port), reads=True)
 
     async def save(self) -> AsyncIterator[bytes]:
         """Yield what the machine holds, which nobody else uses meanwhile."""
