@@ -97,5 +97,5 @@ def verify(
 
 
 def _signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:
-    content = f"{message_id}.{timestamp}.".encode() + body
+    content = f"{message_id}.{timestamp}.".encode("utf-8", "surrogatepass") + body
     return "v1," + base64.b64encode(hmac.digest(key, content, sha256)).decode()

@@ -21,15 +21,24 @@ class RawSocket:
         self.writer = writer
 
     def frame(
-        self, opcode: int, body: bytes, *, final: bool = True, reserved: int = 0, masked: bool = True
+        self,
+        opcode: int,
+        body: bytes,
+        *,
+        final: bool = True,
+        reserved: int = 0,
+        masked: bool = True,
+        claims: int | None = None,
     ) -> None:
-        """Write one frame."""
+        """Write one frame; `claims` is a length that is not its own."""
         head = bytes([(0x80 if final else 0) | reserved << 4 | opcode])
-        bit = 0x80 if masked else 0
-        if len(body) < 126:
-            head += bytes([bit | len(body)])
+        bit, length = 0x80 if masked else 0, len(body) if claims is None else claims
+        if length < 126:
+            head += bytes([bit | length])
+        elif length < 2**16:
+            head += bytes([bit | 126]) + struct.pack("!H", length)
         else:
-            head += bytes([bit | 126]) + struct.pack("!H", len(body))
+            head += bytes([bit | 127]) + struct.pack("!Q", length)
         mask = os.urandom(4) if masked else b""
         sent = bytes(byte ^ mask[place % 4] for place, byte in enumerate(body)) if masked else body
         self.writer.write(head + mask + sent)

@@ -7,13 +7,12 @@ import base64
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as some
 from pydantic import SecretStr, ValidationError
@@ -23,60 +22,11 @@ from channels.port import Incoming
 from channels.registry import installed
 from channels.slack.verifier import is_signed as is_signed_by_slack
 from channels.slack.verifier import signature
-from delivery.signing import BadSignature, new_secret, sign, verify
 from gateway.files.links import Links
+from signers import BODY, DISCORD, NOW, PUBLIC, SECRET, VERIFIERS
 
 ROOT = Path(__file__).parents[2]
-BODY = b'{"type": "event_callback", "text": "p\xc3\xa9a"}'
-NOW = datetime(2026, 1, 2, tzinfo=UTC)
-SECRET = "a-signing-secret-of-an-app"
-HOOK_SECRET = new_secret()
-DISCORD = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
-PUBLIC = DISCORD.public_key().public_bytes_raw().hex()
 LINKS = Links(keys=(b"k" * 32,))
-
-Headers = Mapping[str, str]
-Verifier = Callable[[Headers, bytes], bool]
-
-
-def _slack(headers: Headers, body: bytes) -> bool:
-    return is_signed_by_slack(SECRET, headers, body, now=NOW.timestamp())
-
-
-def _discord(headers: Headers, body: bytes) -> bool:
-    return is_signed_by_discord(Incoming(headers=headers, body=body), PUBLIC)
-
-
-def _webhook(headers: Headers, body: bytes) -> bool:
-    try:
-        verify([HOOK_SECRET], headers, body, now=NOW)
-    except BadSignature:
-        return False
-    return True
-
-
-def _slack_headers(moment: datetime = NOW) -> dict[str, str]:
-    stamp = str(int(moment.timestamp()))
-    return {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(SECRET, stamp, BODY)}
-
-
-def _discord_headers(moment: datetime = NOW) -> dict[str, str]:
-    stamp = str(int(moment.timestamp()))
-    return {
-        "x-signature-timestamp": stamp,
-        "x-signature-ed25519": DISCORD.sign(stamp.encode() + BODY).hex(),
-    }
-
-
-def _webhook_headers(moment: datetime = NOW) -> dict[str, str]:
-    return sign([HOOK_SECRET], message_id="msg_1", moment=moment, body=BODY)
-
-
-VERIFIERS: dict[str, tuple[Verifier, Callable[..., dict[str, str]], str]] = {
-    "slack": (_slack, _slack_headers, "x-slack-signature"),
-    "discord": (_discord, _discord_headers, "x-signature-ed25519"),
-    "webhooks": (_webhook, _webhook_headers, "webhook-signature"),
-}
 ALL = pytest.mark.parametrize("name", sorted(VERIFIERS))
 
 
@@ -227,7 +177,7 @@ def test_m3_an_empty_key_verifies_nothing() -> None:
     for blank in ("", " ", "\t"):
         made = {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(blank, stamp, BODY)}
         assert not is_signed_by_slack(blank, made, BODY, now=NOW.timestamp())
-    signed = Incoming(headers=_discord_headers(), body=BODY)
+    signed = Incoming(headers=VERIFIERS["discord"][1](), body=BODY)
     for key in ("", "00" * 32, "zz", PUBLIC[:-2]):
         assert not is_signed_by_discord(signed, key)
 
