@@ -15,7 +15,7 @@ import structlog
 from channels import registry
 from channels.errors import ChannelError
 from channels.message import Address, Command, Press, Sign
-from channels.port import Answer, ChannelPlugin, Connection, Feature, Incoming, Limits
+from channels.port import Answer, ChannelPlugin, Connection, Feature, Finding, Incoming, Limits
 from channels.settings import ChannelSettings
 from delivery.attempt import Policy
 from delivery.budget import Budget
@@ -41,6 +41,7 @@ BACK_OFF = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 OPERATOR_BACK_OFF = (2.0, 5.0, 10.0, 30.0, 60.0)
 STANDBY_LOOK = 1.0
 SIGN_SECONDS = 5.0
+PROBE_SECONDS = 20.0
 
 
 @dataclass(slots=True)
@@ -128,7 +129,7 @@ class Switchboard:
         except (registry.UnknownKind, registry.BrokenPlugin) as error:
             log.warning("channel.not_installed", channel=record.name, error=str(error))
             return
-        settings = plugin.settings.model_validate(self._placed(plugin, record, dict(config.settings)))
+        settings = self._settings(plugin, record)
         line = Line(
             record=record,
             plugin=plugin,
@@ -151,12 +152,19 @@ class Switchboard:
         name = f"{plugin.name}:{plugin.account(settings)}"
         return SharedBudget(limits, name=name, allowances=self._allowances, crowded=crowded)
 
-    def _placed(self, plugin: ChannelPlugin, record: Record, settings: dict[str, Any]) -> dict[str, Any]:
-        """Tell a webhook channel where the platform reaches it."""
+    async def probe(self, record: Record) -> tuple[Finding, ...]:
+        """Ask a channel's platform whether its settings are right, open or not; raises ChannelError."""
+        plugin = registry.plugin(self._book.channel_config(record).kind)
+        async with asyncio.timeout(PROBE_SECONDS):
+            return await plugin.probe(self._settings(plugin, record))
+
+    def _settings(self, plugin: ChannelPlugin, record: Record) -> Any:
+        """Return a channel's settings; a webhook channel is told where the platform reaches it."""
+        settings: dict[str, Any] = dict(self._book.channel_config(record).settings)
         wants = "webhook_url" in plugin.settings.model_fields and not settings.get("webhook_url")
         if wants and self._public_url and settings.get("mode") == "webhook":
             settings["webhook_url"] = f"{self._public_url.rstrip('/')}/channels/{record.id}/inbound"
-        return settings
+        return plugin.settings.model_validate(settings)
 
     async def _close(self, line: Line) -> None:
         self._lines.pop(line.record.id, None)

@@ -78,7 +78,7 @@ def remote(
         ) -> None:
             with plain_failures():
                 settings = settings_of(config, url=url, key=key, data_dir=data)
-                asyncio.run(_with_gateway(settings, lambda gateway: function(gateway, **own)))
+                asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
 
         _describe(command, function)
         app.command(name)(command)
@@ -87,7 +87,8 @@ def remote(
     return register
 
 
-async def _with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[None]]) -> None:
+async def with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[None]]) -> None:
+    """Do some work with the gateway that the settings lead to."""
     from gateway.cli.client import open_gateway
     from gateway.cli.reach import find
 

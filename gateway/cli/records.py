@@ -7,12 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.commands import Config, Json, group, local, remote, settings_of
+from gateway.cli.commands import (
+    Config,
+    Data,
+    Json,
+    Key,
+    Url,
+    group,
+    local,
+    remote,
+    settings_of,
+    with_gateway,
+)
 from gateway.cli.failure import Exit, Failure, WrongUsage
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
     from gateway.cli.client import Gateway
+    from gateway.settings import Settings
 
 keys = group("API keys of the account.")
 channels = group("Connections to chat platforms.")
@@ -129,35 +141,50 @@ def _value(text: str) -> Any:
 
 @local(channels, "test")
 def probe_channel(
-    name: Annotated[str, typer.Argument(help="A channel of the settings file.")],
+    name: Annotated[str, typer.Argument(help="A channel of the settings file, or one of the gateway's.")],
     *,
+    url: Url = None,
+    key: Key = None,
+    data: Data = None,
     config: Config = None,
     as_json: Json = False,
 ) -> None:
-    """Ask the platform about a configured channel: is the token right, can it receive, may it send."""
+    """Ask the platform about a channel: is the token right, can it receive, may it send."""
     import asyncio
-    from dataclasses import asdict
 
-    findings = asyncio.run(_probe(name, settings_of(config).channels))
+    settings = settings_of(config, url=url, key=key, data_dir=data)
+    table = settings.channels.get(name)
+    findings = asyncio.run(_asked(name, settings) if table is None else _probe(name, dict(table)))
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json(findings)
     for finding in () if as_json else findings:
-        remedy = f" → {finding.remedy}" if finding.remedy and not finding.ok else ""
-        typer.echo(f"{'✓' if finding.ok else '✗'} {finding.subject}: {finding.detail}{remedy}")
-    if not all(finding.ok for finding in findings):
+        remedy = f" → {finding['remedy']}" if finding["remedy"] and not finding["ok"] else ""
+        typer.echo(
+            clean(f"{'✓' if finding['ok'] else '✗'} {finding['subject']}: {finding['detail']}{remedy}")
+        )
+    if not all(finding["ok"] for finding in findings):
         raise typer.Exit(Exit.FAILED)
 
 
-async def _probe(name: str, tables: dict[str, dict[str, Any]]) -> Any:
+async def _asked(name: str, settings: Settings) -> list[dict[str, Any]]:
+    """Let the gateway ask the platform: a channel made there keeps its token there."""
+    found: list[dict[str, Any]] = []
+
+    async def ask(gateway: Gateway) -> None:
+        found.extend((await gateway.post("channels", name, "test"))["findings"])
+
+    await with_gateway(settings, ask)
+    return found
+
+
+async def _probe(name: str, table: dict[str, Any]) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
     from channels.errors import ChannelError
     from channels.registry import plugin
 
-    if name not in tables:
-        known = ", ".join(tables) or "none"
-        raise WrongUsage(f"the settings have no channel {name!r}; there are: {known}")
-    table = dict(tables[name])
     adapter = plugin(str(table.pop("kind", name)))
     try:
-        return await adapter.probe(adapter.settings.model_validate(table))
+        return [asdict(found) for found in await adapter.probe(adapter.settings.model_validate(table))]
     except ChannelError as error:
         raise Failure(f"{name}: {error}") from error

@@ -1,19 +1,58 @@
-"""Where chat platforms post: the adapter verifies and accepts, we bound the body."""
+"""Where chat platforms post (the adapter verifies and accepts, we bound the body), and how they are asked."""
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from aiohttp import web
 
+from channels.errors import ChannelError
 from channels.port import Incoming
+from channels.registry import BrokenPlugin, UnknownKind
 from gateway.web import bodies
 from gateway.web.problems import Problem, not_found
-from gateway.web.typed import DOOR, Call, Nothing
+from gateway.web.typed import DOOR, Call, Nothing, Shown
 
 _WORDS = {
     400: "the channel's adapter cannot read this",
     401: "this does not prove that it comes from the channel's platform",
     503: "the channel cannot take it now; post it again",
 }
+
+
+class FindingShown(Shown):
+    """One thing that was looked at, whether it is well, and what to do if it is not."""
+
+    subject: str
+    ok: bool
+    detail: str
+    remedy: str
+
+
+class Tested(Shown):
+    """What the platform says of a channel's settings; `ok`: all of it is well."""
+
+    ok: bool
+    findings: list[FindingShown]
+
+
+async def test_channel(call: Call[Nothing, Nothing]) -> Tested:
+    """Ask the channel's platform: is the token right, can it receive, may it send."""
+    surface = call.surface
+    async with surface.database.read() as connection:
+        record = await surface.book.get(connection, call.account, "channel", call.path["id"])
+    if surface.inboxes is None:
+        raise Problem(503, "this process has no channels")
+    try:
+        found = await surface.inboxes.probe(record)
+    except (BrokenPlugin, UnknownKind) as error:
+        raise Problem(409, str(error)) from error
+    except ChannelError as error:
+        raise Problem(502, str(error)) from error
+    except TimeoutError as error:
+        raise Problem(504, "the platform does not answer") from error
+    shown = [FindingShown.model_validate(asdict(one)) for one in found]
+    return Tested(ok=all(one.ok for one in found), findings=shown)
 
 
 async def receive(call: Call[Nothing, Nothing]) -> web.Response:

@@ -104,6 +104,7 @@ def _channels() -> tuple[Route, ...]:
         _get(one, READ, r.show("channel"), "show a channel", gives=shown),
         _changed(one, OWN, r.change_channel, "change a channel", takes=r.ChannelChange, gives=shown),
         _removed(one, OWN, r.remove("channel"), "close a channel"),
+        _post("/channels/{id}/test", OWN, channels.test_channel, "ask its platform", gives=channels.Tested),
         _post("/channels/{id}/inbound", Platform(), channels.receive, posted, raw=True, hidden=True),
     )
 

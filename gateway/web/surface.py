@@ -8,13 +8,14 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
-from channels.port import Answer, Incoming
+from channels.port import Answer, Finding, Incoming
 from delivery.database import Database
 from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.quotas import Quotas
 from gateway.records.book import Book
 from gateway.secrets import Secret
+from gateway.store.records import Record
 from gateway.web.counting import Answered, unnoted
 from gateway.web.limiter import Limiter
 from gateway.workspaces import Workspaces
@@ -50,6 +51,9 @@ class Inboxes(Protocol):
 
     async def receive(self, channel: str, request: Incoming) -> Answer | None:
         """Give a posted request to a channel's inbox; None when there is no such channel."""
+
+    async def probe(self, record: Record) -> tuple[Finding, ...]:
+        """Ask a channel's platform whether its settings are right; raises ChannelError."""
 
 
 async def _nobody(_account: str, _record: str) -> None:
