@@ -123,20 +123,20 @@ class Endings:
         self._stand.checkpoint("sandbox.delete.after_destroy")
 
     async def sweep(self, prefix: str) -> int:
-        """Destroy every sandbox of ours that has no row; returns how many there were.
+        """Destroy every sandbox of ours whose label has no row, or a row without a machine; returns how many.
 
         Objects are listed before rows are read, and each is judged again with nobody using its label: a row
-        stands before its object does.
+        stands before its object does. A row without a machine is what a restore leaves that was given up.
         """
         listed = await self._stand.provider.list(prefix)
         return sum([await self._is_swept(one, label) for one, label in listed if label.startswith(prefix)])
 
     async def _is_swept(self, sandbox_id: SandboxId, label: str) -> bool:
-        if await self._stand.register.find(label) is not None:
+        if await self._is_known(label):
             return False
         try:
             async with self._stand.guard.alone(label):
-                if await self._stand.register.find(label) is not None:
+                if await self._is_known(label):
                     return False
                 log.warning("sandbox.orphan_removed", label=label, sandbox=str(sandbox_id))
                 self._evict(label)
@@ -144,6 +144,10 @@ class Endings:
         except Busy:
             return False
         return True
+
+    async def _is_known(self, label: str) -> bool:
+        row = await self._stand.register.find(label)
+        return row is not None and not row.is_cold
 
     async def sweep_snapshots(self, prefix: str) -> int:
         """Remove the snapshots of labels without a row; returns how many labels there were."""

@@ -7,19 +7,30 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 Returned = TypeVar("Returned")
+Stopped = asyncio.CancelledError | None
 
 
-async def finished(work: Awaitable[Returned]) -> Returned:
-    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+async def outcome(work: Awaitable[Returned]) -> tuple[Returned, Stopped]:
+    """Await `work` to its end although we are being cancelled; return what came of it, and the cancellation.
+
+    Whoever is given one raises it, after what the outcome makes necessary. Where the work fails and we are
+    cancelled, the cancellation is raised.
+    """
     task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
+    stopped: Stopped = None
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        if not task.cancelled():
-            task.exception()  # the cancellation is what counts now
-        raise cancelled
-    return task.result()
+            stopped = error
+    if stopped is not None and (task.cancelled() or task.exception() is not None):
+        raise stopped
+    return task.result(), stopped
+
+
+async def finished(work: Awaitable[Returned]) -> Returned:
+    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+    result, stopped = await outcome(work)
+    if stopped is not None:
+        raise stopped
+    return result

@@ -17,6 +17,7 @@ from typing import TypeVar
 import structlog
 
 from sandbox.errors import Gone, SandboxError, Unreachable
+from sandbox.finishing import Stopped, finished, outcome
 from sandbox.model import SandboxId, Spec
 from sandbox.port import Sandbox
 from sandbox.register import (
@@ -207,8 +208,7 @@ class Pool:
         row, now = await self._register.find(wanted.spec.label), self._clock()
         if row is None:
             row = reserved(wanted, now)
-            if not await self._register.add(row):
-                raise Lost
+            await self._claim(row, self._register.add(row))
             return await self._make(row, wanted)
         if row.status is Status.CREATING:
             if (now - row.changed_at).total_seconds() < STALE:
@@ -230,9 +230,9 @@ class Pool:
         else:
             sandbox = await self.stand.provider.connect(sandbox_id, wanted.spec)
         if row.paused or row.active_since is None:
-            row = await self._swap(row, woken(row, wanted, self._clock()), "sandbox.wake", "woken")
             if held is not None:
                 held.revived = False
+            row = await self._swap(row, woken(row, wanted, self._clock()), "sandbox.wake", "woken")
         self._keep_open(row, wanted.spec, sandbox)
         return sandbox
 
@@ -258,21 +258,31 @@ class Pool:
         return after
 
     async def _make_again(self, row: Reservation, wanted: Wanted, why: str) -> Sandbox:
-        fresh = await self._swap(row, remade(row, wanted, self._clock()), "sandbox.remake", why)
+        fresh = remade(row, wanted, self._clock())
+        await self._claim(fresh, self._register.swap(row, fresh, step="sandbox.remake", why=why))
         return await self._make(fresh, wanted)
+
+    async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
+        """Take it upon us to make the sandbox; who is stopped at that moment lets go of the row again."""
+        taken, stopped = await outcome(claim)
+        if stopped is not None and taken:
+            await finished(self._give_up(row))
+        _go_on(taken=taken, stopped=stopped)
 
     async def _make(self, row: Reservation, wanted: Wanted) -> Sandbox:
         """Make the sandbox of a row that is ours, showing signs of life meanwhile."""
         making = asyncio.create_task(self._made(row, wanted))
         try:
             while not (await asyncio.wait({making}, timeout=BEAT))[0]:
-                row = await self._swap(row, beaten(row, self._clock()), "sandbox.beat", "")
+                beat = beaten(row, self._clock())
+                taken, stopped = await outcome(self._register.swap(row, beat, step="sandbox.beat", why=""))
+                row = beat if taken else row
+                _go_on(taken=taken, stopped=stopped)
             sandbox, how = making.result()
             done = ready(row, sandbox.id, self._clock())
-            row = await self._swap(row, done, "sandbox.record", how)
-        except (SandboxError, asyncio.CancelledError):
-            await _ended(making)
-            await self._give_up(row)
+            row = await finished(self._swap(row, done, "sandbox.record", how))
+        except (SandboxError, OSError, asyncio.CancelledError):
+            await finished(self._let_go(making, row))
             raise
         finally:
             await _ended(making)
@@ -289,6 +299,10 @@ class Pool:
         restored = await keeper.restore(sandbox, row.snapshot)
         self.stand.checkpoint("sandbox.acquire.after_restore")
         return sandbox, "restored" if restored else "created"
+
+    async def _let_go(self, making: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
+        await _ended(making)
+        await self._give_up(row)
 
     async def _give_up(self, row: Reservation) -> None:
         """Leave nothing that others would wait for."""
@@ -326,6 +340,14 @@ class Pool:
             if row is not None and row.boot == held.boot and row.status is Status.READY:
                 held.dirty = False
                 await save(self.stand, row, held.sandbox)
+
+
+def _go_on(*, taken: bool, stopped: Stopped) -> None:
+    """Stop who is to stop, and who has lost the row."""
+    if stopped is not None:
+        raise stopped
+    if not taken:
+        raise Lost
 
 
 async def _ended(making: asyncio.Task[tuple[Sandbox, str]]) -> None:

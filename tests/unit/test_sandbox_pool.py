@@ -18,7 +18,7 @@ from sandbox.guard import Guard
 from sandbox.model import Command, SandboxId, Spec
 from sandbox.pool import Pool
 from sandbox.port import Sandbox
-from sandbox.register import Status, Wanted, reserved
+from sandbox.register import Reservation, Status, Wanted, reserved
 from sandbox.reserved import ReservedSandbox
 from sandbox.scope import Owner, Scope
 from sandbox.snapshots.keeper import Keeper
@@ -126,6 +126,53 @@ async def test_a_creation_that_is_cancelled_keeps_nobody_waiting() -> None:
     assert not stage.register.rows
     stage.checkpoint = lambda _name: None
     assert (await Pool(stage.stand(), patience=0.15).acquire(WANTED)).id == "memory-1"
+
+
+@pytest.mark.parametrize("point", ["sandbox.acquire.after_create", "sandbox.acquire.after_restore"])
+async def test_a_restore_that_is_cancelled_keeps_nobody_waiting(tmp_path: Path, point: str) -> None:
+    """The snapshot stays for the next one, who comes at once; what was made by then is swept up."""
+    stage, stopped = Stage(), ""
+
+    def stop(name: str) -> None:
+        if name == stopped:
+            making.cancel()
+
+    keeper = Keeper(LocalStore(tmp_path / "store"), tmp_path / "scratch")
+    stand = replace(stage.stand(), keeper=keeper, checkpoint=stop)
+    pool = Pool(stand, patience=1.0)
+    await (await pool.acquire(WANTED)).run(Command(script="keep note kept"))
+    await pool.save(WANTED, changed=True)
+    await stage.provider.destroy(SandboxId("memory-1"))
+    pool.evict(SPEC.label)
+    stopped = point
+    making = asyncio.create_task(pool.acquire(WANTED))
+    await asyncio.wait({making})
+    stopped = ""
+    assert making.cancelled()
+    assert stage.register.rows[SPEC.label].is_cold
+    assert await Endings(stand, pool.evict).sweep("dovecote-here-") == 1
+    assert not stage.provider.machines
+    again = await Pool(stand, patience=0.15).acquire(WANTED)
+    assert (await again.run(Command(script="kept note"))).stdout == b"kept"
+    assert await Endings(stand, pool.evict).sweep("dovecote-here-") == 0
+
+
+async def test_who_is_stopped_while_it_claims_a_row_lets_go_of_it() -> None:
+    """A claim that went through meanwhile is given up; nobody waits for it to grow old."""
+    stage = Stage()
+
+    class Slow(MemoryRegister):
+        async def add(self, row: Reservation) -> bool:
+            claiming.cancel()
+            await asyncio.sleep(0)
+            return await super().add(row)
+
+    stage.register = Slow()
+    claiming = asyncio.create_task(stage.pool().acquire(WANTED))
+    await asyncio.wait({claiming})
+    assert claiming.cancelled()
+    assert not stage.register.rows
+    assert not stage.provider.made
 
 
 async def test_gone_is_tried_exactly_once_more() -> None:
