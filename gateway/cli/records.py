@@ -67,7 +67,7 @@ async def revoke_key(gateway: Gateway, name: Name) -> None:
 @remote(channels, "list")
 async def list_channels(gateway: Gateway, *, as_json: Json = False) -> None:
     """List the channels, those of the settings file included."""
-    columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "state": "state"}
+    columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "managed": "managed"}
     found = await gateway.every("accounts", "me", "channels")
     print_rows(found, columns, as_json=as_json, empty="no channels")
 
