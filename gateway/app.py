@@ -257,6 +257,7 @@ def _core(
         workspaces=stands.workspaces,
         resident=None if settings.allow_shared_host else resident,
         installation=stands.installation,
+        lacking=stands.lacking,
     )
     filing = open_filing(ground, ledger, workbench, switchboard.find)
     jobs = Jobs(

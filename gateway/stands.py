@@ -40,6 +40,7 @@ class Stands:
     register: Register
     installation: str
     workspaces: Workspaces
+    lacking: Mapping[str, Sequence[str]]
 
 
 async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> Stands:
@@ -51,7 +52,7 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     keeper = await _keeper(ground, stack)
     around = _surroundings(ground)
     workspaces = await open_workspaces(ground, installation, stack)
-    pools = {}
+    pools, lacking = {}, {}
     for name in opened_by(ground.settings.sandbox):
         plugin = providers.plugin(name)
         provider = await _provider(ground.settings.sandbox, plugin, around, stack)
@@ -67,7 +68,14 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
             clock=utc_now,
         )
         pools[name] = Pool(stand)
-    return Stands(pools=pools, register=register, installation=installation, workspaces=workspaces)
+        lacking[name] = plugin.lacking(plugin.settings.model_validate(ground.settings.sandbox.of(name)))
+    return Stands(
+        pools=pools,
+        register=register,
+        installation=installation,
+        workspaces=workspaces,
+        lacking=lacking,
+    )
 
 
 def opened_by(settings: SandboxSettings) -> Sequence[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -43,13 +43,15 @@ JOB_PATIENCE = 60.0
 class Bench:
     """Where an agent's commands run: the sandbox's config, its spec, and whose it is.
 
-    `files_only`: there is no sandbox on it, the workspace's files are read from the store.
+    `files_only`: there is no sandbox on it, the workspace's files are read from the store. `lacks` are the
+    contract's runtimes that are known to be missing there.
     """
 
     config: SandboxConfig
     spec: Spec
     owner: Owner
     files_only: bool = False
+    lacks: Sequence[str] = ()
 
     @property
     def provider(self) -> str:
@@ -89,6 +91,7 @@ class Workbench:
         workspaces: Workspaces,
         resident: str | None,
         installation: str,
+        lacking: Mapping[str, Sequence[str]],
     ) -> None:
         self._database = database
         self._book = book
@@ -96,6 +99,7 @@ class Workbench:
         self.workspaces = workspaces
         self._resident = resident
         self._installation = installation
+        self._lacking = lacking
 
     async def bench(self, agent: Record, conversation: str, *, person: str = "") -> Bench:
         """Return the bench of an agent in a conversation, for who asks: that of its first workspace."""
@@ -277,7 +281,8 @@ class Workbench:
             services_rest=not config.lifecycle.keep_awake,
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
-        return Bench(config=config, spec=spec, owner=owner)
+        lacks = self._lacking.get(config.provider, ())
+        return Bench(config=config, spec=spec, owner=owner, lacks=lacks)
 
 
 def _is_read_only(workspace: Record | None) -> bool:

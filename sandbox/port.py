@@ -147,8 +147,9 @@ class ProviderPlugin:
 
     `check(config)` returns every problem of an account's sandbox config that is this provider's to judge.
     `open(settings, surroundings)` is an async context manager that yields the Provider. `abilities(settings)`
-    says what this machine offers (runtimes, isolation). `on_this_machine`: commands run where the gateway
-    runs, so that accounts share more than a provider.
+    says what this machine offers (runtimes, isolation). `lacking(settings)` names the contract's runtimes
+    that are known to be missing there, at once and without asking anybody. `on_this_machine`: commands run where
+    the gateway runs, so that accounts share more than a provider.
     """
 
     name: str
@@ -158,6 +159,7 @@ class ProviderPlugin:
     check: Callable[[SandboxConfig], Sequence[Problem]]
     open: Callable[[Any, Surroundings], AbstractAsyncContextManager[Provider]]
     abilities: Callable[[Any], Sequence[Ability]]
+    lacking: Callable[[Any], Sequence[str]] = lambda _settings: ()
     max_timeout: int = 600
     max_memory_mb: int | None = None
     on_this_machine: bool = False

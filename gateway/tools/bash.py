@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,15 +16,27 @@ from sandbox.model import Command, Result
 COMMAND_LIMIT = 64 * 1024
 """Bytes of one command."""
 
+NOT_FOUND = 127
+"""How bash ends when there is no such program."""
+
+_MISSED = re.compile(r"([\w.+-]+): command not found")
+_RUNTIMES = {
+    **dict.fromkeys(("python", "python3", "pip", "pip3"), "python3"),
+    **dict.fromkeys(("node", "npm", "npx"), "node"),
+    **dict.fromkeys(("uv", "uvx"), "uv"),
+}
+"""The contract's runtimes, by the programs that come with them."""
+
 
 def _spec(desk: Desk) -> ToolSpec:
     config = desk.bench.config
+    missing = f" ({', '.join(desk.bench.lacks)} not installed here)" if desk.bench.lacks else ""
     network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"
     return ToolSpec(
         name="bash",
         description=(
             "Run a bash command in your sandbox; it starts in the workspace. "
-            f"Runtimes: {', '.join(config.runtimes)}; {network}; time-out {config.timeout} s. "
+            f"Runtimes: {', '.join(config.runtimes)}{missing}; {network}; time-out {config.timeout} s. "
             "With background=true it runs on as a job: you get its resultId at once and its result later."
         ),
         schema={
@@ -50,7 +63,7 @@ async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
     result = await sandbox.run(
         Command(script=command, timeout=float(config.timeout), output_limit=config.output_limit)
     )
-    shape = shape_of(result)
+    shape = shape_of(result) | noted(result)
     return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
 
 
@@ -85,6 +98,15 @@ def shape_of(result: Result) -> dict[str, Any]:
         "stderr": _decoded(result.stderr, cut=result.stderr_truncated),
         **({"truncated": True} if result.stdout_truncated or result.stderr_truncated else {}),
     }
+
+
+def noted(result: Result) -> dict[str, str]:
+    """Return what is to be said of a command that ended for want of a runtime; nothing of any other."""
+    if result.exit_code != NOT_FOUND:
+        return {}
+    missed = set(_MISSED.findall(result.stderr.decode("utf-8", "replace"))) & _RUNTIMES.keys()
+    names = sorted({_RUNTIMES[program] for program in missed})
+    return {"note": f"not installed in this sandbox: {', '.join(names)}"} if names else {}
 
 
 def _decoded(raw: bytes, *, cut: bool) -> str:

@@ -37,6 +37,12 @@ def _abilities(settings: Any) -> Sequence[Ability]:
     return abilities(settings)
 
 
+def _lacking(settings: Any) -> Sequence[str]:
+    from sandbox.host import runtimes
+
+    return runtimes.missing(runtimes.find(settings.runtime_directories))
+
+
 plugin = ProviderPlugin(
     name="host",
     title="This machine, in bubblewrap namespaces",
@@ -55,4 +61,5 @@ plugin = ProviderPlugin(
     check=_check,
     open=_open,
     abilities=_abilities,
+    lacking=_lacking,
 )
