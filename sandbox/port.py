@@ -148,8 +148,8 @@ class ProviderPlugin:
     `check(config)` returns every problem of an account's sandbox config that is this provider's to judge.
     `open(settings, surroundings)` is an async context manager that yields the Provider. `abilities(settings)`
     says what this machine offers (runtimes, isolation). `lacking(settings)` names the contract's runtimes
-    that are known to be missing there, at once and without asking anybody. `on_this_machine`: commands run where
-    the gateway runs, so that accounts share more than a provider.
+    that are known to be missing there, at once and without asking anybody. `on_this_machine`: commands
+    run where the gateway runs, so that accounts share more than a provider.
     """
 
     name: str
