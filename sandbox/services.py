@@ -28,7 +28,10 @@ MOST = 5
 PATIENCE = 30.0
 """Seconds a start waits for the port."""
 
-ASKING_AGAIN = 0.5
+BEGINNING = 5.0
+"""Seconds that waking a sandbox waits for its services to say that they have begun."""
+
+ASKING_AGAIN = 0.2
 _ANSWERING = 30.0
 _PLACE = '"$HOME/.dovecote/services"'
 
@@ -135,11 +138,18 @@ class Services:
         return await self._ready(made)
 
     async def revive(self) -> list[str]:
-        """Start again those that ended with their machine; returns their names and waits for none of them."""
+        """Start again those that ended with their machine; returns their names, once they are under way."""
         ended = [one for one in (await self.every())[:MOST] if one.state == "ended"]
-        for one in ended:
-            await self._spawn(_again(one, port=one.port, woken=True), "")
-        return [one.name for one in ended]
+        begun = {one.name: _again(one, port=one.port, woken=True) for one in ended}
+        for one in begun.values():
+            await self._spawn(one, "")
+        deadline = asyncio.get_running_loop().time() + BEGINNING
+        while begun and asyncio.get_running_loop().time() < deadline:
+            found = {one.name: one.run for one in await self._known()}
+            if all(found.get(one.name, 0) >= one.run for one in begun.values()):
+                break
+            await asyncio.sleep(ASKING_AGAIN)
+        return list(begun)
 
     async def stop(self, name: str) -> bool:
         """End a service and forget it; says whether there was one."""

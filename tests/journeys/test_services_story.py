@@ -44,10 +44,10 @@ class Stage:
                 await asyncio.sleep(0.05)
         return last_text(self.model.bodies[-1])
 
-    async def asleep(self) -> None:
-        """Wait until the only sandbox sleeps."""
+    async def until(self, state: str) -> None:
+        """Wait until the only sandbox is in a state."""
         async with asyncio.timeout(PATIENCE):
-            while not (await self.ask("GET", "/sandboxes"))["items"][0]["paused"]:  # noqa: ASYNC110
+            while (await self.ask("GET", "/sandboxes"))["items"][0]["state"] != state:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
@@ -61,6 +61,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
             "DOVECOTE_VENDORS__OPENAI": "sk-loopback",
             "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2",
+            "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
             "DOVECOTE_SANDBOX__HOST__NETWORK_HELPER": "/bin/false",
         }
         async with gateway(tmp_path / "data", env=env) as process:
@@ -101,7 +102,7 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(sta
     assert (web["state"], web["starts"]) == ("running", 1)
     assert json.loads(await stage.use("bash", command=fetch))["stdout"] == "200\n"
 
-    await stage.asleep()
+    await stage.until("suspended")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
     assert json.loads(await stage.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n") == 2
@@ -110,3 +111,17 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(sta
     writer.close()
     (shown,) = await _cli(stage, "services", "default")
     assert (shown["name"], shown["state"], shown["starts"]) == ("web", "running", 1)
+
+
+async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(stage: Stage) -> None:
+    """At the end of its life a machine goes with its processes; the next one starts what it kept running."""
+    config = {"permissionMode": "bypass", "lifecycle": {"maxLifetimeSeconds": 4}}
+    await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
+    beat = "echo begun >>~/begun; exec sleep 300"
+    assert json.loads(await stage.use("service", action="start", name="beat", command=beat))["starts"] == 1
+    await stage.until("cold")
+    (shown,) = json.loads(await stage.use("service", action="status"))
+    assert (shown["name"], shown["starts"], shown["started_again_with_its_sandbox"]) == ("beat", 2, True)
+    assert json.loads(await stage.use("bash", command="sort -u ~/begun"))["stdout"] == "begun\n"
+    logs = json.loads(await stage.use("service", action="logs", name="beat"))
+    assert "[started again with its sandbox]" in logs["output"]
