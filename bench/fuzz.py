@@ -143,6 +143,17 @@ def calm(examples: int, number: int = 1) -> Callable[[Any], Any]:
     return lambda test: seed(number)(bounds(test))
 
 
+def warm(examples: int, number: int = 1) -> None:
+    """Make the inputs once for nothing: what hypothesis itself keeps is not counted afterwards."""
+
+    @calm(examples, number)
+    @given(BODIES, HEADERS, some.booleans())
+    def ignore(_body: bytes, _headers: dict[str, str], _signed: bool) -> None:
+        pass
+
+    ignore()
+
+
 async def channel(kind: str, examples: int, number: int = 1) -> Came:
     """Post anything to a channel's inbox, rightly signed and not."""
     plugin = installed()[kind]
@@ -357,6 +368,7 @@ async def main(examples: int, number: int) -> int:
     """Print a table; the exit code says whether a server logged a fault of its own."""
     print("| into | inputs | what came out | faults logged | MB grown | seconds |\n|---|---|---|---|---|---|")
     found: list[str] = []
+    await asyncio.to_thread(warm, examples, number)
     with tempfile.TemporaryDirectory() as directory:
         async for came in every(Path(directory), examples, number):
             print(row(came), flush=True)

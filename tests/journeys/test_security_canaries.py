@@ -14,6 +14,7 @@ import aiohttp
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer, Turn
+from sweep import holding, read_everything
 from web_face import ADMIN_KEY, Client
 from webhook_receiver import WebhookReceiver, answers, webhook_receiver
 
@@ -72,7 +73,7 @@ async def _live(process: GatewayProcess, platform: Simulator, receiver: WebhookR
                 receiver.came.clear()
                 await receiver.came.wait()
         await _fail_at_the_door(mine)
-        return [*await _read_everything(mine), *keys]
+        return [*await read_everything(mine), *keys]
 
 
 async def _make(mine: Client, receiver: WebhookReceiver) -> tuple[str, list[str]]:
@@ -117,36 +118,6 @@ async def _fail_at_the_door(mine: Client) -> None:
     assert (await mine.ask("POST", "/accounts/me/sandboxes", box)).status == 422
 
 
-async def _read_everything(mine: Client) -> list[str]:
-    """Return every answer there is: records, events, deliveries, jobs, traces, metrics, audit log."""
-    plurals = ("agents", "sandboxes", "channels", "webhooks", "keys", "audit", "usage")
-    paths = [f"/accounts/me/{plural}" for plural in plurals]
-    paths += ["/jobs", "/deliveries", "/conversations", "/approvals", "/metrics", "/readyz", "/openapi.json"]
-    told = []
-    for path in paths:
-        answer = await mine.ask("GET", path)
-        assert answer.status in (200, 503), (path, answer.body)
-        told.append(str(answer.body))
-    for conversation in (await mine.ask("GET", "/conversations")).body["items"]:
-        one = f"/conversations/{conversation['id']}"
-        told += [
-            str((await mine.ask("GET", f"{one}{rest}")).body) for rest in ("", "/snapshot", "/events?after=0")
-        ]
-    for kind in ("deliveries", "jobs"):
-        for item in (await mine.ask("GET", f"/{kind}")).body["items"]:
-            record = item.get("id") or item["resultId"]
-            told += [
-                str((await mine.ask("GET", path)).body) for path in (f"/{kind}/{record}", f"/trace/{record}")
-            ]
-    return told
-
-
-def _holding(folder: Path, canary: str) -> list[str]:
-    """Return the files below a folder that hold a text, compressed or escaped in no way."""
-    files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
-    return [str(file) for file in files if canary.encode() in file.read_bytes()]
-
-
 async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_path: Path) -> None:
     """After refused tokens, broken models, dead webhooks and guessed keys each canary is found nowhere."""
     data = tmp_path / "data"
@@ -161,7 +132,7 @@ async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_p
         assert canary not in logged, name
         assert canary not in answered, name
         assert json.dumps(canary)[1:-1] not in answered, name
-        assert _holding(data, canary) == [], name
+        assert holding(data, canary) == [], name
     assert bearer not in logged + answered
     own = [file.name for file in data.iterdir() if file.is_file() and bearer.encode() in file.read_bytes()]
     assert own == ["key"]
