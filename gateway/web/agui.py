@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import Field, StrictStr, model_validator
 
-from delivery.errors import DeliveryError
 from gateway.approvals import AlreadyDecided, NoSuchApproval
 from gateway.records.names import Name
 from gateway.store import approvals as approval_store
@@ -23,12 +22,12 @@ from gateway.store.approvals import Approval
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 from gateway.web import attachments
-from gateway.web.asking import CUT, Sent, ask, hearing, listening
+from gateway.web.asking import CUT, Sent, ask, hearing, listening, streaming
 from gateway.web.attachments import Attached
 from gateway.web.auth import Key
 from gateway.web.hearing import Called, Ended, Heard, Listening, More, Returned, Waits, Whole, hear_again
 from gateway.web.openai.dialect import Lenient, NoTools, Spoken, Text, Where, last_of_user, said
-from gateway.web.problems import invalid, not_found
+from gateway.web.problems import Problem, invalid, not_found
 from gateway.web.typed import Call, Route, Strict
 from sandbox.config import Problem as Fault
 
@@ -130,14 +129,13 @@ async def run(call: Call[RunInput, AgentQuery]) -> web.StreamResponse:
     else:
         turn, given = await _asked(call)
     telling = Telling(call.body.threadId, call.body.runId)
-    sent = await Sent.begin(call.request)
-    await sent.tell(telling.started(turn))
-    try:
+
+    async def tell(sent: Sent) -> None:
+        await sent.tell(telling.started(turn))
         async with listening(call, given) as heard:
             await _follow(call, sent, telling, heard)
-    except DeliveryError:
-        await sent.tell(telling.failed("the broker does not answer", "unavailable"))
-    return await sent.done(last=b"")
+
+    return await streaming(call.request, tell, telling.broken_off)
 
 
 async def _asked(call: Call[RunInput, AgentQuery]) -> tuple[str, AsyncGenerator[Heard, None]]:
@@ -233,8 +231,7 @@ async def _follow(
                 return await _tell_all(sent, telling.interrupted(waiting))
         else:
             await _tell_all(sent, telling.of(one))
-    await sent.tell(telling.failed(CUT, "cut"))
-    return None
+    raise Problem(503, CUT)
 
 
 async def _tell_all(sent: Sent, shapes: Iterator[dict[str, Any]]) -> None:
@@ -325,6 +322,10 @@ class Telling:
             yield self._finished(outcome={"type": "cancelled"})
         else:
             yield self._finished(result=turn.output, outcome={"type": "success"}, usage=_usage(turn))
+
+    def broken_off(self, problem: Problem) -> dict[str, Any]:
+        """Return the event that ends a run which cannot be told any further."""
+        return self.failed(problem.detail, str(problem.status))
 
     def failed(self, why: str, code: str) -> dict[str, Any]:
         """Return the event that ends a run which failed."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 from aiohttp import web
 
+from delivery.database import Unavailable
 from delivery.errors import DeliveryError
 from gateway.intake import Submission
 from gateway.store import conversations
@@ -159,38 +160,57 @@ def tokens(turn: Turn) -> TokensUsed:
     return TokensUsed(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
+class Left(Exception):
+    """The client went away, or takes nothing; the turn goes on without it."""
+
+
 class Sent:
     """Server-sent events as their clients read them: JSON in `data:` lines."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self._response = response
 
-    @classmethod
-    async def begin(cls, request: web.Request) -> Sent:
-        """Begin the answer."""
-        headers = {
-            "Content-Type": "text/event-stream",
-            "Cache-Control": "no-store",
-            "X-Accel-Buffering": "no",
-        }
-        response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
-        return cls(response)
-
     async def tell(self, shape: dict[str, Any], *, event: str | None = None) -> None:
-        """Send one event."""
+        """Send one event; raises Left."""
         name = f"event: {event}\n".encode() if event else b""
         await self._write(b"%bdata: %b\n\n" % (name, dumped(shape)))
 
     async def pulse(self) -> None:
-        """Show that the stream lives."""
+        """Show that the stream lives; raises Left."""
         await self._write(b": \n\n")
 
-    async def done(self, *, last: bytes = b"data: [DONE]\n\n") -> web.StreamResponse:
-        """End the answer."""
-        await self._write(last)
-        return self._response
+    async def done(self) -> None:
+        """Send the mark of a stream's end; raises Left."""
+        await self._write(b"data: [DONE]\n\n")
 
     async def _write(self, raw: bytes) -> None:
-        async with asyncio.timeout(2 * SLOW_AFTER):
-            await self._response.write(raw)
+        try:
+            async with asyncio.timeout(2 * SLOW_AFTER):
+                await self._response.write(raw)
+        except (ConnectionError, TimeoutError):
+            raise Left from None
+
+
+async def streaming(
+    request: web.Request,
+    tell: Callable[[Sent], Awaitable[None]],
+    failed: Callable[[Problem], dict[str, Any]],
+) -> web.StreamResponse:
+    """Answer with what `tell` sends; what goes wrong once it has begun is its last event."""
+    response = web.StreamResponse(
+        headers={
+            "Content-Type": "text/event-stream",
+            "Cache-Control": "no-store",
+            "X-Accel-Buffering": "no",
+        }
+    )
+    await response.prepare(request)
+    sent = Sent(response)
+    with suppress(Left):
+        try:
+            await tell(sent)
+        except Problem as problem:
+            await sent.tell(failed(problem))
+        except (DeliveryError, Unavailable):
+            await sent.tell(failed(Problem(503, "the broker or the database does not answer")))
+    return response

@@ -195,6 +195,24 @@ async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(stage: Stage
     assert len(await _turns_of(stage, "long")) == 1
 
 
+async def test_a_client_that_goes_away_ends_nothing(stage: Stage) -> None:
+    """The turn of an abandoned stream goes on to its end, and nothing is logged as a failure."""
+    stream = await stage.client.chat.completions.create(
+        model="shell",
+        messages=[user("!echo one; sleep 1; echo home")],
+        stream=True,
+        extra_body={"conversation": "left"},
+    )
+    first = await anext(aiter(stream))
+    await stream.close()
+    async with asyncio.timeout(60):
+        while (turn := (await stage.mine.ask("GET", f"/status/{first.id}")).body)["state"] != "completed":  # noqa: ASYNC110 - the gateway is another process
+            await asyncio.sleep(0.05)
+    assert "home" in turn["output"]
+    await stage.client.models.retrieve("shell")
+    assert not [line for line in stage.process.log if "[error" in line or "Traceback" in line]
+
+
 async def _turns_of(stage: Stage, conversation: str) -> list[str]:
     answer = await stage.mine.ask("GET", f"/conversations/{conversation}/snapshot")
     if answer.status != 200:

@@ -7,7 +7,6 @@ from typing import Any
 
 from aiohttp import web
 
-from delivery.errors import DeliveryError
 from gateway.store import records
 from gateway.store.records import Record
 from gateway.store.turns import Turn
@@ -21,6 +20,7 @@ from gateway.web.asking import (
     heard_out,
     hearing,
     listening,
+    streaming,
     tokens,
 )
 from gateway.web.hearing import BETWEEN, Ended, Heard, More, Waits
@@ -149,27 +149,23 @@ class Words:
 
 
 async def _streamed(call: Call[NewCompletion, Nothing], asked: Asked, *, usage: bool) -> web.StreamResponse:
-    sent = await Sent.begin(call.request)
-    chunks = _Chunks(sent, asked)
-    await chunks.tell({"role": "assistant", "content": ""})
-    try:
+    async def tell(sent: Sent) -> None:
+        chunks = _Chunks(sent, asked)
+        await chunks.tell({"role": "assistant", "content": ""})
         async with listening(call, hearing(call, asked)) as heard:
             end = await chunks.follow(heard)
         if end is None:
             raise asked.problem(503, CUT)
         turn = await ended(call, asked, end.turn)
-    except DeliveryError:
-        return await broken_off(sent, asked.problem(503, "the broker does not answer"))
-    except Problem as problem:
-        return await broken_off(sent, problem)
-    await chunks.finish(turn if usage else None)
-    return await sent.done()
+        await chunks.finish(turn if usage else None)
+        await sent.done()
+
+    return await streaming(call.request, tell, broken_off)
 
 
-async def broken_off(sent: Sent, problem: Problem) -> web.StreamResponse:
-    """End a stream with what went wrong."""
-    await sent.tell({"error": openai_error(problem)})
-    return await sent.done(last=b"")
+def broken_off(problem: Problem) -> dict[str, Any]:
+    """Return the event that ends a stream with what went wrong."""
+    return {"error": openai_error(problem)}
 
 
 class _Chunks:

@@ -9,14 +9,13 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import Field, StrictBool
 
-from delivery.errors import DeliveryError
 from gateway.store import messages, records
 from gateway.store import turns as store
 from gateway.store.messages import Kept
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 from gateway.web import turns
-from gateway.web.asking import CUT, Asked, Sent, ask, heard_out, hearing, listening
+from gateway.web.asking import CUT, Asked, Sent, ask, heard_out, hearing, listening, streaming
 from gateway.web.hearing import Ended, Heard, Listening, More, Whole, hear_again, with_files
 from gateway.web.openai.completions import broken_off
 from gateway.web.openai.dialect import Lenient, NewResponse
@@ -175,18 +174,17 @@ async def _streamed(
     begun = await _shown(call, asked.turn)
     blank: dict[str, Any] = {"output": [], "usage": None, "error": None, "status": "in_progress"}
     telling = Telling(begun.model_copy(update=blank).model_dump())
-    sent = await Sent.begin(call.request)
-    try:
+
+    async def tell(sent: Sent) -> None:
         async with listening(call, given) as heard:
             end = await _follow(sent, telling, heard, after=after)
-    except DeliveryError:
-        return await broken_off(sent, asked.problem(503, "the broker does not answer"))
-    if end is None:
-        return await broken_off(sent, asked.problem(503, CUT))
-    shown = await _shown(call, asked.turn)
-    for shape in telling.ended(end, shown.model_dump()):
-        await _tell(sent, shape, after=after)
-    return await sent.done(last=b"")
+        if end is None:
+            raise asked.problem(503, CUT)
+        shown = await _shown(call, asked.turn)
+        for shape in telling.ended(end, shown.model_dump()):
+            await _tell(sent, shape, after=after)
+
+    return await streaming(call.request, tell, broken_off)
 
 
 async def _follow(
