@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -11,7 +12,15 @@ from pathlib import Path
 import pytest
 
 from buckets import fresh_bucket, s3_server
+from delivery.database import Database
+from gateway.defaults import ensure_defaults
+from gateway.migrations import migrate_up
+from gateway.options import AgentSettings
+from gateway.records.book import Book
+from gateway.secrets import open_vault
+from gateway.workspaces import Looks, Workspaces
 from sandbox.errors import SandboxError
+from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases
 from sandbox.workspaces.copies import Copies
 from sandbox.workspaces.port import Store
@@ -209,3 +218,30 @@ async def test_a_workspace_that_is_gone_leaves_no_copy(one: Machine) -> None:
     assert one.copies.known() == []
     assert list((one.place / "carried").iterdir()) == []
     assert one.copies.used() == []
+
+
+async def test_looks_carry_what_is_held_and_sweep_the_rest(
+    one: Machine, store: S3Store, tmp_path: Path
+) -> None:
+    """A copy with unsaved files is carried at the start; copies and objects of workspaces that are gone go."""
+    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
+    await migrate_up(url)
+    database = Database(url)
+    async with database.begin() as connection:
+        book = Book(open_vault(tmp_path))
+        made = await ensure_defaults(connection, book, data=tmp_path, agent=AgentSettings())
+    held = namespace(made.account, made.workspace.id)
+    _written(one.copies.directory(held) / "unsaved", "x")
+    _written(one.files / "of-a-workspace-that-is-gone", "x")
+    await one.look()
+    workspaces = Workspaces(store=store, root=one.place, carrier=one.copies, copies=one.copies, bucket=store)
+    looks = Looks(database, workspaces, every=60, sweeps=True)
+    stop = asyncio.Event()
+    running = asyncio.create_task(looks.run(stop))
+    async with asyncio.timeout(20):
+        while await store.namespaces() != [held] or one.copies.known() != [held]:  # noqa: ASYNC110 - looks do it
+            await asyncio.sleep(0.02)
+    stop.set()
+    await running
+    assert await store.read(held, "unsaved", 9) == b"x"
+    await database.close()

@@ -91,7 +91,7 @@ async def _got(process: GatewayProcess, path: str) -> bytes | int:
 
 
 async def _until_got(process: GatewayProcess, path: str, content: bytes) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while await _got(process, path) != content:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
 
