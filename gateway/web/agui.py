@@ -22,7 +22,7 @@ from gateway.store.approvals import Approval
 from gateway.store.turns import Turn
 from gateway.turn import TurnState
 from gateway.web import attachments
-from gateway.web.asking import CUT, Sent, ask, hearing, listening, streaming
+from gateway.web.asking import CUT, Sent, ask, hearing, listening, refuse_key, streaming
 from gateway.web.attachments import Attached
 from gateway.web.auth import Key
 from gateway.web.hearing import Called, Ended, Heard, Listening, More, Returned, Waits, Whole, hear_again
@@ -124,6 +124,7 @@ class AgentQuery(Strict):
 
 async def run(call: Call[RunInput, AgentQuery]) -> web.StreamResponse:
     """Start a run, or go on with one that was interrupted, and tell it while it goes."""
+    refuse_key(call)
     if call.body.resume:
         turn, given = await _resumed(call, call.body.resume)
     else:

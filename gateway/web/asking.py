@@ -66,6 +66,12 @@ def now() -> int:
     return int(time.time())
 
 
+def refuse_key(call: Call[Any, Any]) -> None:
+    """Raise a Problem for a stream with an Idempotency-Key: nothing was done yet."""
+    if call.idempotency_key is not None:
+        raise Problem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+
+
 async def ask(
     call: Call[Any, Any],
     *,
@@ -77,8 +83,8 @@ async def ask(
     stream: bool,
 ) -> Asked:
     """Queue a turn; raises a Problem. `at` is where in the request a picture stands."""
-    if stream and call.idempotency_key is not None:
-        raise Problem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+    if stream:
+        refuse_key(call)
     after = await _position(call, conversation)
     try:
         kept = await attachments.keep_all(call.core, call.account, pictures)

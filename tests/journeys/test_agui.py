@@ -172,3 +172,5 @@ async def test_what_cannot_be_run_is_refused(stage: Stage) -> None:
     ):
         told = await stage.mine.ask("POST", path, body | more)
         assert told.status == status, (path, more, told.body)
+    twice = await stage.mine.ask("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
+    assert (twice.status, "Idempotency-Key" in twice.body["detail"]) == (422, True)
