@@ -141,7 +141,9 @@ class Jobs:
         async with self._ledger.database.begin() as connection:
             await store.mark_spawned(connection, job.id, sandbox=str(sandbox.id))
 
-    async def complete(self, job_id: str, token: str, *, exit_code: int, output: bytes) -> bool:
+    async def complete(
+        self, job_id: str, token: str, *, exit_code: int, output: bytes, truncated: bool = False
+    ) -> bool:
         """Take a sandbox's word for a job's end; False for an unknown id or a wrong token alike.
 
         The same valid token again is True and changes nothing.
@@ -153,7 +155,8 @@ class Jobs:
         if not hmac.compare_digest(digest, known) or job is None:
             return False
         stopping = job.stop_requested_at is not None
-        await self.settle(job, ended(exit_code, output, stopping=stopping, reason=job.reason))
+        end = ended(exit_code, output, truncated=truncated, stopping=stopping, reason=job.reason)
+        await self.settle(job, end)
         return True
 
     async def settle(self, job: Job, end: JobEnd) -> bool:
@@ -194,6 +197,8 @@ class Jobs:
             "truncated": end.truncated or len(end.output) > TOLD_LIMIT,
             "files": list(taken.files),
         }
+        if result["truncated"]:
+            result["url"] = f"/jobs/{job.id}/logs"
         if end.reason:
             result["reason"] = end.reason
         entry.tell(

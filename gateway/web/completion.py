@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StrictBool
 
 from gateway.web.auth import JobToken
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
@@ -12,10 +12,11 @@ from sandbox.model import OUTPUT_CAP
 
 
 class Completion(Strict):
-    """How the job ended: its exit code and the last of its output."""
+    """How the job ended: its exit code, the last of its output, and whether there was more."""
 
     exit_code: Annotated[int, Field(ge=-256, le=512)]
     output: Annotated[str, Field(max_length=OUTPUT_CAP)] = ""
+    truncated: StrictBool = False
 
 
 class Settled(Shown):
@@ -31,6 +32,7 @@ async def complete(call: Call[Completion, Nothing]) -> Settled:
         call.token,
         exit_code=call.body.exit_code,
         output=call.body.output.encode("utf-8", "surrogatepass"),
+        truncated=call.body.truncated,
     )
     if not taken:
         raise call.refused()

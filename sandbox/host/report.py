@@ -23,9 +23,9 @@ class Reporter:
     def __init__(self, post: Post) -> None:
         self._post = post
 
-    def report(self, exit_code: int, output: bytes) -> bool:
+    def report(self, exit_code: int, output: bytes, *, truncated: bool) -> bool:
         """Try until an answer settles it (2xx and 4xx do) or patience ends; say which."""
-        payload = self._payload(exit_code, output)
+        payload = self._payload(exit_code, output, truncated=truncated)
         end = time.monotonic() + self._post.patience
         pause = FIRST_PAUSE
         while not _settled(self._attempt(payload)):
@@ -35,11 +35,12 @@ class Reporter:
             pause = min(pause * 2, LONGEST_PAUSE)
         return True
 
-    def _payload(self, exit_code: int, output: bytes) -> bytes:
+    def _payload(self, exit_code: int, output: bytes, *, truncated: bool) -> bytes:
         text = output[-OUTPUT_BYTES:].decode("utf-8", "replace")
         while len(text.encode()) > OUTPUT_BYTES:
             text = text[len(text) // 8 :]
-        body = json.dumps({"exit_code": exit_code, "output": text}, ensure_ascii=False)
+        more = {"truncated": True} if truncated or len(output) > OUTPUT_BYTES else {}
+        body = json.dumps({"exit_code": exit_code, "output": text, **more}, ensure_ascii=False)
         post = self._post
         fields = {"socket": post.socket, "path": post.path, "token": post.token, "body": body}
         return json.dumps(fields).encode()

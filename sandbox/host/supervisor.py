@@ -24,7 +24,7 @@ from types import FrameType
 from typing import IO, NoReturn
 
 from sandbox.host.groups import Group
-from sandbox.host.order import EXIT, STARTED, Order, seal, take_lock, write_durably
+from sandbox.host.order import EXIT, STARTED, TRUNCATED, Order, seal, take_lock, write_durably
 from sandbox.host.report import Reporter
 from sandbox.host.tail import Tail
 from sandbox.host.tree import kill_with_all_below, signal_below
@@ -74,7 +74,7 @@ def supervise(directory: Path, order: Order, telling: int) -> None:
     _tell(telling, READY)
     code = keeper.see_through()
     write_durably(directory / EXIT, json.dumps({"exit_code": code}).encode())
-    Reporter(order.post).report(code, keeper.output())
+    Reporter(order.post).report(code, keeper.output(), truncated=(directory / TRUNCATED).exists())
 
 
 def _wait_for_lock(directory: Path) -> int | None:

@@ -40,11 +40,15 @@ def connect(path: str, url: str) -> tuple[http.client.HTTPConnection, str]:
 def body(log: str, limit: int, code: int) -> bytes:
     """Return what is told, as JSON."""
     with Path(log).open("rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - limit))
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(0, size - limit))
         text = file.read().decode("utf-8", "replace")
     while len(text.encode()) > limit:
         text = text[max(1, len(text) // 8) :]
-    return json.dumps({"exit_code": code, "output": text}, ensure_ascii=False).encode()
+    told = {"exit_code": code, "output": text}
+    if size > limit or Path(log).with_name("truncated").exists():
+        told["truncated"] = True
+    return json.dumps(told, ensure_ascii=False).encode()
 
 
 def main() -> int:

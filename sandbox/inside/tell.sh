@@ -37,5 +37,7 @@ body() {
   text=$(tail -c "$limit" "$d/log" | LC_ALL=C tr -c '\11\12\15\40-\176' '?' |
     LC_ALL=C sed 's/\\/\\\\/g; s/"/\\"/g; s/	/\\t/g; s/\r/\\r/g; s/$/\\n/' | tr -d '\12')
   [ -n "$(tail -c 1 "$d/log")" ] && text=${text%??}
-  printf '{"exit_code": %s, "output": "%s"}' "$code" "$text"
+  more=
+  [ -e "$d/truncated" ] || [ "$(($(wc -c <"$d/log") + 0))" -gt "$limit" ] && more=', "truncated": true'
+  printf '{"exit_code": %s, "output": "%s"%s}' "$code" "$text" "$more"
 }

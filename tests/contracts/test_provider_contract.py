@@ -294,7 +294,10 @@ async def test_a_job_is_told_to_the_gateway(sandbox: Sandbox, rig: Rig) -> None:
         for _ in range(2):
             told = await gateway.next()
             assert (told.job_id, told.exit_code, told.output) == ("job_1", 9, "result\n")
-            assert told.authorization == f"Bearer {TOKEN}"
+            assert (told.authorization, told.truncated) == (f"Bearer {TOKEN}", False)
+        await sandbox.spawn(Job(id="job_2", token=TOKEN, script="seq 5000", output_limit=10))
+        cut = await gateway.next()
+        assert (cut.output, cut.truncated) == ("4999\n5000\n", True)
 
 
 async def test_a_job_waits_for_a_gateway_that_is_down(sandbox: Sandbox, rig: Rig) -> None:

@@ -138,3 +138,15 @@ async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> No
         await socket.send_json({"type": "subscribe", "conversation": "much"})
         await send(socket, "much", "!seq 1 50000")
         assert (await heard(socket, "tool.completed"))["data"]["truncated"] is True
+
+
+async def test_a_jobs_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
+    """The event of a job with much output leads to its log, and both say that it is the end of more."""
+    async with running.http() as session, session.ws_connect("/ws") as socket:
+        await socket.send_json({"type": "subscribe", "conversation": "much"})
+        await send(socket, "much", "!&seq 1 100000")
+        told = (await heard(socket, "job.completed"))["data"]
+        assert (told["truncated"], told["output"][-7:]) == (True, "100000\n")
+        async with session.get(told["url"]) as answer:
+            log = await answer.json()
+    assert (log["truncated"], len(log["output"])) == (True, 256 * 1024)

@@ -36,6 +36,7 @@ class Completion:
     authorization: str
     exit_code: int
     output: str
+    truncated: bool
 
 
 @dataclass(kw_only=True)
@@ -72,6 +73,7 @@ class Gateway:
                 authorization=request.headers.get("Authorization", ""),
                 exit_code=body["exit_code"],
                 output=body["output"],
+                truncated=body.get("truncated", False),
             )
         )
         return web.json_response({}, status=self.statuses.pop(0) if self.statuses else 200)

@@ -225,8 +225,9 @@ SMALL = (
 )
 
 
+@pytest.mark.parametrize("limit", [100, 3])
 @pytest.mark.parametrize("poster", ["python3", "curl", "wget"])
-async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str) -> None:
+async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, limit: int) -> None:
     """python3, curl and GNU wget tell it over HTTP alike, and no token is on a command line."""
     if shutil.which(poster) is None:
         pytest.skip(f"no {poster} on this machine")
@@ -247,12 +248,15 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str) -> 
     callback = Callback(url=f"http://127.0.0.1:{port}/under/")
     jobs = Detached(run=Box(tmp_path, *SMALL, poster).run, callback=callback)
     try:
-        await jobs.spawn(Job(id=JOB, token=TOKEN, script="printf 'a\\t\"b\\\\\\n\\nend'; exit 2"))
+        script = "printf 'a\\t\"b\\\\\\n\\nend'; exit 2"
+        await jobs.spawn(Job(id=JOB, token=TOKEN, script=script, output_limit=limit))
         async with asyncio.timeout(20):
             told = await taken.get()
     finally:
         await runner.cleanup()
-    assert told == (f"Bearer {TOKEN}", {"exit_code": 2, "output": 'a\t"b\\\n\nend'}, False)
+    whole = 'a\t"b\\\n\nend'
+    more = {"truncated": True} if limit < len(whole) else {}
+    assert told == (f"Bearer {TOKEN}", {"exit_code": 2, "output": whole[-limit:], **more}, False)
 
 
 async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
