@@ -98,7 +98,12 @@ class Relay:
             self._queue(event.conversation)
 
     async def seq_of(self, event: Event, *, within: float) -> int | None:
-        """Return an event's seq as soon as it is appended by this relay; None when it is nowhere in time."""
+        """Return an event's seq as soon as it is appended by this relay; None when it is nowhere in time.
+
+        What no conversation has numbered (a webhook's test) is in no stream, and not waited for.
+        """
+        if event.n is None:
+            return None
         seq = await self._seqs.find(event.id, within)
         return seq if seq is not None else await self._sought(event)
 

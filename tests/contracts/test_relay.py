@@ -79,3 +79,10 @@ async def test_a_mark_that_was_lost_is_made_again(database: Database) -> None:
             await connection.execute(lost)
         await _caught_up(database, relay)
     assert await _words(stream, conversation) == ["a", "b"]
+
+
+async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) -> None:
+    """A webhook's test event goes out at once: no stream will ever have it."""
+    relay = Relay(database, MemoryStream(), lambda _point: None)
+    async with asyncio.timeout(5):
+        assert await relay.seq_of(Event.now(Kind.WEBHOOK_TEST, "", {}), within=60.0) is None
