@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import shutil
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from gateway.workspaces import Looks, Workspaces
 from sandbox.errors import SandboxError
 from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases
+from sandbox.sync.carrier import unnoticed
 from sandbox.workspaces.copies import Copies
 from sandbox.workspaces.port import Store
 from sandbox.workspaces.s3 import S3Store
@@ -51,9 +54,10 @@ class Machine:
         self.place = place
         self.copies = self.started()
 
-    def started(self) -> Copies:
+    def started(self, checkpoint: Callable[[str], None] = unnoticed) -> Copies:
         """Start the gateway again: it remembers what is on its disk."""
-        self.copies = Copies(self.store, self.place / "workspaces", LocalBases(self.place / "carried"))
+        bases = LocalBases(self.place / "carried")
+        self.copies = Copies(self.store, self.place / "workspaces", bases, checkpoint=checkpoint)
         return self.copies
 
     @property
@@ -223,7 +227,7 @@ async def test_a_workspace_that_is_gone_leaves_no_copy(one: Machine) -> None:
 async def test_looks_carry_what_is_held_and_sweep_the_rest(
     one: Machine, store: S3Store, tmp_path: Path
 ) -> None:
-    """A copy with unsaved files is carried at the start; copies and objects of workspaces that are gone go."""
+    """A copy with unsaved files is carried at the start; copies and objects of what is gone go as well."""
     url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     await migrate_up(url)
     database = Database(url)
@@ -245,3 +249,55 @@ async def test_looks_carry_what_is_held_and_sweep_the_rest(
     await running
     assert await store.read(held, "unsaved", 9) == b"x"
     await database.close()
+
+
+class _Dead(Exception):
+    """The gateway was killed."""
+
+
+async def _live(chance: random.Random, machine: Machine, step: int) -> None:
+    """Do one of the things that happen on a machine, or to the workspace over HTTP."""
+    path = chance.choice(["x", "y", "d/x", "d/y", "e/f/g"])
+    match chance.choice(["write", "write", "write", "remove", "upload", "delete", "begin", "look", "look"]):
+        case "write":
+            _written(machine.files / path, f"written {step}")
+        case "remove":
+            (machine.files / path).unlink(missing_ok=True)
+        case "upload":
+            await machine.store.write(SPACE, path, f"uploaded {step}".encode())
+        case "delete":
+            with suppress(FileNotFoundError):
+                await machine.store.remove(SPACE, path)
+        case "begin":
+            await machine.begin()
+        case _:
+            await machine.look()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_machines_that_die_while_they_carry_agree_in_the_end(
+    seed: int, one: Machine, two: Machine
+) -> None:
+    """Whatever is written, removed and uploaded wherever: once all is quiet, bucket and copies are one."""
+    chance = random.Random(seed)
+
+    def checkpoint(point: str) -> None:
+        if chance.random() < 0.15:
+            raise _Dead(point)
+
+    for machine in (one, two):
+        machine.started(checkpoint)
+    for step in range(80):
+        machine = chance.choice([one, two])
+        try:
+            await _live(chance, machine, step)
+        except _Dead:
+            machine.started(checkpoint)
+    for machine in (one, two, one, two):
+        machine.started()
+        await machine.begin()
+    expected = await _stored(one.store)
+    assert expected
+    for machine in (one, two):
+        there = [path for path in machine.files.rglob("*") if path.is_file()]
+        assert {path.relative_to(machine.files).as_posix(): path.read_text() for path in there} == expected
