@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from gateway import accounts
 from gateway.store import accounts as store
@@ -36,17 +37,17 @@ async def list_accounts(call: Call[Nothing, Page]) -> Items[TenantShown]:
 
 async def show_account(call: Call[Nothing, Nothing]) -> TenantShown:
     """Show an account."""
-    return _shown(await _found(call))
+    return _shown(await tenant(call))
 
 
 async def remove_account(call: Call[Nothing, Nothing]) -> None:
     """Delete an account, with everything it has."""
-    await erase(call.surface, (await _found(call)).id)
+    await erase(call.surface, (await tenant(call)).id)
 
 
 async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
     """Make a key of an account."""
-    account = await _found(call)
+    account = await tenant(call)
     async with call.surface.database.begin() as connection:
         key, text = await accounts.create_key(
             connection, account.id, name=call.body.name, scopes=call.body.scopes
@@ -54,7 +55,7 @@ async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
     return KeyMade(**key_shown(key).model_dump(), key=text)
 
 
-async def _found(call: Call[NewKey, Nothing] | Call[Nothing, Nothing]) -> Account:
+async def tenant(call: Call[Any, Any]) -> Account:
     """Return the account that a path names by its id, else by its name."""
     named = call.path["id"]
     async with call.surface.database.read() as connection:

@@ -8,11 +8,10 @@ from pydantic import Field
 
 from delivery.clock import utc_now
 from gateway.budgets import MICROS, used_by
-from gateway.store import accounts
 from gateway.store import usage as store
 from gateway.store.usage import Amount
 from gateway.web.auth import Admin, Key
-from gateway.web.problems import not_found
+from gateway.web.tenants import tenant
 from gateway.web.typed import Call, Nothing, Route, Shown, Strict
 
 
@@ -73,10 +72,19 @@ def _shown(amount: Amount) -> AmountShown:
 
 async def show_usage(call: Call[Nothing, Nothing]) -> UsageShown:
     """Return what the account that asks has used."""
+    return await _usage(call, call.account)
+
+
+async def show_usage_of(call: Call[Nothing, Nothing]) -> UsageShown:
+    """Return what an account has used: the operator's to see."""
+    return await _usage(call, (await tenant(call)).id)
+
+
+async def _usage(call: Call[Nothing, Nothing], account: str) -> UsageShown:
     async with call.surface.database.read() as connection:
-        used = await used_by(connection, call.account, utc_now())
-        parts = await store.by_reason(connection, call.account)
-        budget = await store.budget_of(connection, call.account)
+        used = await used_by(connection, account, utc_now())
+        parts = await store.by_reason(connection, account)
+        budget = await store.budget_of(connection, account)
     return UsageShown(
         total=_shown(sum(used.values(), Amount())),
         agents={agent: _shown(amount) for agent, amount in used.items()},
@@ -90,11 +98,9 @@ async def show_usage(call: Call[Nothing, Nothing]) -> UsageShown:
 
 async def set_budget(call: Call[AccountBudget, Nothing]) -> BudgetShown:
     """Say what an account may use: the operator's to do."""
-    limits = call.body.model_dump()
+    limits, account = call.body.model_dump(), await tenant(call)
     async with call.surface.database.begin() as connection:
-        if await accounts.find_account(connection, account_id=call.path["id"]) is None:
-            raise not_found("there is no such account")
-        await store.set_budget(connection, call.path["id"], limits)
+        await store.set_budget(connection, account.id, limits)
     return BudgetShown.model_validate(limits)
 
 
@@ -105,6 +111,15 @@ ROUTES = (
         access=Key("read"),
         handler=show_usage,
         summary="what the account has used, and may use",
+        gives=UsageShown,
+        tag="usage",
+    ),
+    Route(
+        method="GET",
+        path="/accounts/{id}/usage",
+        access=Admin(),
+        handler=show_usage_of,
+        summary="what an account has used, and may use",
         gives=UsageShown,
         tag="usage",
     ),

@@ -94,7 +94,13 @@ async def test_the_operator_sees_and_ends_accounts(face: Face) -> None:
     assert (told.status, told.body["scopes"]) == (201, ["read"])
     again = Client(session=face.mine.session, url=face.url, key=told.body["key"])
     assert (await again.ask("GET", "/accounts/me")).body["id"] == theirs["id"]
+    budget = {"seconds": 60.0, "requests": 7, "tokens": 0, "cost": 0.0}
+    assert (await face.operator.ask("PUT", "/accounts/other/budget", budget)).body == budget
+    used = await face.operator.ask("GET", "/accounts/other/usage")
+    assert (used.status, used.body["budget"], used.body["total"]["requests"]) == (200, budget, 0)
+    assert (await face.operator.ask("PUT", "/accounts/none/budget", budget)).status == 404
     asked = [("GET", "/accounts"), ("GET", "/accounts/other"), ("DELETE", "/accounts/other")]
+    asked.append(("GET", "/accounts/other/usage"))
     for method, path in [*asked, ("POST", "/accounts/other/keys")]:
         body = lost if method == "POST" else None
         assert (await face.mine.ask(method, path, body)).status == 403
@@ -192,6 +198,18 @@ async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: Face, t
     fresh = Client(session=face.mine.session, url=face.url, key=(tmp_path / "key").read_text().strip())
     assert fresh.key != old.strip()
     assert (await fresh.ask("GET", "/accounts/me")).status == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/nothing.js", "/vendor/nothing.mjs", "/accounts/nothing", "/v2/x"]
+)
+async def test_what_does_not_exist_has_no_methods(face: Face, method: str, path: str) -> None:
+    """An unknown path is 404 whatever is done to it; the console's own files take GET alone."""
+    body = {} if method in ("POST", "PUT") else None
+    assert (await face.mine.ask(method, path, body)).status == 404
+    assert (await face.mine.ask("GET", "/app.js")).status == (await face.mine.ask("GET", "/")).status == 200
+    assert (await face.mine.ask("POST", "/app.js", {})).status == 405
 
 
 @pytest.mark.parametrize(
