@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import Any
 
+from gateway import console
 from gateway.store.records import Kind
 from gateway.web import (
     accounts,
@@ -190,7 +192,7 @@ def _deliveries() -> tuple[Route, ...]:
 
 
 def _open() -> tuple[Route, ...]:
-    console = "/{file:[a-z]*(?:\\.[a-z]+)?|vendor/[a-z]+\\.mjs}"
+    files = f"/{{file:{'|'.join(re.escape(name) for name in console.FILES)}|}}"
     unready = {503: "not ready"}
     return (
         _get("/healthz", OPEN, health.alive, "is the process alive", gives=health.Alive),
@@ -205,7 +207,7 @@ def _open() -> tuple[Route, ...]:
         ),
         _get("/metrics", OPEN, health.metrics, "counters for Prometheus", media="text/plain"),
         _get("/openapi.json", OPEN, openapi.serve, "this document", media="application/json"),
-        _get(console, OPEN, page.serve, "the console", media="text/html", hidden=True, tag="console"),
+        _get(files, OPEN, page.serve, "the console", media="text/html", hidden=True, tag="console"),
     )
 
 
