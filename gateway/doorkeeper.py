@@ -9,8 +9,8 @@ from delivery.ledger import Entry
 from gateway.aside import say_aside
 from gateway.commands import Commands
 from gateway.desk import Desk
-from gateway.flood import Flood, Flow, FullLines
-from gateway.gate import Admission, authorize, person_of
+from gateway.flood import Flood, Flow, FullLines, Strangers
+from gateway.gate import Admission, authorize, is_ignored, person_of
 from gateway.hearing import Afterwards, Heard
 from gateway.store import pairings
 
@@ -20,17 +20,24 @@ log = structlog.get_logger(__name__)
 class Doorkeeper:
     """Asks the gate, offers strangers a code, and holds floods back."""
 
-    def __init__(self, flood: Flood, full: FullLines) -> None:
+    def __init__(self, flood: Flood, full: FullLines, strangers: Strangers) -> None:
         self._flood = flood
         self._full = full
+        self._strangers = strangers
 
     def drops(self, desk: Desk, heard: Heard) -> bool:
-        """Say whether a message is turned away without a look: its sender knows, or its line is full."""
+        """Say whether a message is turned away without a look.
+
+        Its sender is never listened to, or was unknown a moment ago, or knows of the flood; or its line is
+        full.
+        """
+        if is_ignored(heard.author, desk):
+            return True
         if not isinstance(heard.update, Message) or heard.order is not None:
             self._full.look_again(heard.address.key)
             return False
         who = (desk.record.id, heard.address.room, heard.author.id)
-        if self._flood.drops(who, desk.messages_per_minute):
+        if self._strangers.is_one(who) or self._flood.drops(who, desk.messages_per_minute):
             return True
         return not heard.update.edited and self._full.is_full(heard.address.key)
 
@@ -43,6 +50,7 @@ class Doorkeeper:
         """Say whether somebody is listened to now; who is not is told so, where that is due."""
         admission = await authorize(entry.connection, heard.update, desk)
         if admission is Admission.STRANGER:
+            self._strangers.found((desk.record.id, heard.address.room, heard.author.id))
             said: str | None = "" if heard.only_known else await self._pairing_offer(entry, desk, heard)
         elif admission is Admission.ADMITTED:
             said = self.refusal(desk, heard)

@@ -25,6 +25,14 @@ MINUTE = 60.0
 FULL_FOR = 0.5
 """Seconds for which a line that was found full is taken for full without another look."""
 
+STRANGE_FOR = 0.5
+"""Seconds for which a stranger who talks much is taken for one without another look."""
+
+TALKS_MUCH = 5
+"""Messages of a stranger, none of them ten seconds after the one before, that are all looked at."""
+
+PAUSE = 10.0
+
 DROPPED_AT_ONCE = 200
 """Keys of dropped messages that are kept in memory at the most before they are written down."""
 
@@ -121,6 +129,27 @@ class FullLines:
         """Something may have changed in a thread: the next message there is judged by what waits."""
         if thread in self._lines:
             self._lines[thread].full_at = float("-inf")
+
+
+class Strangers:
+    """Whom the gate did not know a moment ago though they talk much: what they say is not looked at."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._found: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
+
+    def found(self, who: tuple[str, str, str]) -> None:
+        """Note that nobody knows (channel, room, person)."""
+        now, (before, count) = self._clock(), self._found.get(who, (float("-inf"), 0))
+        self._found[who] = now, count + 1 if now - before < PAUSE else 1
+        self._found.move_to_end(who)
+        while len(self._found) > REMEMBERED:
+            self._found.popitem(last=False)
+
+    def is_one(self, who: tuple[str, str, str]) -> bool:
+        """Say whether somebody who talks much was a stranger a moment ago."""
+        found_at, count = self._found.get(who, (float("-inf"), 0))
+        return count >= TALKS_MUCH and self._clock() - found_at < STRANGE_FOR
 
 
 class Dropped:

@@ -31,17 +31,22 @@ async def authorize(connection: Connection, update: Update, desk: Desk) -> Admis
     """
     if isinstance(update, Moved):
         return Admission.ADMITTED
-    author = update.author
-    if author.is_bot or not author.id or author.id == desk.own:
+    if is_ignored(update.author, desk):
         return Admission.IGNORED
+    author = update.author
     if "*" in desk.allow or author.id in desk.allow:
         return Admission.ADMITTED
-    if "pairing" not in desk.allow:
-        return Admission.IGNORED
     person = person_of(author, update.room, update.address.room)
     if await pairings.is_paired(connection, desk.record.id, person):
         return Admission.ADMITTED
     return Admission.STRANGER
+
+
+def is_ignored(author: Author, desk: Desk) -> bool:
+    """Say whether somebody is never listened to, whatever the database knows of them (pure)."""
+    if author.is_bot or not author.id or author.id == desk.own:
+        return True
+    return not any(one in desk.allow for one in ("*", "pairing", author.id))
 
 
 def is_meant(message: Message, groups: str) -> bool:

@@ -28,7 +28,7 @@ from gateway.commands import Commands, order_of, parse
 from gateway.deciding import Deciding
 from gateway.desk import Desk
 from gateway.doorkeeper import Doorkeeper
-from gateway.flood import Dropped, Flood, FullLines
+from gateway.flood import Dropped, Flood, FullLines, Strangers
 from gateway.gate import Admission, authorize, is_meant
 from gateway.hearing import Afterwards, Heard
 from gateway.intake import Intake, QueueFull, Submission, shown
@@ -55,6 +55,7 @@ class Reception:
         signs: Signs | None = None,
         flood: Flood | None = None,
         full: FullLines | None = None,
+        strangers: Strangers | None = None,
         cancel: Callable[[str], None] = lambda _turn: None,
     ) -> None:
         self._ledger = ledger
@@ -62,7 +63,7 @@ class Reception:
         self._commands = commands
         self._deciding = Deciding(ledger, approvals, commands.answer)
         self._signs = signs
-        self._door = Doorkeeper(flood or Flood(), full or FullLines())
+        self._door = Doorkeeper(flood or Flood(), full or FullLines(), strangers or Strangers())
         self._dropped = Dropped()
         self._cancel = cancel
 

@@ -1,7 +1,8 @@
-"""What a flood costs: what is turned away is hardly written, said once a minute, and does not come back."""
+"""M20: a flood costs little: what is turned away is hardly written, said once a minute, and does not come back."""
 
 from __future__ import annotations
 
+import pytest
 from sqlalchemy import func, select
 
 from delivery.database import Database
@@ -40,3 +41,32 @@ async def test_a_line_is_looked_at_again_after_an_order(database: Database) -> N
     await stage.say("third", key="third")
     await stage.say("fourth")
     assert [turn.input for turn in await stage.line()] == ["fourth"]
+
+
+@pytest.mark.parametrize(("allow", "looks", "notices"), [(("pairing",), 5, 1), (("7",), 0, 0)])
+async def test_what_strangers_say_costs_next_to_nothing(
+    database: Database, allow: tuple[str, ...], looks: int, notices: int
+) -> None:
+    """A thousand messages of one whom nobody knows are a few transactions; some need no look at all."""
+    now = [0.0]
+    commits: list[str] = []
+    stage = await open_stage(database, clock=lambda: now[0], checkpoint=commits.append)
+    for number in range(1000):
+        await stage.say("let me in", by=BOB, key=f"flood{number}", desk={"allow": allow})
+    assert len([name for name in commits if name.endswith("before_commit")]) <= looks + 1000 // 200
+    assert len(await stage.owed()) == notices
+    now[0] += 1
+    await stage.say("now", by=BOB, desk={"allow": ("8",)})
+    assert [turn.input for turn in await stage.line()] == ["now"]
+    async with database.read() as connection:
+        keys = (await connection.execute(select(func.count()).select_from(inbox))).scalar_one()
+    assert keys == 1001
+
+
+async def test_a_stranger_who_was_let_in_is_heard_at_once(database: Database) -> None:
+    """Who says a few things before and right after the operator lets them in loses none of the latter."""
+    stage = await open_stage(database, clock=lambda: 0.0)
+    for _ in range(3):
+        await stage.say("let me in", by=BOB, desk={"allow": ("pairing",)})
+    await stage.say("thanks", by=BOB, desk={"allow": ("8", "pairing")})
+    assert [turn.input for turn in await stage.line()] == ["thanks"]

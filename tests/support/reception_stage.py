@@ -27,7 +27,7 @@ from gateway.commands import Commands
 from gateway.core import Core
 from gateway.desk import Desk
 from gateway.errands import Errands
-from gateway.flood import Flood, FullLines
+from gateway.flood import Flood, FullLines, Strangers
 from gateway.intake import Intake
 from gateway.reception import Reception
 from gateway.store import conversations, records, turns
@@ -187,6 +187,7 @@ async def open_stage(
         commands,
         flood=Flood(clock) if clock else None,
         full=FullLines(clock) if clock else None,
+        strangers=Strangers(clock) if clock else None,
         cancel=cancelled.append,
     )
     desk = Desk(record=channel, agent=agents["first"].id, allow=("*",), approvers=approvers)
