@@ -11,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from delivery.database import Database, Unavailable
+from gateway.datadir import DataDirLock
 from gateway.ground import Ground, Running
 from gateway.options import Role
 from gateway.store import records
@@ -74,7 +75,7 @@ def on_disk(
 
 
 async def open_workspaces(ground: Ground, installation: str, stack: AsyncExitStack) -> Workspaces:
-    """Open the store; raises Refused when a bucket cannot be used."""
+    """Open the store; raises Refused when a bucket cannot be used, DataDirBusy."""
     settings, limit = ground.settings, ground.settings.sandbox.sync_limit_mb * 1024 * 1024
     checkpoint = ground.faults.checkpoint
     root, carried = settings.data_dir / "workspaces", settings.data_dir / "carried"
@@ -82,6 +83,8 @@ async def open_workspaces(ground: Ground, installation: str, stack: AsyncExitSta
         return on_disk(root, carried=carried, limit=limit, checkpoint=checkpoint)
     bucket = Bucket(**settings.workspaces.s3.opened())
     bucket = replace(bucket, prefix=f"{bucket.prefix}{installation}/")
+    if ground.alone_since is None and Role.TURNS in settings.roles:
+        stack.enter_context(DataDirLock(root))  # copies are carried by one process: another needs its own
     client = await stack.enter_async_context(opened(bucket, "workspaces"))
     objects = S3Store(client, bucket)
     await _proven(objects)
@@ -114,11 +117,14 @@ SWEEP_AFTER = 20
 class Looks:
     """Carry what working copies hold and the bucket does not, and remove what nobody has any more."""
 
-    def __init__(self, database: Database, workspaces: Workspaces, *, every: float, sweeps: bool) -> None:
+    def __init__(
+        self, database: Database, workspaces: Workspaces, *, every: float, sweeps: bool, carries: bool = True
+    ) -> None:
         self._database = database
         self._workspaces = workspaces
         self._every = every
         self._sweeps = sweeps
+        self._carries = carries
         self._count = 0
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -141,7 +147,8 @@ class Looks:
     async def _rounds(self, copies: Copies, bucket: S3Store) -> None:
         while True:
             try:
-                await self.look(copies, first=self._count == 0)
+                if self._carries:
+                    await self.look(copies, first=self._count == 0)
                 if self._sweeps and self._count % SWEEP_AFTER == 0:
                     await self.sweep(bucket)
                 self._count += 1
@@ -184,6 +191,12 @@ async def _carried(copies: Copies, name: str) -> None:
 
 
 def looking(ground: Ground, workspaces: Workspaces) -> Running:
-    """Return the looks of this process; the reaper's role sweeps the bucket as well."""
-    every, sweeps = ground.settings.workspaces.look_interval, Role.REAPER in ground.settings.roles
-    return Looks(ground.database, workspaces, every=every, sweeps=sweeps).run
+    """Return the looks of this process: who performs turns has copies, the reaper sweeps the bucket."""
+    roles = ground.settings.roles
+    return Looks(
+        ground.database,
+        workspaces,
+        every=ground.settings.workspaces.look_interval,
+        sweeps=Role.REAPER in roles,
+        carries=Role.TURNS in roles,
+    ).run

@@ -133,6 +133,10 @@ async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: st
             assert "file" not in told
             assert "two" in told
             await two.stop()
+            third = GatewayProcess(one.data, env=env)
+            await third.start(wait=False)
+            assert await third.ended() == 1
+            assert any("another instance is using" in line for line in third.log)
             await one.stop()
             await _is_finished_elsewhere(one, two, conversation)
 
