@@ -1,4 +1,4 @@
-"""M20: a flood costs little: what is turned away is hardly written, said once a minute, and does not come back."""
+"""M20: a flood costs little: what is turned away is hardly written, said once a minute, and stays away."""
 
 from __future__ import annotations
 
