@@ -114,12 +114,16 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(sta
 
 
 async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(stage: Stage) -> None:
-    """At the end of its life a machine goes with its processes; the next one starts what it kept running."""
-    config = {"permissionMode": "bypass", "lifecycle": {"maxLifetimeSeconds": 4}}
+    """Kept awake to the end of its life a machine goes with its processes; the next one starts them again."""
+    lifecycle = {"maxLifetimeSeconds": 4, "idleTimeoutSeconds": 1, "keepAwake": True}
+    config = {"permissionMode": "bypass", "lifecycle": lifecycle}
     await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
     beat = "echo begun >>~/begun; exec sleep 300"
     assert json.loads(await stage.use("service", action="start", name="beat", command=beat))["starts"] == 1
     await stage.until("cold")
+    told = [event["type"] for event in await stage.process.events("demo")]
+    assert "sandbox.stopped" in told
+    assert "sandbox.suspended" not in told
     (shown,) = json.loads(await stage.use("service", action="status"))
     assert (shown["name"], shown["starts"], shown["started_again_with_its_sandbox"]) == ("beat", 2, True)
     assert json.loads(await stage.use("bash", command="sort -u ~/begun"))["stdout"] == "begun\n"
