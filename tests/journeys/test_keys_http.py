@@ -204,7 +204,7 @@ async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: Face, t
 @pytest.mark.parametrize("path", ["/nothing", "/nothing.js", "/vendor/nothing.mjs", "/v2/x"])
 async def test_what_does_not_exist_has_no_methods(face: Face, method: str, path: str) -> None:
     """An unknown path is 404 whatever is done to it; the console's own files take GET alone."""
-    body = {} if method in ("POST", "PUT") else None
+    body: dict[str, str] | None = {} if method in ("POST", "PUT") else None
     assert (await face.mine.ask(method, path, body)).status == 404
     assert (await face.mine.ask("GET", "/app.js")).status == (await face.mine.ask("GET", "/")).status == 200
     assert (await face.mine.ask("POST", "/app.js", {})).status == 405
