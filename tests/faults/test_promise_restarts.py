@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ import pytest
 from bench.chaos.people import People
 from bench.chaos.rig import Rig, rig
 from bench.chaos.tally import Tally, count
+from bench.drain import ENVIRONMENT, handed_over, told_to_stop
 from gateway_process import GatewayProcess
 from postgres import NoServer
 
@@ -27,8 +27,6 @@ EXIT_WITHIN = 10.0
 TAKEN_OVER_WITHIN = 1.0
 SLACK = 4.0
 """Seconds more on a machine that others use too; the lease's life is far beyond both."""
-
-LEASE = "40"
 HELD = 6
 """Seconds that the platform wants to be left alone."""
 
@@ -40,14 +38,6 @@ async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
             yield ground
     except NoServer as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
-
-
-async def _told_to_stop(process: GatewayProcess) -> float:
-    """Send SIGTERM and return how long the process took to end, which it does by itself and well."""
-    begun = time.monotonic()
-    code = await process.kill(signal.SIGTERM)
-    assert code == 0, process.log[-20:]
-    return time.monotonic() - begun
 
 
 async def _tally(ground: Rig, people: People) -> Tally:
@@ -66,51 +56,28 @@ def _exact(tally: Tally) -> bool:
 
 async def test_g17_replicas_that_are_told_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Each SIGTERM under load ends in ten seconds, without loss, repeat or delay for what was in flight."""
-    async with _two(tmp_path, DOVECOTE_LEASE_TTL=LEASE, DOVECOTE_DRAIN_TIMEOUT="1") as ground:
+    async with _two(tmp_path, **ENVIRONMENT) as ground:
         people = People(ground.platform, chats=4, seed=3)
         talking = asyncio.create_task(people.talk(20, within=6))
         for turn in range(2):
             process = ground.replicas[turn % 2]
-            assert await _told_to_stop(process) < EXIT_WITHIN + SLACK
+            assert await told_to_stop(process) < EXIT_WITHIN + SLACK
             await process.start(wait=False)
             await process.until_ready(60)
         await talking
         assert await people.wait(60) == 0
         tally = await _tally(ground, people)
         assert _exact(tally), tally
-        assert await _handing_over(*ground.replicas) < TAKEN_OVER_WITHIN + SLACK
-
-
-async def _handing_over(one: GatewayProcess, two: GatewayProcess) -> float:
-    """Stop the replica that performs a long turn; return how long after its exit the other performs it."""
-    await _told_to_stop(two)
-    body = {"input": "!sleep 15; echo pigeon", "conversation": "handed over"}
-    async with one.http() as session, session.post("/agents/default/turns", json=body) as answer:
-        assert answer.status == 202
-    await _begun(one, attempt=1)
-    await two.start(wait=False)
-    await two.until_ready(60)
-    beginning = asyncio.create_task(_begun(two, attempt=2))
-    assert await _told_to_stop(one) < EXIT_WITHIN + SLACK
-    gone = time.monotonic()
-    return await beginning - gone
-
-
-async def _begun(process: GatewayProcess, *, attempt: int) -> float:
-    """Follow the conversation until its turn begins for the nth time; return when."""
-    async with asyncio.timeout(60), process.http() as session, session.ws_connect("/ws") as socket:
-        await socket.send_json({"type": "subscribe", "conversation": "handed over", "after": 0})
-        while True:
-            frame = await socket.receive_json()
-            if frame["type"] == "turn.started" and frame["data"]["attempt"] == attempt:
-                return time.monotonic()
+        handed = await handed_over(*ground.replicas, conversation="handed over")
+        assert handed.stopped < EXIT_WITHIN + SLACK
+        assert handed.taken_over < TAKEN_OVER_WITHIN + SLACK
 
 
 async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_path: Path) -> None:
     """One replica ten minutes ahead, one behind, one of them killed: nothing lost, doubled or reordered."""
     async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
         for process, skew in zip(ground.replicas, ("600", "-600"), strict=True):
-            await _told_to_stop(process)
+            await told_to_stop(process)
             process.env |= {"SKEW_SECONDS": skew, "PYTHONPATH": f"{SKEWED}:{ROOT}"}
             await process.start(wait=False)
             await process.until_ready(60)
@@ -122,7 +89,7 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
         assert await people.wait(60) == 0
         tally = await _tally(ground, people)
         dates, moments = zip(*[await _now_of(process) for process in ground.replicas], strict=True)
-        await _told_to_stop(ground.replicas[1])
+        await told_to_stop(ground.replicas[1])
         waits = [await _handed_over(ground, 901, *ground.replicas)]
         waits += [await _handed_over(ground, 902, *reversed(ground.replicas))]
     assert tally.lost == tally.reordered == 0, tally

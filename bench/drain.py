@@ -1,0 +1,88 @@
+"""G17: how soon the other replica goes on with what one leaves that is told to stop (SIGTERM).
+
+    python -m bench.drain [--times 5]
+
+Two replicas over PostgreSQL and one nats-server, with leases that last 40 s: what is taken over sooner was
+handed on. A turn is at work when its replica is told to stop; measured are the stop, and from the exit to the
+turn's next attempt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import signal
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.chaos.rig import rig
+from gateway_process import GatewayProcess
+
+LEASE = "40"
+ENVIRONMENT = {"DOVECOTE_LEASE_TTL": LEASE, "DOVECOTE_DRAIN_TIMEOUT": "1"}
+STARTS_WITHIN = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handed:
+    """Seconds from SIGTERM to the exit, and from there to the turn's next attempt (negative: before it)."""
+
+    stopped: float
+    taken_over: float
+
+
+async def told_to_stop(process: GatewayProcess) -> float:
+    """Send SIGTERM and return how long the process took to end, which it does by itself and well."""
+    begun = time.monotonic()
+    code = await process.kill(signal.SIGTERM)
+    assert code == 0, process.log[-20:]
+    return time.monotonic() - begun
+
+
+async def handed_over(one: GatewayProcess, two: GatewayProcess, *, conversation: str) -> Handed:
+    """Stop the replica that performs a long turn, the other one having come after the turn began."""
+    await told_to_stop(two)
+    body = {"input": "!sleep 15; echo pigeon", "conversation": conversation}
+    async with one.http() as session, session.post("/agents/default/turns", json=body) as answer:
+        assert answer.status == 202
+    await _begun(one, conversation, attempt=1)
+    await two.start(wait=False)
+    await two.until_ready(STARTS_WITHIN)
+    beginning = asyncio.create_task(_begun(two, conversation, attempt=2))
+    stopped = await told_to_stop(one)
+    gone = time.monotonic()
+    return Handed(stopped=stopped, taken_over=await beginning - gone)
+
+
+async def _begun(process: GatewayProcess, conversation: str, *, attempt: int) -> float:
+    """Follow the conversation until its turn begins for the nth time; return when."""
+    async with asyncio.timeout(60), process.http() as session, session.ws_connect("/ws") as socket:
+        await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
+        while True:
+            frame = await socket.receive_json()
+            if frame["type"] == "turn.started" and frame["data"]["attempt"] == attempt:
+                return time.monotonic()
+
+
+async def main(times: int) -> None:
+    """Print a line for each hand-over."""
+    print("| hand-over | from SIGTERM to exit | from exit to the next attempt |\n|---|---|---|")
+    with tempfile.TemporaryDirectory() as directory:
+        async with rig(Path(directory), replicas=2, env=ENVIRONMENT) as ground:
+            one, two = ground.replicas
+            for place in range(times):
+                handed = await handed_over(one, two, conversation=f"handed over {place}")
+                print(f"| {place + 1} | {handed.stopped:.2f} s | {handed.taken_over:.2f} s |", flush=True)
+                await one.start(wait=False)
+                await one.until_ready(STARTS_WITHIN)
+                one, two = two, one
+    print(f"\nLeases of {LEASE} s. Python {platform.python_version()}.")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=5)
+    asyncio.run(main(parser.parse_args().times))
