@@ -100,6 +100,16 @@ async def of_turns(connection: Connection, account: str, turns: Iterable[str]) -
     return [_standing(row) for row in rows]
 
 
+async def of_job(connection: Connection, account: str, turn: str, job: str) -> list[Standing]:
+    """Return what a job's own events are owed to, in order; they stand under the turn that started it."""
+    of_turn = (deliveries.c.account == account, deliveries.c.turn == turn)
+    hooked = (deliveries.c.kind == "webhook", deliveries.c.event_type.like("job.%"))
+    told = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*of_turn, *hooked))
+    mine = [row.id for row in told if Event.load(row.body).data.get("resultId") == job]
+    query = select(*_COLUMNS).where(deliveries.c.id.in_(mine[:200])).order_by(deliveries.c.position)
+    return [_standing(row) for row in await connection.execute(query)]
+
+
 async def of_event(connection: Connection, event: str, target: str) -> list[Standing]:
     """Return the deliveries of one event to one target."""
     rows = await connection.execute(

@@ -237,7 +237,8 @@ async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
         if job is None:
             raise not_found("there is no such turn or job in this account")
         follow_up = await follow_ups.of_job(connection, job.id)
-        owed = await listing.of_turns(connection, call.account, [follow_up] if follow_up else [])
+        owed = await listing.of_job(connection, call.account, job.turn, job.id)
+        owed += await listing.of_turns(connection, call.account, [follow_up] if follow_up else [])
         files = await call.core.filing.outgoing.of_job(connection, job)
         ended = _job_status(job, follow_up, await shown_all(connection, owed))
         return ended.model_copy(update={"files": tuple(files)})

@@ -100,6 +100,7 @@ async def test_a_running_command_is_cancelled(stage: Stage) -> None:
 
 async def test_a_job_is_listed_read_and_stopped(stage: Stage) -> None:
     """A background job shows its output while it runs, and stops when it is told to."""
+    await stage.mine.ask("POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]})
     await stage.turn("!&echo started; sleep 300")
     (job,) = (await stage.mine.ask("GET", "/jobs?state=running")).body["items"]
     await stage.holds(f"/jobs/{job['id']}/logs", lambda log: "started" in log["output"])
@@ -108,6 +109,7 @@ async def test_a_job_is_listed_read_and_stopped(stage: Stage) -> None:
     status = (await stage.mine.ask("GET", f"/status/{job['id']}")).body
     assert (status["kind"], status["state"]) == ("job", "stopped")
     assert status["follow_up_turn"].startswith("trn_")
+    assert [owed["type"] for owed in status["deliveries"]] == ["job.started", "job.stopped"]
 
 
 async def test_another_account_sees_nothing_of_it(stage: Stage) -> None:
