@@ -155,5 +155,5 @@ def reported(answer: bytes) -> JobReport:
 
 def trouble(result: Result) -> SandboxError:
     """Return the error for a script of ours that failed."""
-    said = result.stderr[-2000:].decode(errors="replace").strip()
-    return Refused(f"the box cannot look after jobs: {said}")
+    said = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()
+    return Refused(f"the box cannot look after jobs: exit code {result.exit_code}: {said}")

@@ -140,7 +140,7 @@ class DockerSandbox(Sandbox):
     async def _keep(self, command: Command) -> Result:
         """Run a program of ours, which may leave something running; one that was swept away is run again."""
         result = await self._box.run(command, mode="keep", limit=command.output_limit)
-        if result.exit_code == KILLED and not result.timed_out:
+        if result.exit_code >= SIGNALLED and not result.timed_out:
             result = await self._box.run(command, mode="keep", limit=command.output_limit)
         return result
 
