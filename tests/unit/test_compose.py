@@ -16,7 +16,7 @@ COMPOSE = ROOT / "compose.yaml"
 
 
 def test_it_is_valid_by_the_compose_schema() -> None:
-    """Debian's own Compose reads it; without the key that secrets are sealed with it says which one is missing."""
+    """Debian's own Compose reads it, and says what it lacks without the key that secrets are sealed with."""
     program = shutil.which("docker-compose")
     if program is None:
         pytest.skip("docker-compose is not installed")
