@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
@@ -171,9 +172,7 @@ async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, t
             await _said(process, "!& echo by a job >by-job")
             await _until_got(process, "by-job", b"by a job\n")
             await process.kill()
-            for path in workspace.iterdir():
-                path.unlink()
-            workspace.rmdir()
+            shutil.rmtree(workspace)
             await process.start(env=_env(bucket))
             assert "more" in (await _said(process, "!cat more"))[0]
             await _deletes_all(process, store, bucket)
