@@ -31,6 +31,13 @@ def end_job() -> None:
             os.kill(int(entry.name), signal.SIGKILL)
 
 
+async def has_written_its_end(data: Path) -> None:
+    """Wait until the job's supervisor has nothing more to write."""
+    async with asyncio.timeout(20):
+        while not any((data / "sandboxes").rglob("jobs/*/exit")):  # noqa: ASYNC110 - in another process
+            await asyncio.sleep(0.05)
+
+
 async def leave_unfinished(data: Path, url: str) -> dict[str, dict[str, Any]]:
     """Run a gateway until it owes a webhook, has a job running and a turn queued, and let it die."""
     async with gateway(data, env=ALLOWED) as process:
@@ -50,6 +57,7 @@ async def test_a_copied_directory_goes_on(tmp_path: Path) -> None:
     async with webhook_receiver(*[answers(503)] * 100) as receiver:
         left = await leave_unfinished(tmp_path / "old", receiver.url)
         end_job()
+        await has_written_its_end(tmp_path / "old")
         move(tmp_path / "old", tmp_path / "new")
         refused = len(receiver.requests)
         receiver.script.clear()

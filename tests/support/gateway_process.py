@@ -6,10 +6,12 @@ import asyncio
 import json
 import os
 import re
+import secrets
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,6 +32,15 @@ def channel_env(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
         else json.dumps(value)
         for name, value in settings.items()
     }
+
+
+def quiet_port() -> int:
+    """Return a free port that the kernel gives to no connection, so that it is free again after a kill."""
+    while True:
+        port = 10_000 + secrets.randbelow(20_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class GatewayProcess:
@@ -68,6 +79,7 @@ class GatewayProcess:
         """Start (again) on the same data directory, on the port it had; waits until it is ready."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_HANDED_ON)}
         self.ready.clear()
+        self.port = self.port or quiet_port()
         self._child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
