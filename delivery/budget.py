@@ -158,7 +158,7 @@ class _Weather:
 
 IN_FLIGHT = 3
 """Messages on their way at once where the platform cannot tell whether it has one: at a kill each may be said
-twice. So many, each answered in a tenth of a second, come to 30 a second, which is what such a platform takes."""
+twice. So many, answered in a tenth of a second each, come to 30 a second: what such a platform takes."""
 
 
 class Budget:

@@ -108,14 +108,14 @@ async def test_who_has_waited_too_long_says_nothing() -> None:
     assert channel.calls == []
 
 
-@pytest.mark.parametrize(("features", "at_once"), [(frozenset(), IN_FLIGHT), (FINDS, IN_FLIGHT + 4)])
+@pytest.mark.parametrize(("features", "at_once"), [(frozenset(), IN_FLIGHT), (FINDS, 2 * IN_FLIGHT)])
 async def test_few_messages_are_on_their_way_where_none_is_recognised(
     features: frozenset[Feature], at_once: int
 ) -> None:
     """So many may be said twice after a kill; the next one leaves when an outcome has been recorded."""
     channel = MemoryChannel()
     sink = speaking(channel, features)
-    recorded = [AsyncExitStack() for _ in range(IN_FLIGHT + 4)]
+    recorded = [AsyncExitStack() for _ in range(2 * IN_FLIGHT)]
 
     async def bring(number: int) -> None:
         room = Address(channel="chn_1", room=str(number)).dump()
@@ -124,7 +124,7 @@ async def test_few_messages_are_on_their_way_where_none_is_recognised(
     sending = [asyncio.create_task(bring(number)) for number in range(len(recorded))]
     await asyncio.wait(sending, timeout=0.2)
     assert len(calls(channel)) == at_once
-    for held in recorded[:4]:
+    for held in recorded[:IN_FLIGHT]:
         await held.aclose()
     await asyncio.gather(*sending)
-    assert len(calls(channel)) == IN_FLIGHT + 4
+    assert len(calls(channel)) == 2 * IN_FLIGHT
