@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
-from sandbox.docker.errors import CONFLICT, NOT_FOUND, folded
+from sandbox.docker.errors import CONFLICT, NOT_FOUND, SERVER_ERROR, folded
 from sandbox.docker.execution import Execution
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import Gone, Refused
@@ -24,6 +24,7 @@ from sandbox.model import SandboxId
 
 _UNIX = "unix://"
 _GLANCES, _PAUSE = 20, 0.05
+_MADE_ALREADY = {304, CONFLICT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,16 +49,22 @@ class Engine:
     async def start(
         self, sandbox_id: SandboxId, *, user: str, order: Order, waking: bool = True
     ) -> Execution:
-        """Start a process; a container that sleeps is woken first, or raises Gone too."""
+        """Start a process; a container that sleeps is woken first, or raises Gone too.
+
+        The engine hears of a pause by an event of its runtime: one that comes after we woke the
+        container makes it say "paused" once more, until the event of the waking comes too.
+        """
         container = self.container(sandbox_id)
-        try:
-            return await self._start(container, user, order)
-        except DockerError as error:
-            if error.status != CONFLICT:
-                raise
-            if not waking:
-                raise Gone("the container sleeps") from error
-        await self.wake(sandbox_id)
+        for glance in range(_GLANCES):
+            try:
+                return await self._start(container, user, order)
+            except DockerError as error:
+                if error.status != CONFLICT:
+                    raise
+                if not waking:
+                    raise Gone("the container sleeps") from error
+            await asyncio.sleep(_PAUSE if glance else 0)
+            await self.wake(sandbox_id)
         return await self._start(container, user, order)
 
     async def _start(self, container: DockerContainer, user: str, order: Order) -> Execution:
@@ -79,9 +86,18 @@ class Engine:
         with folded():
             _raise_gone(state)
             if state.get("Paused"):
-                await _at_most_once(container.unpause())
+                await _at_most_once(container.unpause(), {*_MADE_ALREADY, SERVER_ERROR})
             elif not state.get("Running"):
                 await _at_most_once(container.start())
+
+    async def rest(self, sandbox_id: SandboxId) -> None:
+        """Stop or pause a container, as the settings say; it may have come to rest meanwhile."""
+        container = self.container(sandbox_id)
+        with folded():
+            if self.settings.suspend == "pause":
+                await _at_most_once(container.pause())
+            else:
+                await _at_most_once(container.stop(t=0))
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send the container's first process a signal; one that no longer runs needs none."""
@@ -133,12 +149,12 @@ def _raise_gone(state: Mapping[str, Any]) -> None:
         raise Gone
 
 
-async def _at_most_once(change: Any) -> None:
+async def _at_most_once(change: Any, made: Collection[int] = _MADE_ALREADY) -> None:
     """Await a change of state; somebody else may have made it meanwhile."""
     try:
         await change
     except DockerError as error:
-        if error.status not in {304, CONFLICT}:
+        if error.status not in made:
             raise
 
 

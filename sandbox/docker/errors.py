@@ -10,7 +10,7 @@ from aiodocker.exceptions import DockerError
 
 from sandbox.errors import Gone, Refused, SandboxError, Unauthorized, Unreachable
 
-CONFLICT, NOT_FOUND = 409, 404
+CONFLICT, NOT_FOUND, SERVER_ERROR = 409, 404, 500
 _NO_ANSWER = 900
 """What aiodocker uses as the status of a connection that could not be made."""
 

@@ -176,17 +176,13 @@ class DockerSandbox(Sandbox):
 
     async def suspend(self) -> None:
         """Stop or pause the container; any later call wakes it."""
-        engine, settings = self._box.engine, self._box.ground.settings
+        engine = self._box.engine
         state = (await engine.show(self.id))["State"]
         if state.get("Paused") or not state.get("Running"):
             return
         if await self._jobs.running():
             raise Refused("a sandbox with a running job is not suspended")
-        with folded():
-            if settings.suspend == "pause":
-                await engine.container(self.id).pause()
-            else:
-                await engine.container(self.id).stop(t=0)
+        await engine.rest(self.id)
 
     async def expose(self, port: int) -> str:
         """Return the URL of a published port; which ones are is the operator's to say."""
