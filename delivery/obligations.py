@@ -145,6 +145,14 @@ async def open_at(connection: Connection, destination: str, *, limit: int) -> li
     return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
+async def being_sent(connection: Connection, ids: Sequence[str]) -> list[Due]:
+    """Return those of these deliveries whose last attempt has no end yet."""
+    wanted = select(deliveries).where(
+        deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
+    )
+    return [_due(row._mapping) for row in await connection.execute(wanted)]  # noqa: SLF001 - as above
+
+
 def _due(row: object) -> Due:
     fields = dict(row)  # type: ignore[call-overload]
     return Due(

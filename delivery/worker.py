@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import structlog
 
 from delivery import destinations, obligations
+from delivery.arrivals import Arrival, Arrivals
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
 from delivery.clock import utc_now
-from delivery.database import Connection
+from delivery.database import Connection, Unavailable
 from delivery.destinations import Weather
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.obligations import Due
-from delivery.port import Delivery, Lease, Leases, Outcome, Queue, Signals, Sink
+from delivery.port import Delivery, Lease, Leases, Outcome, Queue, Signals, Sink, Verdict
 from delivery.rounds import Rounds
 from delivery.schedule import Schedule
 
@@ -60,7 +61,10 @@ class Lane:
 
 
 class Worker:
-    """Looks after one lane: one destination is worked on by one worker among all replicas."""
+    """Looks after one lane: one destination is worked on by one worker among all replicas.
+
+    `arrivals` notes what a platform took before the ledger has it, and knows what a killed process noted.
+    """
 
     def __init__(
         self,
@@ -70,10 +74,12 @@ class Worker:
         leases: Leases,
         signals: Signals,
         checkpoint: Callable[[str], None],
+        arrivals: Arrivals | None = None,
         at_most: int = 64,
         lease_ttl: float = 6.0,
     ) -> None:
         self._lane = lane
+        self._arrivals = arrivals
         self._ledger = ledger
         self._leases = leases
         self._checkpoint = checkpoint
@@ -83,7 +89,21 @@ class Worker:
     async def run(self, stop: asyncio.Event) -> None:
         """Work on signals until stopped; what is being sent then is finished first."""
         self._stop = stop
+        await self._recall()
         await self._rounds.run(stop)
+
+    async def _recall(self) -> None:
+        """Record what the process before us heard of and could not record any more."""
+        if self._arrivals is None:
+            return
+        noted = [arrival.delivery for arrival in self._arrivals.standing]
+        with suppress(Unavailable):  # then the notes stand, for when their turn comes
+            async with self._ledger.database.read() as connection:
+                dues = await obligations.being_sent(connection, noted)
+            for due in dues:
+                await self._settled_by_note(due)
+            for delivery in noted:
+                self._arrivals.forget(delivery)
 
     async def _work(self, destination: str) -> None:
         async with self._leases.hold(f"d:{destination}", ttl=self._lease_ttl) as lease:
@@ -139,7 +159,9 @@ class Worker:
             self._ledger.signal(self._lane.queue, destination, min(moments))
 
     async def _attempt(self, due: Due, lease: Lease) -> None:
-        if due.state is DeliveryState.SENDING and not await self._recovered(due):
+        if due.state is DeliveryState.SENDING and (
+            await self._settled_by_note(due) or not await self._recovered(due)
+        ):
             return
         body = due.delivery.body
         if due.delivery.attempt == 0:
@@ -156,7 +178,34 @@ class Worker:
                 replace(due.delivery, attempt=number, body=body, tried_at=tried, check=lease.check, held=held)
             )
             self._checkpoint("delivery.after_send")
-            await self._settle(due, number, outcome, (time.monotonic() - clock) * 1000)
+            took = (time.monotonic() - clock) * 1000
+            self._note(due, number, outcome, took)
+            await self._settle(due, number, outcome, took)
+        if self._arrivals is not None:
+            self._arrivals.forget(due.delivery.id)
+
+    def _note(self, due: Due, number: int, outcome: Outcome, took: float) -> None:
+        """Write down at once what a platform took."""
+        if self._arrivals is None or outcome.verdict is not Verdict.DELIVERED or not outcome.platform_id:
+            return
+        self._arrivals.note(
+            Arrival(
+                delivery=due.delivery.id, attempt=number, platform_id=outcome.platform_id, duration_ms=took
+            )
+        )
+        self._checkpoint("delivery.noted")
+
+    async def _settled_by_note(self, due: Due) -> bool:
+        """Record an arrival that was noted and not recorded; says whether there was one."""
+        if self._arrivals is None:
+            return False
+        noted = self._arrivals.of(due.delivery.id)
+        if noted is None or noted.attempt != due.delivery.attempt:
+            return False
+        outcome = Outcome(verdict=Verdict.DELIVERED, platform_id=noted.platform_id)
+        await self._settle(due, noted.attempt, outcome, noted.duration_ms)
+        self._arrivals.forget(due.delivery.id)
+        return True
 
     async def _first_tried(self, due: Due) -> datetime | None:
         async with self._ledger.database.read() as connection:

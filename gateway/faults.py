@@ -78,6 +78,7 @@ POINTS = (
     "delivery.claim.after_commit",
     "delivery.before_send",
     "delivery.after_send",
+    "delivery.noted",
     "delivery.settle.before_commit",
     "delivery.settle.after_commit",
     "delivery.recover.before_commit",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, closing, suppress
 from datetime import datetime
 from typing import Any
 
 from delivery import endpoints
+from delivery.arrivals import Arrivals
 from delivery.database import Database, Unavailable
 from delivery.egress import Egress, Rules
 from delivery.event import Event
@@ -75,6 +76,7 @@ async def deliverers(
             complete=lambda delivery: _with_seq(relay, delivery),
         ),
     )
+    arrivals = stack.enter_context(closing(Arrivals(settings.data_dir / "arrivals")))
     return [
         Worker(
             lane,
@@ -82,6 +84,7 @@ async def deliverers(
             leases=CountedLeases(ground.leases, ground.metrics),
             signals=ground.signals,
             checkpoint=ground.faults.checkpoint,
+            arrivals=arrivals if lane.queue is Queue.DELIVER else None,
             at_most=settings.delivery_workers,
             lease_ttl=settings.lease_ttl,
         ).run

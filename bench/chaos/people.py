@@ -59,18 +59,25 @@ class People:
 
     async def wait(self, seconds: float) -> int:
         """Wait until everybody is answered; returns how many chats still wait when patience ends."""
+        waiting = list(self.asked)
+
+        def all_answered() -> bool:
+            while waiting and self._is_answered(waiting[-1]):
+                waiting.pop()
+            return not waiting
+
         try:
-            await self._platform.wait_until(lambda: not self._waiting(), seconds=seconds)
+            await self._platform.wait_until(all_answered, seconds=seconds)
         except TimeoutError:
-            return len(self._waiting())
+            return sum(not self._is_answered(chat) for chat in waiting)
         return 0
 
     def answered(self) -> int:
         """Return how many turns have been answered."""
         return sum(len(self._heard_in(chat)) for chat in self.asked)
 
-    def _waiting(self) -> list[int]:
-        return [chat for chat, number in self.asked.items() if len(self._heard_in(chat)) < number]
+    def _is_answered(self, chat: int) -> bool:
+        return len(self._heard_in(chat)) >= self.asked[chat]
 
     def _heard_in(self, chat: int) -> set[int]:
         return set(heard((post.text for post in self._platform.messages(chat)), chat))

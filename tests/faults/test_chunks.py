@@ -47,7 +47,13 @@ async def deliveries(process: GatewayProcess) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     ("point", "repeated"),
-    [("delivery.claim.after_commit", 0), ("delivery.after_send", 1), ("delivery.settle.after_commit", 0)],
+    [
+        ("delivery.claim.after_commit", 0),
+        ("delivery.after_send", 1),
+        ("delivery.noted", 0),
+        ("delivery.settle.before_commit", 0),
+        ("delivery.settle.after_commit", 0),
+    ],
 )
 async def test_a_reply_goes_on_at_its_third_message(
     point: str, repeated: int, platform: Simulator, process: GatewayProcess

@@ -35,6 +35,7 @@ ON_THE_WAY_OF_A_COMMAND = [
     "delivery.claim.after_commit",
     "delivery.before_send",
     "delivery.after_send",
+    "delivery.noted",
     "delivery.settle.before_commit",
     "delivery.settle.after_commit",
 ]
@@ -51,8 +52,8 @@ ON_THE_WAY_OF_A_JOB = [
     "sandbox.spawn.after",
 ]
 
-SAID_TWICE = {"delivery.after_send", "delivery.settle.before_commit"}
-"""Between these Telegram has the message and we do not know it yet; it cannot tell us either."""
+SAID_TWICE = {"delivery.after_send"}
+"""Telegram has the message and we have not noted it yet; it cannot tell us either."""
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from channels.message import Address
 from channels.port import Feature
 from delivery import listing, obligations, store
+from delivery.arrivals import Arrivals
 from delivery.database import Database, metadata
 from delivery.event import Event, Kind, new_id
 from delivery.lease import MemoryLeases
@@ -47,6 +48,7 @@ class Line:
     leases: Leases = field(default_factory=MemoryLeases)
     signals: Signals = field(default_factory=MemorySignals)
     checkpoint: Callable[[str], None] = _pass
+    arrivals: Arrivals | None = None
     patience: float = 5.0
     watched: Callable[[Sink], Sink] = lambda sink: sink
 
@@ -62,6 +64,7 @@ class Line:
             leases=self.leases,
             signals=self.signals,
             checkpoint=self.checkpoint,
+            arrivals=self.arrivals,
         )
 
     def _lane(self) -> Lane:

@@ -105,6 +105,7 @@ class World:
         self.privacy = privacy
         self.rooms: dict[int, Room] = {}
         self.posts: dict[tuple[int, int], Post] = {}
+        self._said: dict[int, list[Post]] = {}
         self.clock = clock
         self.shown: dict[int, Draft] = {}
         self.drafts: deque[Draft] = deque(maxlen=10_000)
@@ -173,6 +174,8 @@ class World:
             }
         post = Post({**raw, **content}, by_bot=author is self.bot)
         self.posts[room.id, post.id] = post
+        if post.by_bot:
+            self._said.setdefault(post.chat, []).append(post)
         return post
 
     def show_draft(self, chat: int, number: int, text: str, entities: list[Raw]) -> None:
@@ -249,4 +252,6 @@ class World:
 
     def said_by_bot(self, chat: int | None) -> Iterable[Post]:
         """Return what the bot said, in order."""
-        return [post for post in self.posts.values() if post.by_bot and chat in (None, post.chat)]
+        if chat is not None:
+            return tuple(self._said.get(chat, ()))
+        return [post for post in self.posts.values() if post.by_bot]
