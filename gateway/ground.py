@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -20,7 +22,7 @@ from delivery.signals import JetStreamSignals
 from delivery.streams import jetstream, layout
 from delivery.streams.connection import Link, connect
 from gateway.broker import Broker, embedded
-from gateway.datadir import DataDirLock
+from gateway.datadir import DataDirBusy, DataDirLock
 from gateway.faults import Faults
 from gateway.metrics import Metrics
 from gateway.places import migrate_named, reach_broker, try_keys
@@ -51,6 +53,8 @@ class Ground:
     runner: str
     alone_since: datetime | None
     """Since when no other process answers from these files; None: there may be replicas."""
+    home: Path | None
+    """The data directory while it is ours alone; None: another replica has it too."""
     metrics: Metrics
 
 
@@ -75,28 +79,51 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
             database, link, wanted, may_have_lost=broker is not None and broker.may_have_lost
         )
         boot = secrets.token_hex(8)
-        holder = Holder(instance=lock.instance() if lock else boot, boot=boot, sole=lock is not None)
+        alone = lock is not None and not _is_shared(settings)
         yield Ground(
             settings=settings,
             database=database,
             vault=vault,
             faults=faults,
             stream=await stack.enter_async_context(jetstream.opened(link, epoch=epoch)),
-            leases=JetStreamLeases(link, holder),
+            leases=JetStreamLeases(link, _holder(lock, boot, alone=alone)),
             signals=JetStreamSignals(link, wanted),
             link=link,
             layout=wanted,
             runner=boot,
-            alone_since=utc_now() if lock else None,
+            alone_since=utc_now() if alone else None,
+            home=lock.directory if lock else None,
             metrics=Metrics(),
         )
 
 
+def _is_shared(settings: Settings) -> bool:
+    """Say whether nothing of what counts is in the data directory, so that replicas may use it together."""
+    return settings.nats_url is not None and settings.database_url is not None
+
+
 def _lock(settings: Settings, stack: AsyncExitStack) -> DataDirLock | None:
-    """Lock the data directory when its files are ours alone: an embedded broker or database."""
-    if settings.nats_url is not None and settings.database_url is not None:
+    """Lock the data directory; an embedded broker or database needs that, of replicas the first gets it."""
+    try:
+        return stack.enter_context(DataDirLock(settings.data_dir))
+    except (DataDirBusy, OSError):
+        if not _is_shared(settings):
+            raise
         return None
-    return stack.enter_context(DataDirLock(settings.data_dir))
+
+
+def _holder(lock: DataDirLock | None, boot: str, *, alone: bool) -> Holder:
+    """Say who holds our leases: whoever has the directory takes over at once what a killed process held.
+
+    Replicas on several machines may see one directory through a file system whose locks do not reach so
+    far, and a directory may be copied for another replica: machine and inode tell them apart.
+    """
+    if lock is None:
+        return Holder(instance=boot, boot=boot)
+    name = lock.instance()
+    if not alone:
+        name = f"{name}@{socket.gethostname()}:{lock.directory.stat().st_ino}"
+    return Holder(instance=name, boot=boot, sole=True)
 
 
 async def _broker(settings: Settings, lock: DataDirLock | None, stack: AsyncExitStack) -> Broker | None:

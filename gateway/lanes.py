@@ -76,7 +76,9 @@ async def deliverers(
             complete=lambda delivery: _with_seq(relay, delivery),
         ),
     )
-    arrivals = stack.enter_context(closing(Arrivals(settings.data_dir / "arrivals")))
+    arrivals = Arrivals(ground.home / "arrivals") if ground.home else None
+    if arrivals is not None:
+        stack.enter_context(closing(arrivals))
     return [
         Worker(
             lane,

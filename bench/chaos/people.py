@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import suppress
 
 from bench.chaos.tally import heard, mark
 from channels.telegram.simulator import Simulator
@@ -58,7 +59,7 @@ class People:
         await world.announce()
 
     async def wait(self, seconds: float) -> int:
-        """Wait until everybody is answered; returns how many chats still wait when patience ends."""
+        """Wait until everybody is answered; returns how many chats wait when nobody was for so long."""
         waiting = list(self.asked)
 
         def all_answered() -> bool:
@@ -66,11 +67,12 @@ class People:
                 waiting.pop()
             return not waiting
 
-        try:
-            await self._platform.wait_until(all_answered, seconds=seconds)
-        except TimeoutError:
-            return sum(not self._is_answered(chat) for chat in waiting)
-        return 0
+        before = -1
+        while not all_answered() and self.answered() > before:
+            before = self.answered()
+            with suppress(TimeoutError):
+                await self._platform.wait_until(all_answered, seconds=seconds)
+        return sum(not self._is_answered(chat) for chat in waiting)
 
     def answered(self) -> int:
         """Return how many turns have been answered."""

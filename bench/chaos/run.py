@@ -24,8 +24,8 @@ SECONDS_A_KILL = 4.0
 class Plan:
     """What to run. `errors` and `repeats` are the shares of platform errors and of repeated updates.
 
-    `freezes`: how often a replica is stopped past its leases' life, which `env` may shorten. A run that is
-    not over within `patience` seconds after the last kill has stuck chats.
+    `freezes`: how often a replica is stopped past its leases' life, which `env` may shorten. A run in which
+    nobody is answered for `patience` seconds after the last kill has stuck chats.
     """
 
     turns: int = 200
@@ -96,7 +96,7 @@ async def run(plan: Plan, directory: Path, *, tell: Callable[[str], None] = _sil
 
 
 def _duration(plan: Plan) -> float:
-    return SECONDS_A_KILL * (plan.gateway_kills + plan.nats_kills / 2 + 2 * plan.freezes) / plan.replicas
+    return SECONDS_A_KILL * (plan.gateway_kills + plan.nats_kills / 2 + 2 * plan.freezes)
 
 
 async def _tally(ground: Rig, people: People) -> Tally:
