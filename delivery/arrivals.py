@@ -59,6 +59,7 @@ class Arrivals:
             else:
                 self._write(self._page, [arrival])
         except OSError as error:
+            self.close()  # a line may have been cut short: the next note begins a new page
             log.warning("delivery.not_noted", delivery=arrival.delivery, error=str(error))
 
     def forget(self, delivery: str) -> None:
@@ -101,7 +102,16 @@ def _read(path: Path) -> list[Arrival]:
         return []
     for line in lines:
         try:
-            arrivals.append(Arrival(**json.loads(line)))
-        except (ValueError, TypeError):
+            arrivals.append(_parsed(json.loads(line)))
+        except (ValueError, TypeError, KeyError):
             log.warning("delivery.note_unreadable", path=str(path))
     return arrivals
+
+
+def _parsed(fields: dict[str, object]) -> Arrival:
+    return Arrival(
+        delivery=str(fields["delivery"]),
+        attempt=int(str(fields["attempt"])),
+        platform_id=str(fields["platform_id"]),
+        duration_ms=float(str(fields["duration_ms"])),
+    )
