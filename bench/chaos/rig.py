@@ -17,6 +17,9 @@ from nats_servers import NatsServer
 from postgres import cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
+PATIENT = {"DOVECOTE_QUEUE_LIMIT": "1000"}
+"""People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss."""
+
 READY_WITHIN = 90.0
 """Seconds a replica may take to start on a machine that others use too."""
 
@@ -111,7 +114,7 @@ async def rig(directory: Path, *, replicas: int, env: Mapping[str, str] | None =
     """Run one embedded gateway, or two replicas over PostgreSQL and a nats-server of their own."""
     async with AsyncExitStack() as stack:
         platform = await stack.enter_async_context(simulate())
-        shared = telegram(platform) | {"DOVECOTE_LOG_LEVEL": "warning"} | dict(env or {})
+        shared = telegram(platform) | {"DOVECOTE_LOG_LEVEL": "warning", **PATIENT} | dict(env or {})
         nats: NatsServer | None = None
         if replicas > 1:
             nats = roomy(directory / "nats")

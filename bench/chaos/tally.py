@@ -63,7 +63,7 @@ def judge_log(events: Sequence[Mapping[str, Any]], *, turns: int) -> str | None:
         return "seq does not grow"
     queued = [event["turn"] for event in lasting if event["type"] == "turn.queued"]
     ended = [event["turn"] for event in lasting if event["type"] in FINAL]
-    said = [event["turn"] for event in lasting if event["type"] == "message.completed"]
+    said = [event.get("turn") for event in lasting if event["type"] == "message.completed"]
     if len(queued) != turns or len(set(queued)) != turns:
         return f"{len(queued)} turns queued, not {turns}"
     if ended != queued:

@@ -1,0 +1,52 @@
+"""The count of the proof: it finds what is lost, said twice or out of order, and which log is not exact."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bench.chaos.tally import count, judge_chat, judge_log, mark
+
+
+def a_log(*turns: str) -> list[dict[str, Any]]:
+    """Return an exact log of turns that were answered one after the other."""
+    kinds = ("turn.queued", "message.completed", "turn.completed")
+    said = [{"type": kind, "turn": turn} for turn in turns for kind in kinds]
+    return [{**event, "n": place, "seq": 10 + place} for place, event in enumerate(said, 1)]
+
+
+@pytest.mark.parametrize(
+    ("answered", "verdict"),
+    [
+        ([0, 1, 2], (0, 0, 0)),
+        ([0, 2], (1, 0, 0)),
+        ([0, 1, 1, 2], (0, 1, 0)),
+        ([0, 2, 1], (0, 0, 1)),
+        ([], (3, 0, 0)),
+    ],
+)
+def test_what_a_chat_was_told(answered: list[int], verdict: tuple[int, int, int]) -> None:
+    """Lost, said twice, out of order: each is counted."""
+    assert judge_chat(3, answered) == verdict
+
+
+def test_an_exact_log_is_exact() -> None:
+    """And one with a hole, a repeat or a stranger among the answers is not."""
+    exact = a_log("one", "two")
+    assert judge_log(exact, turns=2) is None
+    assert judge_log(exact, turns=3) == "2 turns queued, not 3"
+    assert judge_log(exact[:2] + exact[3:], turns=2) == "n has a hole or a repeat"
+    assert judge_log([exact[0], *exact], turns=2) == "n has a hole or a repeat"
+    refused = {"type": "message.completed", "n": 7, "seq": 17}
+    assert judge_log([*exact, refused], turns=2) == "turns were not answered once each, in order"
+
+
+def test_a_run_is_counted_over_all_chats() -> None:
+    """One chat's fault does not hide another's."""
+    answers = {1: [f"said {mark(1, 0)}"], 2: [f"said {mark(2, 0)}", f"said {mark(2, 0)}"]}
+    logs = {1: a_log("a"), 2: a_log("b")}
+    tally = count(answers, logs, asked={1: 2, 2: 1})
+    assert (tally.turns, tally.lost, tally.duplicated, tally.reordered) == (3, 1, 1, 0)
+    assert (tally.logs, tally.logs_exact) == (2, 1)
+    assert tally.faults == ("chat 1: 1 turns queued, not 2",)
