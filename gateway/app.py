@@ -63,6 +63,9 @@ from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
+SPEAKING = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
+"""Roles that need the channels open: turns fetch what people attached."""
+
 RECEIVING_WITHIN = 3.0
 """Seconds that the start waits for channels to receive; slower ones are told of as degraded."""
 
@@ -232,7 +235,14 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         book=book,
         switchboard=switchboard,
         early=tuple(early),
-        late=(ledger.run, relay.run, drafts.run, _epochs(ground), _vitals(ground, switchboard).run),
+        late=(
+            ledger.run,
+            relay.run,
+            drafts.run,
+            *([switchboard.run] if settings.roles & SPEAKING else []),
+            _epochs(ground),
+            _vitals(ground, switchboard).run,
+        ),
         last=(follower.run,) if follower else (),
     )
 
@@ -325,9 +335,8 @@ async def _ensure_defaults(ground: Ground, book: Book) -> str:
 
 
 def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
-    roles, parts = ground.settings.roles, list[Running]()
-    if roles & {Role.INGRESS, Role.TURNS, Role.DELIVERY}:  # turns fetch what people attached
-        parts.append(switchboard.run)
+    roles = ground.settings.roles
+    parts: list[Running] = [switchboard.listen]
     if Role.TURNS in roles:
         parts.append(core.conductor.run)
     if Role.REAPER in roles:

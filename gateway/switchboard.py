@@ -57,6 +57,7 @@ class Line:
     connection: Connection | None = None
     trouble: str = ""
     stop: asyncio.Event = field(default_factory=asyncio.Event)
+    receiving: asyncio.Lock = field(default_factory=asyncio.Lock)
     task: asyncio.Task[None] | None = None
 
 
@@ -90,10 +91,19 @@ class Switchboard:
         self._clock = clock
         self._lines: dict[str, Line] = {}
         self._changed = asyncio.Event()
+        self._hushed = asyncio.Event()
         self._is_known = False
 
+    async def listen(self, stop: asyncio.Event) -> None:
+        """Let the lines receive until stopped, and end when none does; what is open still speaks."""
+        await stop.wait()
+        self._hushed.set()
+        for line in list(self._lines.values()):
+            async with line.receiving:
+                log.debug("channel.hushed", channel=line.record.name)
+
     async def run(self, stop: asyncio.Event) -> None:
-        """Keep the lines as the records say, until stopped."""
+        """Keep the lines open as the records say, until stopped."""
         try:
             while not stop.is_set():
                 self._changed.clear()
@@ -199,23 +209,29 @@ class Switchboard:
             await _either(line.stop, timeout=wait)
 
     async def _receive(self, line: Line, connection: Connection) -> None:
-        """Hold the bot's connection lease and receive; without it, stand by and only send."""
-        if not self._receives:
-            await line.stop.wait()
-        while not line.stop.is_set():
-            name = f"a:{line.plugin.name}:{line.plugin.account(line.settings)}"
-            try:
-                async with self._leases.hold(name, ttl=self._lease_ttl) as lease:
-                    line.listening.stand_by(yes=False)
-                    await self._receive_leased(line, connection, lease.wait_lost())
-            except (Busy, DeliveryError) as error:
-                line.listening.stand_by(yes=isinstance(error, Busy), why=str(error))
-                await _either(line.stop, timeout=STANDBY_LOOK)
+        """Receive whenever the bot's connection lease is ours; without it, stand by and only send."""
+        while self._receives and not (self._hushed.is_set() or line.stop.is_set()):
+            async with line.receiving:
+                received = await self._receive_once(line, connection)
+            if not received:
+                await _either(line.stop, self._hushed, timeout=STANDBY_LOOK)
+        await line.stop.wait()
+
+    async def _receive_once(self, line: Line, connection: Connection) -> bool:
+        name = f"a:{line.plugin.name}:{line.plugin.account(line.settings)}"
+        try:
+            async with self._leases.hold(name, ttl=self._lease_ttl) as lease:
+                line.listening.stand_by(yes=False)
+                await self._receive_leased(line, connection, lease.wait_lost())
+        except (Busy, DeliveryError) as error:
+            line.listening.stand_by(yes=isinstance(error, Busy), why=str(error))
+            return False
+        return True
 
     async def _receive_leased(self, line: Line, connection: Connection, lost: Any) -> None:
         accept = self._reception().accept(line.desk)
         running = asyncio.create_task(connection.inbox.run(accept, receiving=line.listening))
-        losing, stopping = asyncio.ensure_future(lost), asyncio.ensure_future(line.stop.wait())
+        losing, stopping = asyncio.ensure_future(lost), asyncio.create_task(_either(line.stop, self._hushed))
         try:
             await asyncio.wait({running, losing, stopping}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
@@ -355,11 +371,13 @@ def _wait(tries: int, back_off: Sequence[float]) -> float:
     return back_off[min(tries, len(back_off) - 1)]
 
 
-async def _either(*events: asyncio.Event, timeout: float) -> None:
+async def _either(*events: asyncio.Event, timeout: float | None = None) -> None:
     waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
+    try:
+        await asyncio.wait(waiting, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
 def _limits(plugin: ChannelPlugin, settings: ChannelSettings) -> Limits:

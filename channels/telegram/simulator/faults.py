@@ -10,7 +10,7 @@ from typing import Literal
 
 from channels.telegram.simulator.failure import Cut, Failure, flooded
 
-Action = Literal["fail", "cut_before", "cut_after", "hang"]
+Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle"]
 
 
 @dataclass(slots=True)
@@ -22,6 +22,7 @@ class Fault:
     method: str | None = None
     chat: int | None = None
     failure: Failure | None = None
+    seconds: float = 0.0
 
     def matches(self, method: str, chat: int | None) -> bool:
         """Whether this call meets the fault."""
@@ -75,7 +76,8 @@ class Faults:
             raise Cut
         if fault.action == "hang":
             await asyncio.Event().wait()
-        return True
+        await asyncio.sleep(fault.seconds)
+        return fault.action == "cut_after"
 
 
 class Meter:

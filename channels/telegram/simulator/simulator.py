@@ -52,8 +52,9 @@ class Simulator:
         self.signs: dict[tuple[int, int, int], list[Raw]] = {}
         people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
         rooms = (self.group, self.topic, self.close_topic, self.delete_topic, self.restrict, self.migrate)
-        fate = (self.block, self.kick, self.push, self.fail, self.cut, self.well, self.limit, self.forget)
-        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *rooms, *fate)}
+        fate = (self.block, self.kick, self.push, self.fail, self.cut, self.dawdle, self.well)
+        rest = (self.limit, self.forget)
+        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *rooms, *fate, *rest)}
 
     @property
     def url(self) -> str:
@@ -245,6 +246,12 @@ class Simulator:
     ) -> None:
         """Hang up on the next calls, after or before carrying them out."""
         self.faults.add(Fault("cut_after" if after else "cut_before", times, method, chat))
+
+    async def dawdle(
+        self, seconds: float, *, times: int = 1, method: str | None = None, chat: int | None = None
+    ) -> None:
+        """Take so many seconds for the next calls."""
+        self.faults.add(Fault("dawdle", times, method, chat, seconds=seconds))
 
     async def well(self) -> None:
         """End all faults."""
