@@ -187,6 +187,13 @@ class Budget:
         self._weather = _Weather()
         self.flight = asyncio.Semaphore(IN_FLIGHT)
 
+    async def landed(self) -> None:
+        """Wait until none of the messages is on its way that might be said twice."""
+        for _ in range(IN_FLIGHT):
+            await self.flight.acquire()
+        for _ in range(IN_FLIGHT):
+            self.flight.release()
+
     def _room(self, name: str, now: float) -> _Room:
         if name not in self._rooms:
             self._forget_idle(now)

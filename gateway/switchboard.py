@@ -23,7 +23,7 @@ from delivery.database import Database, Unavailable
 from delivery.errors import Busy, DeliveryError
 from delivery.port import Delivery, Leases
 from delivery.shared import Allowances, SharedBudget
-from delivery.sinks.chat import Bot
+from delivery.sinks.chat import SEND_SECONDS, Bot
 from gateway.instruments import Accepting
 from gateway.listening import Listening
 from gateway.notes import ChannelNotes
@@ -178,6 +178,9 @@ class Switchboard:
 
     async def _close(self, line: Line) -> None:
         self._lines.pop(line.record.id, None)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(SEND_SECONDS):
+                await line.budget.landed()
         line.stop.set()
         if line.task is not None:
             line.task.cancel()
