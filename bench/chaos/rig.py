@@ -17,12 +17,8 @@ from nats_servers import NatsServer
 from postgres import cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
-PATIENT = {"DOVECOTE_QUEUE_LIMIT": "1000", "DOVECOTE_TURN_WORKERS": "8"}
-"""People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss.
-
-Eight commands at once are plenty for two processors. With fifty each takes as long as a process lives here,
-and who was in flight at five kills is given up, as a turn that kills the gateway is.
-"""
+PATIENT = {"DOVECOTE_QUEUE_LIMIT": "1000"}
+"""People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss."""
 
 READY_WITHIN = 90.0
 """Seconds a replica may take to start on a machine that others use too."""
