@@ -60,7 +60,7 @@ class Mode(StrEnum):
 QUEUE_LIMIT = 50
 """Turns that may wait in one conversation; one more is refused politely."""
 
-SHARED_CRASHES = 3
+SHARED_CRASHES = 2
 """Crashes a turn may share with others in flight before it is run again alone in its process."""
 
 CRASH_LIMIT = 5
@@ -91,7 +91,7 @@ class Suspicion:
 def suspect(crashes: int, *, again: bool) -> Suspicion:
     """Judge a turn during which the process died `crashes` times before, and now `again` or not.
 
-    The first two crashes may be anybody's fault, so everything in flight runs again at once. From the third
+    The first crash may be anybody's fault, so everything in flight runs again at once. From the second
     on a turn runs again with no other suspect beside it, and those that wait for that count no crash.
     """
     now = crashes + again
