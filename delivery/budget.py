@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
@@ -189,10 +190,9 @@ class Budget:
 
     async def landed(self) -> None:
         """Wait until none of the messages is on its way that might be said twice."""
-        for _ in range(IN_FLIGHT):
-            await self.flight.acquire()
-        for _ in range(IN_FLIGHT):
-            self.flight.release()
+        async with AsyncExitStack() as all_of_them:
+            for _ in range(IN_FLIGHT):
+                await all_of_them.enter_async_context(self.flight)
 
     def _room(self, name: str, now: float) -> _Room:
         if name not in self._rooms:

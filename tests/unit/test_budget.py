@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from channels.message import Address
 from channels.port import Limits
 from channels.telegram import plugin
-from delivery.budget import STRICT_SECONDS, Bucket, Budget, Use, strict
+from delivery.budget import IN_FLIGHT, STRICT_SECONDS, Bucket, Budget, Use, strict
 
 GROUP = Limits(text=4096, room_sends_per_second=1, room_sends_per_minute=20, account_sends_per_second=30)
 
@@ -236,3 +236,21 @@ def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, cr
     address = Address(channel="chn_1", room=room, thread="7")
     assert Address.room_of(address.destination) == room
     assert plugin.limits.is_crowded(room) is crowded
+
+
+async def test_landing_waits_for_what_is_on_its_way_and_keeps_no_place() -> None:
+    """Also when it is given up: whoever waits to speak must not wait for ever."""
+    clock = Clock()
+    budget = Budget(GROUP, clock=clock, sleep=clock.sleep)
+    async with budget.flight:
+        landing = asyncio.create_task(budget.landed())
+        await asyncio.sleep(0)
+        assert not landing.done()
+        landing.cancel()
+        await asyncio.gather(landing, return_exceptions=True)
+    async with asyncio.timeout(5):
+        for _ in range(IN_FLIGHT):
+            await budget.flight.acquire()
+        for _ in range(IN_FLIGHT):
+            budget.flight.release()
+        await budget.landed()
