@@ -51,6 +51,9 @@ class Ground:
     link: Link
     layout: layout.Layout
     runner: str
+    """The name of this process, which no other has had."""
+    instance: str
+    """The name that outlives it, where its data directory is its own; otherwise `runner`."""
     alone_since: datetime | None
     """Since when no other process answers from these files; None: there may be replicas."""
     home: Path | None
@@ -80,17 +83,19 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         )
         boot = secrets.token_hex(8)
         alone = lock is not None and not _is_shared(settings)
+        holder = _holder(lock, boot, alone=alone)
         yield Ground(
             settings=settings,
             database=database,
             vault=vault,
             faults=faults,
             stream=await stack.enter_async_context(jetstream.opened(link, epoch=epoch)),
-            leases=JetStreamLeases(link, _holder(lock, boot, alone=alone)),
+            leases=JetStreamLeases(link, holder),
             signals=JetStreamSignals(link, wanted),
             link=link,
             layout=wanted,
             runner=boot,
+            instance=holder.instance,
             alone_since=utc_now() if alone else None,
             home=lock.directory if lock else None,
             metrics=Metrics(),

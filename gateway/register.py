@@ -9,6 +9,7 @@ from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
+from delivery.streams.layout import token
 from gateway.metrics import Metrics
 from gateway.store import conversations, sandboxes, usage
 from gateway.store.usage import Amount, Used
@@ -109,15 +110,19 @@ async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
 
 
 class SqlLeases(Leases):
-    """Leases in the table `sandbox_leases`, held by this process."""
+    """Leases in the table `sandbox_leases`.
 
-    def __init__(self, database: Database, holder: str, *, clock: Callable[[], datetime] = utc_now) -> None:
+    `instance` is ours alone (`Holder`): what stands under it and is not held here was left by a process of
+    ours that died, or by a call that was cut short, and is free.
+    """
+
+    def __init__(self, database: Database, instance: str, *, clock: Callable[[], datetime] = utc_now) -> None:
         self._database = database
-        self._holder = holder
+        self._holder = token(instance)
         self._clock = clock
 
     async def take(self, label: str, *, ttl: float) -> int | None:
-        """Take the lease if it is free."""
+        """Take the lease if it is free, or left by ourselves."""
         async with self._database.begin() as connection:
             now = self._clock()
             return await sandboxes.take_lease(connection, label, holder=self._holder, now=now, ttl=ttl)

@@ -103,7 +103,7 @@ def _guard(ground: Ground) -> Guard:
     if ground.alone_since is not None:
         return Guard()
     sandbox = ground.settings.sandbox
-    leases = SqlLeases(ground.database, ground.runner)
+    leases = SqlLeases(ground.database, ground.instance)
     return Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
 
 

@@ -9,7 +9,7 @@ import structlog
 from sandbox.errors import Busy, Gone, SandboxError
 from sandbox.model import SandboxId, Spec
 from sandbox.pool import save
-from sandbox.register import Reservation, cold, suspended
+from sandbox.register import Reservation, Status, cold, suspended
 from sandbox.stand import Stand
 
 log = structlog.get_logger(__name__)
@@ -123,31 +123,30 @@ class Endings:
         self._stand.checkpoint("sandbox.delete.after_destroy")
 
     async def sweep(self, prefix: str) -> int:
-        """Destroy every sandbox of ours whose label has no row, or a row without a machine; returns how many.
+        """Destroy every sandbox of ours that is no row's; returns how many.
 
         Objects are listed before rows are read, and each is judged again with nobody using its label: a row
-        stands before its object does. A row without a machine is what a restore leaves that was given up.
+        stands before its object does. A row without a machine is what a restore leaves that was given up; one
+        with another machine was taken over from somebody who died while the service still made theirs.
         """
         listed = await self._stand.provider.list(prefix)
         return sum([await self._is_swept(one, label) for one, label in listed if label.startswith(prefix)])
 
     async def _is_swept(self, sandbox_id: SandboxId, label: str) -> bool:
-        if await self._is_known(label):
+        if _is_its(await self._stand.register.find(label), sandbox_id):
             return False
         try:
             async with self._stand.guard.alone(label):
-                if await self._is_known(label):
+                row = await self._stand.register.find(label)
+                if _is_its(row, sandbox_id):
                     return False
                 log.warning("sandbox.orphan_removed", label=label, sandbox=str(sandbox_id))
-                self._evict(label)
+                if row is None or row.is_cold:
+                    self._evict(label)
                 await self._stand.provider.destroy(sandbox_id)
         except Busy:
             return False
         return True
-
-    async def _is_known(self, label: str) -> bool:
-        row = await self._stand.register.find(label)
-        return row is not None and not row.is_cold
 
     async def sweep_snapshots(self, prefix: str) -> int:
         """Remove the snapshots of labels without a row; returns how many labels there were."""
@@ -161,3 +160,8 @@ class Endings:
         for label in gone:
             await self._stand.keeper.forget(label)
         return len(gone)
+
+
+def _is_its(row: Reservation | None, sandbox_id: SandboxId) -> bool:
+    """Say whether a machine is, or may be about to become, that of the row of its label."""
+    return row is not None and (row.status is Status.CREATING or row.sandbox == sandbox_id)

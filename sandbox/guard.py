@@ -27,7 +27,10 @@ class Leases(Protocol):
 
     @abstractmethod
     async def take(self, label: str, *, ttl: float) -> int | None:
-        """Take the lease if it is free; returns its fence, which grows each time, or None."""
+        """Take the lease if nobody else has it; returns its fence, which grows each time, or None.
+
+        Asked only while this process does not hold it: one that stands under our name is a leftover.
+        """
 
     @abstractmethod
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:

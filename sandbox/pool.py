@@ -1,8 +1,9 @@
 """Getting hold of sandboxes: reconnect, wake or create, by compare-and-set; and letting go of them.
 
 Whoever moves a row to `creating` makes the sandbox; everybody else reads the row again until it is ready. The
-provider's object carries the row's label before anybody uses it, so that a crash at any point leaves either
-a row that the next one takes over, or an object without a row, which a sweep finds by its label.
+guard lets one process at a time come here, so that a row which is `creating`, and not by this one, is that of
+one that died: it is taken over at once. The provider's object carries the row's label before anybody uses it,
+so that a crash at any point leaves either such a row, or an object that is no row's, which a sweep finds.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -21,7 +23,6 @@ from sandbox.finishing import Stopped, finished, outcome
 from sandbox.model import SandboxId, Spec
 from sandbox.port import Sandbox
 from sandbox.register import (
-    STALE,
     Reservation,
     Status,
     Wanted,
@@ -41,10 +42,11 @@ log = structlog.get_logger(__name__)
 
 Returned = TypeVar("Returned")
 Work = Callable[[Sandbox], Awaitable[Returned]]
+Claim = Callable[[], Awaitable[bool]]
 
 READ_AGAIN = 0.1
 BEAT = 8.0
-"""Seconds between signs of life of somebody who is making a sandbox; less than a third of STALE."""
+"""Seconds between signs of life of somebody who is making a sandbox; less than half of STUCK."""
 TOUCH = 15.0
 """Seconds for which the idle timer of a sandbox in use is left alone, at most."""
 
@@ -79,6 +81,7 @@ class Pool:
         self._clock = stand.clock
         self._patience = patience
         self._open: dict[str, _Open] = {}
+        self._making: set[str] = set()
 
     async def use(self, wanted: Wanted, work: Work[Returned], *, reads: bool = False) -> Returned:
         """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one.
@@ -193,7 +196,8 @@ class Pool:
     async def acquire(self, wanted: Wanted, *, gone: SandboxId | None = None) -> Sandbox:
         """Return the sandbox of a label, awake: the open one, the known one, or a new one.
 
-        `gone` is one of which the caller knows that it is not to be used. Raises SandboxError.
+        The caller has been let through by the guard. `gone` is one of which it knows that it is not to be
+        used. Raises SandboxError.
         """
         deadline = asyncio.get_running_loop().time() + self._patience
         while asyncio.get_running_loop().time() < deadline:
@@ -205,13 +209,14 @@ class Pool:
 
     async def _step(self, wanted: Wanted, gone: SandboxId | None) -> Sandbox:
         """Do the next thing that brings us nearer; raises Lost when somebody else is at it."""
-        row, now = await self._register.find(wanted.spec.label), self._clock()
+        if wanted.spec.label in self._making:
+            raise Lost
+        row = await self._register.find(wanted.spec.label)
         if row is None:
-            row = reserved(wanted, now)
-            await self._claim(row, self._register.add(row))
-            return await self._make(row, wanted)
+            fresh = reserved(wanted, self._clock())
+            return await self._claim_and_make(fresh, wanted, partial(self._register.add, fresh))
         if row.status is Status.CREATING:
-            if (now - row.changed_at).total_seconds() < STALE:
+            if row.label in self._making:
                 raise Lost
             log.warning("sandbox.creation_reset", label=row.label, since=row.changed_at.isoformat())
             return await self._make_again(row, wanted, "reset")
@@ -259,8 +264,19 @@ class Pool:
 
     async def _make_again(self, row: Reservation, wanted: Wanted, why: str) -> Sandbox:
         fresh = remade(row, wanted, self._clock())
-        await self._claim(fresh, self._register.swap(row, fresh, step="sandbox.remake", why=why))
-        return await self._make(fresh, wanted)
+        claim = partial(self._register.swap, row, fresh, step="sandbox.remake", why=why)
+        return await self._claim_and_make(fresh, wanted, claim)
+
+    async def _claim_and_make(self, row: Reservation, wanted: Wanted, claim: Claim) -> Sandbox:
+        """Be the one in this process who makes the sandbox of a label; raises Lost when another is."""
+        if row.label in self._making:
+            raise Lost
+        self._making.add(row.label)
+        try:
+            await self._claim(row, claim())
+            return await self._make(row, wanted)
+        finally:
+            self._making.discard(row.label)
 
     async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
         """Take it upon us to make the sandbox; who is stopped at that moment lets go of the row again."""

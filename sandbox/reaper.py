@@ -12,7 +12,7 @@ import structlog
 from sandbox.endings import Endings
 from sandbox.errors import Busy, Refused, SandboxError, Unsupported
 from sandbox.model import Spec
-from sandbox.register import STALE, Register, Reservation, Status, now_utc
+from sandbox.register import STUCK, Register, Reservation, Status, now_utc
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ def judge(row: Reservation, now: datetime, *, running: int) -> Verdict:
     idle = (now - row.used_at).total_seconds()
     age = (now - row.made_at).total_seconds() if row.made_at else 0.0
     if row.status is Status.CREATING:
-        stuck = (now - row.changed_at).total_seconds() > 2 * STALE
+        stuck = (now - row.changed_at).total_seconds() > STUCK
         return Verdict.ABANDON if stuck else Verdict.KEEP
     if row.is_cold:
         return Verdict.FORGET if row.snapshot is None or idle > FORGOTTEN else Verdict.KEEP

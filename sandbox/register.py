@@ -27,8 +27,8 @@ from typing import Protocol
 from sandbox.model import SandboxId, Spec
 from sandbox.scope import Owner
 
-STALE = 25.0
-"""Seconds after which `creating` is taken to be somebody's who died."""
+STUCK = 50.0
+"""Seconds after which a row that is `creating`, and that nobody asks for, is given up."""
 
 
 class Status(StrEnum):

@@ -112,7 +112,7 @@ async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[
 async def take_lease(
     connection: Connection, label: str, *, holder: str, now: datetime, ttl: float
 ) -> int | None:
-    """Take the lease of a label if nobody has it, or its time is over; returns its fence."""
+    """Take the lease of a label if nobody else has it, or its time is over; returns its fence."""
     until = now + timedelta(seconds=ttl)
     fresh = insert_or(sandbox_leases, connection.dialect.name).values(
         label=label, holder=holder, fence=1, expires_at=until
@@ -120,7 +120,8 @@ async def take_lease(
     made = await connection.execute(fresh.on_conflict_do_nothing().returning(sandbox_leases.c.fence))
     if made.first() is not None:
         return 1
-    free = or_(sandbox_leases.c.holder.is_(None), sandbox_leases.c.expires_at < now)
+    lease = sandbox_leases.c
+    free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now)
     taken = await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, free)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 LEASE = 240.0
 """Seconds of a lease's life, far beyond every wait here."""
+LEASES = {"DOVECOTE_LEASE_TTL": str(LEASE), "DOVECOTE_SANDBOX__GUARD_TTL": str(LEASE)}
 SOON = 60.0
 CHAT = 1000
 
@@ -24,7 +26,7 @@ CHAT = 1000
 @asynccontextmanager
 async def _two(directory: Path) -> AsyncIterator[Rig]:
     try:
-        async with rig(directory, replicas=2, env={"DOVECOTE_LEASE_TTL": str(LEASE)}) as ground:
+        async with rig(directory, replicas=2, env=LEASES) as ground:
             yield ground
     except NoServer as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
@@ -45,6 +47,21 @@ async def test_a_killed_replica_takes_its_own_work_back_at_once(point: str, tmp_
         await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
         said = [post.text for post in ground.platform.messages(CHAT)]
     assert ["pigeon" in text for text in said] == [True, False]
+
+
+async def test_a_killed_replica_has_the_sandbox_of_a_command_in_flight_back_at_once(tmp_path: Path) -> None:
+    """The lease on the sandbox stood under a command when its process died: the next one does not wait."""
+    async with _two(tmp_path) as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        await ground.platform.say(CHAT, "!touch begun; sleep 600")
+        async with asyncio.timeout(SOON):
+            while not list(first.data.rglob("begun")):  # noqa: ASYNC110 - a file of another process tells nobody
+                await asyncio.sleep(0.05)
+        await first.kill()
+        await first.start()
+        await ground.platform.say(CHAT, "!echo dove")
+        await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
 
 
 async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:
