@@ -66,7 +66,7 @@ def table(reports: list[Report]) -> str:
 def holds(report: Report) -> bool:
     """Say whether a run kept the promise: nothing lost, nothing reordered, few repeats, exact logs."""
     tally = report.tally
-    allowed = 0.35 * report.gateway_kills
+    allowed = 0.30 * report.gateway_kills
     kept = tally.lost == tally.reordered == report.stuck == 0
     return kept and tally.duplicated <= max(allowed, 1) and tally.logs_exact == tally.logs
 

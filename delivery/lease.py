@@ -125,6 +125,11 @@ class JetStreamLeases(Leases):
             ending.add_done_callback(self._ending.discard)
             await asyncio.shield(ending)
 
+    async def is_held(self, name: str) -> bool:
+        """Look what stands on the lease's subject. Raises Unreachable, Refused."""
+        found = await self._find(subject_of(name))
+        return found is not None and found.value.get("state") != _RELEASED
+
     async def _acquire(self, lease: HeldLease) -> None:
         expected = 0
         for _ in range(_ACQUIRE_TRIES):
@@ -265,6 +270,10 @@ class MemoryLeases(Leases):
             if self._held.get(name) is lease:
                 del self._held[name]
             lease.lose()
+
+    async def is_held(self, name: str) -> bool:
+        """Say whether the name is held."""
+        return name in self._held
 
     def revoke(self, name: str) -> None:
         """Take a lease away, as if it had expired."""

@@ -141,6 +141,10 @@ class Leases(Protocol):
         `name` is any string; it is hashed before it becomes a subject.
         """
 
+    @abstractmethod
+    async def is_held(self, name: str) -> bool:
+        """Say whether anybody holds this name now; raises DeliveryError while nobody can know."""
+
 
 class Queue(StrEnum):
     """What there is to do; each queue coalesces wake-ups by key."""

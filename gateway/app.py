@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -26,6 +26,7 @@ from delivery.outbox import Relay
 from delivery.router import Router
 from delivery.sinks.chat import ChatSink
 from gateway import doors, lanes, tracing
+from gateway.agents.port import Agent, Persona
 from gateway.approvals import Approvals
 from gateway.broker import BrokerFailed
 from gateway.budgets import Meter, metered
@@ -192,6 +193,8 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     resident = await _ensure_defaults(ground, book)
     stands = await open_stands(ground, ledger, stack)
     performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
+    heard = follower.hear_request if follower else None
+    meter = Meter(ground.database, ground.metrics, settings.prices, requested=heard)
     signs = Signs(ground.database, switchboard.react, switchboard.reacts)
     core = _core(
         ground,
@@ -201,7 +204,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         drafts=drafts,
         switchboard=switchboard,
         stands=stands,
-        performers=performers,
+        agents=metered(performers.find, meter),
         signs=signs,
     )
     errands = Errands(core)
@@ -256,7 +259,7 @@ def _core(
     drafts: Drafts,
     switchboard: Switchboard,
     stands: Stands,
-    performers: Performers,
+    agents: Callable[[Persona], Agent],
     signs: Signs,
 ) -> Core:
     settings = ground.settings
@@ -288,7 +291,7 @@ def _core(
         incoming=filing.incoming,
         outgoing=filing.outgoing,
         bundles=Bundles(ground.database, workbench),
-        agents=metered(performers.find, Meter(ground.database, ground.metrics, settings.prices)),
+        agents=agents,
         runner=ground.runner,
         at_most=settings.turn_workers,
         lease_ttl=settings.lease_ttl,

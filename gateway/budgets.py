@@ -6,10 +6,22 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import count
 
 from delivery.clock import utc_now
 from delivery.database import Connection, Database
-from gateway.agents.port import Agent, AgentError, Finished, Persona, Saved, Step, Tools, Usage, Work
+from gateway.agents.port import (
+    Agent,
+    AgentError,
+    Finished,
+    Persona,
+    Requested,
+    Saved,
+    Step,
+    Tools,
+    Usage,
+    Work,
+)
 from gateway.metrics import Metrics
 from gateway.options import PriceSettings
 from gateway.store import conversations
@@ -17,6 +29,9 @@ from gateway.store import usage as store
 from gateway.store.usage import Amount, Used
 
 MICROS = 1_000_000
+
+Hearing = Callable[[Work, int, Requested], None]
+"""Hear of each request to a model, of an attempt's first, second, …; must not wait and must not fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +82,18 @@ async def used_by(connection: Connection, account: str, now: datetime) -> Mappin
 class Meter:
     """Writes down what turns use, and judges budgets."""
 
-    def __init__(self, database: Database, metrics: Metrics, prices: Mapping[str, PriceSettings]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        metrics: Metrics,
+        prices: Mapping[str, PriceSettings],
+        *,
+        requested: Hearing | None = None,
+    ) -> None:
         self._database = database
         self._metrics = metrics
         self._prices = prices
+        self._requested = requested
 
     async def account_of(self, conversation: str) -> str:
         """Return the account of a conversation."""
@@ -104,6 +127,14 @@ class Meter:
         if refused is not None:
             self._metrics.count("budget_refusals", whose="agent" if by_agent else "account")
             raise AgentError(refused)
+
+    def requested(self, work: Work, number: int, request: Requested) -> None:
+        """Measure an attempt's request to its model."""
+        seconds = (request.ended - request.begun).total_seconds()
+        outcome = "failed" if request.failed else "answered"
+        self._metrics.observe("model_seconds", seconds, model=work.persona.models[0], outcome=outcome)
+        if self._requested is not None:
+            self._requested(work, number, request)
 
     async def note(self, account: str, work: Work, usage: Usage, started: datetime) -> None:
         """Write down what a turn has used of its model so far; repeating it adds nothing."""
@@ -150,10 +181,13 @@ class MeteredAgent(Agent):
     async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
         """Perform; progress is saved before each model call, which is when budgets are judged."""
         account = await self._meter.account_of(work.conversation)
-        started = utc_now()
+        started, requests = utc_now(), count(1)
         await self._meter.check(account, work.persona)
         async with aclosing(self._inner.perform(work, tools)) as steps:
             async for step in steps:
+                if isinstance(step, Requested):
+                    self._meter.requested(work, next(requests), step)
+                    continue
                 if isinstance(step, Saved | Finished):
                     await self._meter.note(account, work, step.usage, started)
                 yield step

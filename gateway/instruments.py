@@ -36,7 +36,7 @@ DEAD = {Kind.JOB_LOST: "job", Kind.DELIVERY_DEAD: "delivery", Kind.WEBHOOK_DISAB
 LOGGED = {Kind.TURN_RESTARTED, Kind.JOB_STARTED, *TURN_ENDS, *JOB_ENDS, *DEAD}
 """Events that are lines of the log."""
 
-LEASES = {"t": "conversation", "d": "destination", "a": "bot"}
+LEASES = {"t": "conversation", "d": "destination", "a": "bot", "p": "replica"}
 """What leases are for, by what stands before the colon of their names."""
 
 REMEMBERED = 10_000
@@ -209,6 +209,10 @@ class CountedLeases(Leases):
                 change = "busy" if isinstance(error, Busy) else "failed"
                 self._metrics.count("lease_changes", kind=kind, change=change)
             raise
+
+    async def is_held(self, name: str) -> bool:
+        """Ask the leases inside."""
+        return await self._inner.is_held(name)
 
     @contextmanager
     def _holding(self, kind: str, lease: Lease) -> Iterator[None]:

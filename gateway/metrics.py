@@ -48,6 +48,10 @@ GAUGES: Catalogue = {
 HISTOGRAMS: Catalogue = {
     "turn_seconds": ("seconds from a turn's start to its end", ()),
     "turn_wait_seconds": ("seconds from a turn's acceptance to its start", ()),
+    "model_seconds": (
+        "seconds of one request to a model, by the agent's first one",
+        ("model", "outcome"),
+    ),
     "tool_seconds": ("seconds of one tool call, by tool", ("tool",)),
     "job_seconds": ("seconds from a job's start to its end", ()),
     "delivery_seconds": ("seconds of one attempt, by kind of route", ("route",)),

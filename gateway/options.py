@@ -307,7 +307,10 @@ class SandboxSettings(Frozen):
         default=256, ge=1, description="workspace files carried to or from a sandbox at once, in MiB"
     )
     guard_ttl: float = Field(
-        default=6.0, ge=3, le=1800, description="seconds until a dead replica's sandboxes are free again"
+        default=30.0,
+        ge=3,
+        le=1800,
+        description="seconds a replica keeps its sandboxes while the database is away",
     )
     guard_patience: float = Field(
         default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox another replica uses"

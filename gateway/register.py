@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 
 from delivery.clock import utc_now
-from delivery.database import Database, Unavailable
+from delivery.database import Connection, Database, Unavailable
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
-from delivery.streams.layout import token
 from gateway.metrics import Metrics
+from gateway.presence import Presence
 from gateway.store import conversations, sandboxes, usage
 from gateway.store.usage import Amount, Used
 from sandbox.errors import Unreachable
@@ -112,20 +112,45 @@ async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
 class SqlLeases(Leases):
     """Leases in the table `sandbox_leases`.
 
-    `instance` is ours alone (`Holder`): what stands under it and is not held here was left by a process of
-    ours that died, or by a call that was cut short, and is free.
+    The name of the `holder` is ours alone: what stands under it and is not held here was left by a process
+    of ours that died, or by a call that was cut short, and is free. So is what a replica held that is gone,
+    as far as the holder's `presence` can say.
     """
 
-    def __init__(self, database: Database, instance: str, *, clock: Callable[[], datetime] = utc_now) -> None:
+    def __init__(
+        self,
+        database: Database,
+        holder: str,
+        *,
+        presence: Presence | None = None,
+        clock: Callable[[], datetime] = utc_now,
+    ) -> None:
         self._database = database
-        self._holder = token(instance)
+        self._holder = holder
+        self._presence = presence
         self._clock = clock
 
     async def take(self, label: str, *, ttl: float) -> int | None:
-        """Take the lease if it is free, or left by ourselves."""
+        """Take the lease if it is free, or was left by ourselves or by a replica that is gone.
+
+        Raises Unreachable while the others may take this one for dead.
+        """
+        if self._presence is not None and not self._presence.is_certain:
+            raise Unreachable("the broker does not answer: the other replicas may think that this one died")
         async with self._database.begin() as connection:
-            now = self._clock()
-            return await sandboxes.take_lease(connection, label, holder=self._holder, now=now, ttl=ttl)
+            fence = await self._take(connection, label, ttl)
+            holder = None if fence is not None else await sandboxes.lease_holder(connection, label)
+        if holder is None or self._presence is None or not await self._presence.is_gone(holder):
+            return fence
+        async with self._database.begin() as connection:
+            return await self._take(connection, label, ttl, gone=holder)
+
+    async def _take(
+        self, connection: Connection, label: str, ttl: float, *, gone: str | None = None
+    ) -> int | None:
+        return await sandboxes.take_lease(
+            connection, label, holder=self._holder, now=self._clock(), ttl=ttl, gone=gone
+        )
 
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
         """Go on holding it."""

@@ -11,8 +11,11 @@ import structlog
 
 from delivery.clock import utc_now
 from delivery.ledger import Ledger
+from delivery.streams.layout import token
 from gateway.ground import Ground
+from gateway.instruments import CountedLeases
 from gateway.options import SandboxSettings
+from gateway.presence import Presence
 from gateway.register import SqlLeases, SqlRegister
 from gateway.store import sandboxes
 from gateway.workspaces import Workspaces, open_workspaces
@@ -48,7 +51,7 @@ async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> 
     register = SqlRegister(ledger, ground.metrics)
     async with ground.database.begin() as connection:
         installation = await sandboxes.installation(connection, secrets.token_hex(6))
-    guard = _guard(ground)
+    guard = await _guard(ground, stack)
     keeper = await _keeper(ground, stack)
     around = _surroundings(ground)
     workspaces = await open_workspaces(ground, installation, stack)
@@ -98,13 +101,17 @@ async def _provider(
         return None
 
 
-def _guard(ground: Ground) -> Guard:
+async def _guard(ground: Ground, stack: AsyncExitStack) -> Guard:
     """A gateway that is alone on its files needs no leases on its sandboxes."""
     if ground.alone_since is not None:
         return Guard()
     sandbox = ground.settings.sandbox
-    leases = SqlLeases(ground.database, ground.instance)
-    return Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
+    leases = CountedLeases(ground.leases, ground.metrics)
+    presence = Presence(leases, token(ground.instance), ttl=ground.settings.lease_ttl)
+    held = SqlLeases(ground.database, presence.name, presence=presence)
+    guard = Guard(held, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
+    await stack.enter_async_context(presence.kept(guard.lose))
+    return guard
 
 
 async def _keeper(ground: Ground, stack: AsyncExitStack) -> Keeper | None:

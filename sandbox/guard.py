@@ -63,6 +63,14 @@ class Guard:
         self._ttl = ttl
         self._patience = patience
         self._holds: dict[str, _Hold] = {}
+        self._bounds: set[asyncio.Timeout] = set()
+
+    def lose(self) -> None:
+        """End every call now: others may have taken what this process holds."""
+        self._holds.clear()
+        now = asyncio.get_running_loop().time()
+        for bound in self._bounds:
+            bound.reschedule(now)
 
     @asynccontextmanager
     async def use(self, label: str) -> AsyncIterator[None]:
@@ -134,9 +142,11 @@ class Guard:
         try:
             async with asyncio.timeout(None) as bound:
                 renewing = asyncio.create_task(self._renew(label, hold, bound))
+                self._bounds.add(bound)
                 try:
                     yield
                 finally:
+                    self._bounds.discard(bound)
                     renewing.cancel()
                     with suppress(asyncio.CancelledError):
                         await renewing

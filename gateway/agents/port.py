@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Literal, Protocol
 
 
@@ -165,6 +166,15 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Requested:
+    """A request to the turn's model has ended; `failed` names the kind of error. For those who measure."""
+
+    begun: datetime
+    ended: datetime
+    failed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Saved:
     """Progress worth resuming from after a crash: a later attempt gets it as Work.saved.
 
@@ -201,7 +211,7 @@ class Finished:
     usage: Usage = field(default_factory=Usage)
 
 
-Step = Delta | Said | Saved | Asked | Finished
+Step = Delta | Said | Requested | Saved | Asked | Finished
 
 
 class AgentError(Exception):

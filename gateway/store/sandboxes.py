@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import delete, func, not_, or_, select, update
 
 from delivery.database import Connection, insert_or
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
@@ -110,9 +110,12 @@ async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[
 
 
 async def take_lease(
-    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float
+    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, gone: str | None = None
 ) -> int | None:
-    """Take the lease of a label if nobody else has it, or its time is over; returns its fence."""
+    """Take the lease of a label if nobody else has it, who is not `gone`, or its time is over.
+
+    Returns its fence.
+    """
     until = now + timedelta(seconds=ttl)
     fresh = insert_or(sandbox_leases, connection.dialect.name).values(
         label=label, holder=holder, fence=1, expires_at=until
@@ -121,7 +124,8 @@ async def take_lease(
     if made.first() is not None:
         return 1
     lease = sandbox_leases.c
-    free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now)
+    theirs = lease.holder.not_in((holder, gone or holder))
+    free = or_(lease.holder.is_(None), not_(theirs), lease.expires_at < now)
     taken = await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, free)
@@ -130,6 +134,13 @@ async def take_lease(
     )
     fence: int | None = taken.scalar_one_or_none()
     return fence
+
+
+async def lease_holder(connection: Connection, label: str) -> str | None:
+    """Return who holds the lease of a label, or held it last."""
+    found = await connection.execute(select(sandbox_leases.c.holder).where(sandbox_leases.c.label == label))
+    holder: str | None = found.scalar_one_or_none()
+    return holder
 
 
 async def renew_lease(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Protocol
 
@@ -17,9 +17,10 @@ import structlog
 from delivery import listing, store
 from delivery.database import Connection, Database, Unavailable
 from delivery.event import Event, Kind
+from gateway.agents.port import Requested, Work
 from gateway.store import jobs, lineages, turns
 from gateway.tracing import spans
-from gateway.tracing.spans import Span
+from gateway.tracing.spans import Request, Span
 
 log = structlog.get_logger(__name__)
 
@@ -45,41 +46,53 @@ class Follower:
 
     database: Database
     opened: Callable[[], Out]
-    _heard: asyncio.Queue[Event | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
+    _heard: asyncio.Queue[Event | Request | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
 
     def hear(self, event: Event) -> None:
         """Take note of an event that ends something."""
         if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._heard.full():
             self._heard.put_nowait(event)
 
+    def hear_request(self, work: Work, number: int, request: Requested) -> None:
+        """Take note of a request to a model."""
+        if not self._heard.full():
+            model = work.persona.models[0]
+            told = Request(
+                turn=work.turn, attempt=work.attempt, number=number, model=model, **asdict(request)
+            )
+            self._heard.put_nowait(told)
+
     async def run(self, stop: asyncio.Event) -> None:
         """Export until stopped, then what was heard before, within what the exporter allows."""
         out = await asyncio.to_thread(self.opened)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._end(stop))
-            while (event := await self._heard.get()) is not None:
-                await self._trace(event, out)
+            while (ended := await self._heard.get()) is not None:
+                await self._trace(ended, out)
         await asyncio.to_thread(out.close)
 
     async def _end(self, stop: asyncio.Event) -> None:
         await stop.wait()
         await self._heard.put(None)
 
-    async def _trace(self, event: Event, out: Out) -> None:
+    async def _trace(self, ended: Event | Request, out: Out) -> None:
         try:
             async with self.database.read() as connection:
-                found = await spans_of(connection, event)
+                found = await spans_of(connection, ended)
         except Unavailable as error:
-            log.debug("trace.not_made", turn=event.turn, error=str(error))
+            log.debug("trace.not_made", turn=ended.turn, error=str(error))
             return
         for span in found:
             out.export(span)
 
 
-async def spans_of(connection: Connection, event: Event) -> list[Span]:
-    """Return the spans of what an event ended; none for what is gone or belongs to no turn."""
+async def spans_of(connection: Connection, event: Event | Request) -> list[Span]:
+    """Return the spans of what has ended; none for what is gone or belongs to no turn."""
     if event.turn is None:
         return []
+    if isinstance(event, Request):
+        asked = await lineages.of_turn(connection, event.turn)
+        return [spans.of_request(asked, event)] if asked else []
     if event.type in JOB_ENDS:
         return await _job(connection, str(event.data.get("resultId", "")), event.time)
     if event.type in DELIVERY_ENDS:

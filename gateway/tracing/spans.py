@@ -1,7 +1,8 @@
 """Spans as values; their ids follow from durable ids, so that whoever makes one makes the same.
 
     message ── wait
-            ├─ turn (each attempt) ── tool
+            ├─ turn (each attempt) ─┬ tool
+            │                       └ chat (each request to the model)
             ├─ deliver (each attempt)
             └─ job ── message of the follow-up turn ── …
 
@@ -27,6 +28,19 @@ ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
 CUT_OFF = "the process died, or gave the turn back"
 
 Words = Mapping[str, str | int | bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """An attempt's nth request to its model."""
+
+    turn: str
+    attempt: int
+    number: int
+    model: str
+    begun: datetime
+    ended: datetime
+    failed: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +75,11 @@ def trace_id(lineage: Lineage) -> bytes:
 def message_id(lineage: Lineage) -> bytes:
     """Return the span below which a turn's others stand."""
     return span_id("message", lineage.turn)
+
+
+def turn_id(turn: str, attempt: int) -> bytes:
+    """Return the span of one attempt at a turn."""
+    return span_id("turn", turn, str(attempt))
 
 
 def attempt_id(delivery: str, number: int) -> bytes:
@@ -112,7 +131,7 @@ def _attempts(lineage: Lineage, turn: Turn, told: Sequence[Event], about: Words,
         spans.append(
             Span(
                 trace=trace_id(lineage),
-                id=span_id("turn", turn.id, str(number)),
+                id=turn_id(turn.id, number),
                 parent=message_id(lineage),
                 name="turn",
                 begun=event.time,
@@ -151,6 +170,26 @@ def _tool(lineage: Lineage, turn: Turn, step: StepRow, attempts: Sequence[Span],
         ended=step.finished_at or now,
         about={"dovecote.turn": turn.id, "dovecote.tool": step.tool, "dovecote.ok": ok},
         failed=None if step.finished_at else CUT_OFF,
+    )
+
+
+def of_request(lineage: Lineage, request: Request) -> Span:
+    """Return a request to a model, below the attempt that sent it, as the conventions for models name it."""
+    return Span(
+        trace=trace_id(lineage),
+        id=span_id("model", request.turn, str(request.attempt), str(request.number)),
+        parent=turn_id(request.turn, request.attempt),
+        name=f"chat {request.model}"[:80],
+        kind="client",
+        begun=request.begun,
+        ended=request.ended,
+        about={
+            "dovecote.turn": request.turn,
+            "dovecote.attempt": request.attempt,
+            "gen_ai.operation.name": "chat",
+            "gen_ai.request.model": request.model,
+        },
+        failed=request.failed,
     )
 
 

@@ -60,6 +60,15 @@ async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: 
         again.check()
 
 
+async def test_anybody_sees_whether_a_name_is_held(leases: Leases) -> None:
+    """It is while somebody holds it, and no longer."""
+    assert not await leases.is_held("t:a")
+    async with leases.hold("t:a"):
+        assert await leases.is_held("t:a")
+        assert not await leases.is_held("t:b")
+    assert not await leases.is_held("t:a")
+
+
 async def test_one_of_twenty_wins(leases: Leases) -> None:
     """Of many who try at the same time exactly one gets the lease."""
     done = asyncio.Event()

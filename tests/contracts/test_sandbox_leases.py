@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
+import pytest
+
 from delivery.clock import utc_now
 from delivery.database import Database
+from delivery.lease import MemoryLeases
+from gateway.presence import Presence
 from gateway.register import SqlLeases
+from sandbox.errors import Unreachable
 from sandbox.guard import Guard
 
 LABEL = "dovecote-here-one"
 LONG = 240.0
 """Seconds of a lease's life, far beyond a test's."""
-MACHINE = f"0123456789abcdef@{'pigeon.' * 9}example:18446744073709551615"
-"""An instance on a machine with the longest name there is."""
 
 
 async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) -> None:
@@ -37,12 +40,62 @@ async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) 
 
 async def test_what_a_dead_process_of_ours_held_is_free_at_once(database: Database) -> None:
     """Nobody waits for the lease of a process that certainly died, and its fence is worth nothing."""
-    dead, alive = SqlLeases(database, MACHINE), SqlLeases(database, MACHINE)
+    dead, alive = SqlLeases(database, "here"), SqlLeases(database, "here")
     assert await dead.take(LABEL, ttl=LONG) == 1
     assert await alive.take(LABEL, ttl=LONG) == 2
     assert not await dead.renew(LABEL, 1, ttl=LONG)
     await dead.leave(LABEL, 1)
-    assert await SqlLeases(database, "another").take(LABEL, ttl=LONG) is None
+    assert await SqlLeases(database, "there").take(LABEL, ttl=LONG) is None
+
+
+async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> None:
+    """Once the broker knows of its end, others need not wait for the end of its leases."""
+    broker = MemoryLeases()
+    here, there = (Presence(broker, name, ttl=LONG) for name in ("here", "there"))
+    held, wanted = (SqlLeases(database, one.name, presence=one) for one in (here, there))
+    async with there.kept(_unconcerned):
+        async with here.kept(_unconcerned):
+            assert await held.take(LABEL, ttl=LONG) == 1
+        assert await wanted.take(LABEL, ttl=LONG) == 2
+        assert not await held.renew(LABEL, 1, ttl=LONG)
+
+
+async def test_a_replica_waits_for_one_that_is_present(database: Database) -> None:
+    """It asks the broker, and gets nothing; what the broker cannot tell keeps it waiting as well."""
+    broker = MemoryLeases()
+    here, there = (Presence(broker, name, ttl=LONG) for name in ("here", "there"))
+    wanted = SqlLeases(database, there.name, presence=there)
+    async with there.kept(_unconcerned), here.kept(_unconcerned):
+        assert await SqlLeases(database, here.name, presence=here).take(LABEL, ttl=LONG) == 1
+        assert await wanted.take(LABEL, ttl=LONG) is None
+
+
+async def test_a_replica_that_is_taken_for_dead_stops(database: Database) -> None:
+    """Its calls end, and new ones are refused, until the others know of it again."""
+    broker = MemoryLeases()
+    presence = Presence(broker, "here", ttl=LONG)
+    leases = SqlLeases(database, presence.name, presence=presence)
+    guard = Guard(leases, ttl=LONG, patience=60.0)
+    async with presence.kept(guard.lose):
+        with pytest.raises(Unreachable, match="lost"):
+            await _work_until_lost(guard, broker)
+        with pytest.raises(Unreachable, match="broker"):
+            await leases.take(LABEL, ttl=LONG)
+        async with asyncio.timeout(60):
+            while not presence.is_certain:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.05)
+        async with guard.use(LABEL):
+            pass
+
+
+async def _work_until_lost(guard: Guard, broker: MemoryLeases) -> None:
+    async with guard.use(LABEL):
+        broker.revoke("p:here")
+        await asyncio.Event().wait()
+
+
+def _unconcerned() -> None:
+    """Do nothing about it."""
 
 
 async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) -> None:

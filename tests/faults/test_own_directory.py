@@ -24,9 +24,9 @@ CHAT = 1000
 
 
 @asynccontextmanager
-async def _two(directory: Path) -> AsyncIterator[Rig]:
+async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
     try:
-        async with rig(directory, replicas=2, env=LEASES) as ground:
+        async with rig(directory, replicas=2, env=LEASES | env) as ground:
             yield ground
     except NoServer as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
@@ -54,14 +54,33 @@ async def test_a_killed_replica_has_the_sandbox_of_a_command_in_flight_back_at_o
     async with _two(tmp_path) as ground:
         first, second = ground.replicas
         await told_to_stop(second)
-        await ground.platform.say(CHAT, "!touch begun; sleep 600")
-        async with asyncio.timeout(SOON):
-            while not list(first.data.rglob("begun")):  # noqa: ASYNC110 - a file of another process tells nobody
-                await asyncio.sleep(0.05)
+        await _at_work(ground, first)
         await first.kill()
         await first.start()
         await ground.platform.say(CHAT, "!echo dove")
         await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
+
+
+async def test_another_replica_has_that_sandbox_when_the_broker_knows(
+    tmp_path: Path,
+) -> None:
+    """The killed one's presence ends; its lease on the sandbox would have lasted for minutes."""
+    async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        await _at_work(ground, first)
+        await second.start()
+        await first.kill()
+        await ground.platform.say(CHAT, "!echo dove")
+        await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
+
+
+async def _at_work(ground: Rig, replica: GatewayProcess) -> None:
+    """Have a command run for long."""
+    await ground.platform.say(CHAT, "!touch begun; sleep 600")
+    async with asyncio.timeout(SOON):
+        while not list(replica.data.rglob("begun")):  # noqa: ASYNC110 - a file of another process tells nobody
+            await asyncio.sleep(0.05)
 
 
 async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:

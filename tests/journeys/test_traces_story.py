@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,10 +19,13 @@ from gateway.store.turns import Turn
 from gateway.tracing.exporter import Exporter
 from gateway.tracing.spans import message_id, of_turn, trace_id
 from gateway_process import gateway
+from openai_server import OpenAIServer
+from openai_server import Turn as Reply
 from otlp_receiver import Collector, collector
 from telegram_gateway import CHAT, telegram_gateway, until_said
 from webhook_receiver import webhook_receiver
 
+ASKED = "chat openai:loopback"
 WHOLE = {
     "message": 1, "job's end": 1, "wait": 2, "turn": 3, "tool bash": 1, "job": 1, "deliver chat": 2,
 }  # fmt: skip
@@ -82,6 +86,40 @@ async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
     _, trace, span, _ = receiver.requests[0].headers["traceparent"].split("-")
     assert (trace, span) == (attempt.trace_id.hex(), attempt.span_id.hex())
     assert trace == message.trace_id.hex()
+
+
+def is_traced(traces: Collector, turns: int) -> bool:
+    """Say whether so many turns with one request each have been told of."""
+    return counted(traces).get("turn") == counted(traces).get(ASKED) == turns
+
+
+async def test_each_request_to_a_model_is_a_span(tmp_path: Path) -> None:
+    """It stands below the attempt that sent it, also when the model refuses, and is measured as well."""
+    script = [Reply(text="coo"), Reply(fault="401")]
+    async with collector() as traces, OpenAIServer(script) as server:
+        env = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
+            "OPENAI_API_KEY": "a key for a loopback model",
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": server.base_url,
+        }
+        async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
+            for said in range(1, len(script) + 1):
+                async with session.post("/agents/default/turns", json={"input": "say coo"}) as answer:
+                    assert answer.status == 202
+                await traces.until(partial(is_traced, traces, said))
+            async with session.get("/metrics") as answer:
+                metrics = await answer.text()
+    for attempt, asked in zip(traces.named("turn"), traces.named(ASKED), strict=True):
+        assert (asked.trace_id, asked.parent_span_id) == (attempt.trace_id, attempt.span_id)
+        assert attempt.start_time_unix_nano <= asked.start_time_unix_nano < asked.end_time_unix_nano
+    assert [span.status.code for span in traces.named(ASKED)] == [
+        StatusCode.UNSET.value,
+        StatusCode.ERROR.value,
+    ]
+    for outcome in ("answered", "failed"):
+        assert f'dovecote_model_seconds_count{{model="openai:loopback",outcome="{outcome}"}} 1.0' in metrics
 
 
 async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:

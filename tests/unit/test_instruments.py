@@ -163,6 +163,10 @@ class OneLease(Leases):
         finally:
             self._held.discard(name)
 
+    async def is_held(self, name: str) -> bool:
+        """Say whether somebody holds it."""
+        return name in self._held
+
 
 async def test_leases_are_counted_by_kind() -> None:
     """Leases are counted when they are won, refused and lost; the kind is all that is told of them."""

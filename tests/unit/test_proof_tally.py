@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from bench import recovery
 from bench.chaos.tally import count, judge_chat, judge_log, mark
 
 
@@ -50,3 +51,14 @@ def test_a_run_is_counted_over_all_chats() -> None:
     assert (tally.turns, tally.lost, tally.duplicated, tally.reordered) == (3, 1, 1, 0)
     assert (tally.logs, tally.logs_exact) == (2, 1)
     assert tally.faults == ("chat 1: 1 turns queued, not 2",)
+
+
+def test_a_recovery_counts_what_is_missing_doubled_and_unasked() -> None:
+    """One chat has its answer, one twice, one none, and one something else besides."""
+    said = {
+        1: ["heard word in 1."],
+        2: ["heard word in 2.", "heard word in 2."],
+        3: [],
+        4: ["heard word in 4.", "heard word in 44."],
+    }
+    assert recovery.count(said) == recovery.Count(lost=1, doubled=1, unasked=1)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
 from pydantic_ai import (
     Agent,
@@ -25,6 +26,7 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import Model
 
+from delivery.clock import utc_now
 from gateway.agents.model import calls, compaction, failures, images, prompts
 from gateway.agents.model.progress import (
     Progress,
@@ -36,7 +38,7 @@ from gateway.agents.model.progress import (
     text_of,
 )
 from gateway.agents.model.text import mend
-from gateway.agents.port import Asked, Delta, Finished, Said, Saved, Step, Tools, Usage, Work
+from gateway.agents.port import Asked, Delta, Finished, Requested, Said, Saved, Step, Tools, Usage, Work
 
 Output = str | DeferredToolRequests
 Run = AgentRun[None, Output]
@@ -179,7 +181,7 @@ class Performance:
         return bool(new)
 
     async def _stream(self, run: Run, node: ModelRequestNode[None, Output]) -> None:
-        async with node.stream(run.ctx) as stream:
+        async with self._requesting(), node.stream(run.ctx) as stream:
             async for event in stream:
                 if (
                     isinstance(event, PartStartEvent)
@@ -191,6 +193,17 @@ class Performance:
                     await self._emit(Delta(text=mend(event.delta.content_delta)))
         self._fresh = True
         self._refused = self._compacted = False
+
+    @asynccontextmanager
+    async def _requesting(self) -> AsyncIterator[None]:
+        """Tell how long a request to the model took, also when it failed."""
+        begun = utc_now()
+        try:
+            yield
+        except Exception as error:
+            await self._emit(Requested(begun=begun, ended=utc_now(), failed=type(error).__name__))
+            raise
+        await self._emit(Requested(begun=begun, ended=utc_now()))
 
     async def _take(self, run: Run, node: CallToolsNode[None, Output]) -> None:
         """Say and save a response before its calls are carried out."""
@@ -227,13 +240,14 @@ class Performance:
         room, summary = self._room, ""
         for piece in compaction.pieces(transcript, int(room * compaction.CHUNK)):
             writer: Agent[None, str] = Agent(output_type=str)
-            written = await writer.run(
-                compaction.question(piece, summary, room),
-                model=self._model,
-                usage=self._progress.usage,
-                usage_limits=failures.usage_limits(self._limits),
-                infer_name=False,
-            )
+            async with self._requesting():
+                written = await writer.run(
+                    compaction.question(piece, summary, room),
+                    model=self._model,
+                    usage=self._progress.usage,
+                    usage_limits=failures.usage_limits(self._limits),
+                    infer_name=False,
+                )
             summary = written.output
         return summary
 

@@ -1,0 +1,143 @@
+"""How soon everybody is answered whose turn was at work when the gateway was killed with -9.
+
+    python -m bench.recovery [--chats 20 200]
+
+So many people speak at once over Telegram, and all their turns wait for the model when the process dies. Then
+an embedded gateway is started again on its data directory, or, of two replicas over PostgreSQL and one
+nats-server, the other one takes over when the leases end. By then the model answers in 200 ms. Counted are
+answers that never came, that came twice, and that nobody asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import platform
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench import meters
+from bench.chaos.rig import READY_WITHIN, Rig, rig
+from bench.stage import SENDS_PER_SECOND, named
+from openai_server import OpenAIServer, Turn
+
+EARLY, FIRST_CHAT = 6999, 7000
+"""Somebody is answered before: the first turn of a process loads the model's libraries."""
+DELAY = 0.2
+PATIENCE = 120.0
+
+
+class Model:
+    """What the model does: it answers, or keeps those who ask waiting for ever."""
+
+    def __init__(self) -> None:
+        self.holding = False
+        self.held = 0
+
+    def answer(self, body: dict[str, Any]) -> Turn:
+        """Return what a request gets: what was said last, or nothing ever."""
+        if self.holding:
+            self.held += 1
+            return Turn(fault="hang")
+        return Turn(text=f"heard {body['messages'][-1]['content']}", delay=DELAY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds from the kill until a gateway was ready, and until the first and the last answer."""
+
+    ready: float
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Count:
+    """Answers that are missing, that stand there twice, and that nobody asked for."""
+
+    lost: int
+    doubled: int
+    unasked: int
+
+
+async def measure(directory: Path, *, chats: int, replicas: int) -> tuple[Times, Count]:
+    """Have so many turns at work on the first gateway, kill it, and wait for the answers."""
+    model, everybody = Model(), range(FIRST_CHAT, FIRST_CHAT + chats)
+    async with OpenAIServer(model.answer) as server:
+        env = named("AGENT", {"model": "openai:loopback", "base_url": server.base_url})
+        env |= named("CHANNELS__TELEGRAM", {"sends_per_second": SENDS_PER_SECOND})
+        env |= {"OPENAI_API_KEY": "a key for a loopback model", "DOVECOTE_TURN_WORKERS": "256"}
+        async with rig(directory, replicas=replicas, env=env) as ground:
+            for other in ground.replicas[1:]:
+                await other.stop()
+            await ground.platform.say(EARLY, "hello")
+            await ground.platform.wait_for_messages(1, chat=EARLY, seconds=PATIENCE)
+            model.holding = True
+            for chat in everybody:
+                await ground.platform.say(chat, _word(chat))
+            async with asyncio.timeout(PATIENCE):
+                while model.held < chats:  # noqa: ASYNC110 - what another process asks for
+                    await asyncio.sleep(0.05)
+            model.holding = False
+            times = await _recovered(ground, everybody)
+            said = {chat: [post.text for post in ground.platform.messages(chat)] for chat in everybody}
+            return times, count(said)
+
+
+async def _recovered(ground: Rig, everybody: Sequence[int]) -> Times:
+    """Kill the gateway, start it again or have the other one there already, and wait for the answers."""
+    first, *others = ground.replicas
+    for other in others:
+        await other.start(wait=False)
+        await other.until_ready(READY_WITHIN)
+    begun = time.perf_counter()
+    await first.kill()
+    if not others:
+        await first.start(wait=False)
+        await first.until_ready(READY_WITHIN)
+    ready = time.perf_counter()
+    answered = ground.platform.messages
+    await ground.platform.wait_until(lambda: any(answered(chat) for chat in everybody), seconds=PATIENCE)
+    soonest = time.perf_counter()
+    await ground.platform.wait_until(lambda: all(answered(chat) for chat in everybody), seconds=PATIENCE)
+    return Times(ready=ready - begun, first=soonest - begun, last=time.perf_counter() - begun)
+
+
+def _word(chat: int) -> str:
+    return f"word in {chat}."
+
+
+def count(said: Mapping[int, Sequence[str]]) -> Count:
+    """Judge what the bot said in each chat, where one thing was asked."""
+    right = {chat: sum(_word(chat) in text for text in texts) for chat, texts in said.items()}
+    return Count(
+        lost=sum(not number for number in right.values()),
+        doubled=sum(max(0, number - 1) for number in right.values()),
+        unasked=sum(len(texts) - right[chat] for chat, texts in said.items()),
+    )
+
+
+def main() -> None:
+    """Print a line for each number of chats, started again and taken over."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--chats", type=int, nargs="+", default=[20, 200])
+    rows: list[tuple[object, ...]] = []
+    for chats in parser.parse_args().chats:
+        for replicas, how in ((1, "started again"), (2, "taken over")):
+            with tempfile.TemporaryDirectory() as directory:
+                times, found = asyncio.run(measure(Path(directory), chats=chats, replicas=replicas))
+            seconds = (times.ready, times.first, times.last)
+            rows.append((chats, how, *seconds, found.lost, found.doubled, found.unasked))
+    title = ("turns at work", "after the kill", "ready s", "first answer s", "last answer s")
+    meters.show((*title, "lost", "doubled", "unasked"), rows)
+    print(f"\nLeases of 6 s. Python {platform.python_version()}.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Presence: a lease on the broker for each replica, by whose end the others learn that it died.
+
+What is held in SQL through an outage of the database, the leases on sandboxes, would otherwise keep others
+waiting for as long after a kill. A replica that cannot reach the broker for so long that its presence ends is
+taken for dead, and so has to stop what it does under such leases: `lost` is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from time import monotonic
+
+import structlog
+
+from delivery.errors import DeliveryError
+from delivery.port import Leases
+
+log = structlog.get_logger(__name__)
+
+LOOK_AGAIN = 1.0
+"""Seconds for which what the broker said of another replica is believed."""
+TRY_AGAIN = 0.2
+
+
+class Presence:
+    """This replica's presence, under a `name` of its own, and a look at that of the others."""
+
+    def __init__(self, leases: Leases, name: str, *, ttl: float) -> None:
+        self.name = name
+        self._leases = leases
+        self._ttl = ttl
+        self._here = asyncio.Event()
+        self._looked: dict[str, tuple[float, bool]] = {}
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the others certainly know that this replica lives."""
+        return self._here.is_set()
+
+    @asynccontextmanager
+    async def kept(self, lost: Callable[[], None]) -> AsyncIterator[None]:
+        """Be present until the block ends; `lost` is called whenever the others may think otherwise."""
+        keeping = asyncio.create_task(self._keep(lost))
+        try:
+            await self._here.wait()
+            yield
+        finally:
+            keeping.cancel()
+            await asyncio.wait({keeping})
+
+    async def _keep(self, lost: Callable[[], None]) -> None:
+        while True:
+            try:
+                async with self._leases.hold(f"p:{self.name}", ttl=self._ttl) as lease:
+                    self._here.set()
+                    await lease.wait_lost()
+                    self._here.clear()
+                    log.warning("presence.lost", remedy="the broker was away for longer than lease_ttl")
+                    lost()
+            except DeliveryError as error:
+                log.debug("presence.waits", error=str(error))
+            await asyncio.sleep(TRY_AGAIN)
+
+    async def is_gone(self, name: str) -> bool:
+        """Say whether the replica of this name certainly lives no more; False while nobody can know."""
+        looked, gone = self._looked.get(name, (0.0, False))
+        if monotonic() - looked < LOOK_AGAIN:
+            return gone
+        try:
+            gone = not await self._leases.is_held(f"p:{name}")
+        except DeliveryError:
+            gone = False
+        self._looked[name] = (monotonic(), gone)
+        return gone
