@@ -161,7 +161,7 @@ class Relay:
     async def _try(self, conversation: str) -> None:
         try:
             await self._flush(conversation)
-        except (DeliveryError, OSError) as error:
+        except (DeliveryError, Unavailable, OSError) as error:
             self._positions.pop(conversation, None)
             log.warning("relay.waits", conversation=conversation, error=str(error))
         except Exception:  # the outermost loop of a worker: one bad row must not stop the others

@@ -86,6 +86,7 @@ def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -
         gatekeeper=Gatekeeper(ground.database),
         core=core,
         alone_since=ground.alone_since,
+        presence=ground.presence,
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
         origins=frozenset(settings.origins),

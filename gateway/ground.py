@@ -26,6 +26,7 @@ from gateway.datadir import DataDirBusy, DataDirLock
 from gateway.faults import Faults
 from gateway.metrics import Metrics
 from gateway.places import migrate_named, reach_broker, try_keys
+from gateway.presence import Presence
 from gateway.secrets import Vault, open_vault
 from gateway.settings import Settings
 
@@ -52,8 +53,8 @@ class Ground:
     layout: layout.Layout
     runner: str
     """The name of this process, which no other has had."""
-    instance: str
-    """The name that outlives it, where its data directory is its own; otherwise `runner`."""
+    presence: Presence | None
+    """What the other replicas know of this process by, and it of them; None where there can be none."""
     alone_since: datetime | None
     """Since when no other process answers from these files; None: there may be replicas."""
     home: Path | None
@@ -84,18 +85,20 @@ async def lay(settings: Settings) -> AsyncIterator[Ground]:
         boot = secrets.token_hex(8)
         alone = lock is not None and not _is_shared(settings)
         holder = _holder(lock, boot, alone=alone)
+        leases = JetStreamLeases(link, holder)
+        presence = Presence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield Ground(
             settings=settings,
             database=database,
             vault=vault,
             faults=faults,
             stream=await stack.enter_async_context(jetstream.opened(link, epoch=epoch)),
-            leases=JetStreamLeases(link, holder),
+            leases=leases,
             signals=JetStreamSignals(link, wanted),
             link=link,
             layout=wanted,
             runner=boot,
-            instance=holder.instance,
+            presence=None if alone else presence,
             alone_since=utc_now() if alone else None,
             home=lock.directory if lock else None,
             metrics=Metrics(),

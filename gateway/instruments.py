@@ -36,7 +36,7 @@ DEAD = {Kind.JOB_LOST: "job", Kind.DELIVERY_DEAD: "delivery", Kind.WEBHOOK_DISAB
 LOGGED = {Kind.TURN_RESTARTED, Kind.JOB_STARTED, *TURN_ENDS, *JOB_ENDS, *DEAD}
 """Events that are lines of the log."""
 
-LEASES = {"t": "conversation", "d": "destination", "a": "bot", "p": "replica"}
+LEASES = {"t": "conversation", "d": "destination", "a": "bot"}
 """What leases are for, by what stands before the colon of their names."""
 
 REMEMBERED = 10_000

@@ -14,7 +14,7 @@ import structlog
 
 from delivery import store as delivery_store
 from delivery.clock import utc_now
-from delivery.database import Connection
+from delivery.database import Connection, Unavailable
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
 from delivery.port import Queue
@@ -260,6 +260,8 @@ class Jobs:
         while not stop.is_set():
             try:
                 await self._ask_after_all()
+            except Unavailable as error:
+                log.warning("jobs.reconcile_waits", error=str(error))
             except Exception:  # the outermost loop of the reconciler: it must look again
                 log.exception("jobs.reconcile_failed")
             try:

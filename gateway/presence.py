@@ -16,6 +16,7 @@ import structlog
 
 from delivery.errors import DeliveryError
 from delivery.port import Leases
+from delivery.streams.layout import token
 
 log = structlog.get_logger(__name__)
 
@@ -25,10 +26,15 @@ TRY_AGAIN = 0.2
 
 
 class Presence:
-    """This replica's presence, under a `name` of its own, and a look at that of the others."""
+    """This process's presence among the replicas, and a look at that of the others.
 
-    def __init__(self, leases: Leases, name: str, *, ttl: float) -> None:
-        self.name = name
+    Its `name` tells `instance`, which is ours alone while we live, and `boot`, which is this process: another
+    boot of our instance is certainly dead.
+    """
+
+    def __init__(self, leases: Leases, *, instance: str, boot: str, ttl: float) -> None:
+        self._ours = f"{token(instance)}:"
+        self.name = f"{self._ours}{boot}"
         self._leases = leases
         self._ttl = ttl
         self._here = asyncio.Event()
@@ -63,8 +69,14 @@ class Presence:
                 log.debug("presence.waits", error=str(error))
             await asyncio.sleep(TRY_AGAIN)
 
+    def is_past(self, name: str) -> bool:
+        """Say whether this is an earlier process of ours, which is certainly dead."""
+        return name.startswith(self._ours) and name != self.name
+
     async def is_gone(self, name: str) -> bool:
-        """Say whether the replica of this name certainly lives no more; False while nobody can know."""
+        """Say whether the process of this name is dead, or cannot reach the broker; False when in doubt."""
+        if name.startswith(self._ours):
+            return self.is_past(name)
         looked, gone = self._looked.get(name, (0.0, False))
         if monotonic() - looked < LOOK_AGAIN:
             return gone

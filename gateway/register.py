@@ -112,9 +112,8 @@ async def _tell(entry: Entry, row: Reservation, kind: Kind, why: str) -> None:
 class SqlLeases(Leases):
     """Leases in the table `sandbox_leases`.
 
-    The name of the `holder` is ours alone: what stands under it and is not held here was left by a process
-    of ours that died, or by a call that was cut short, and is free. So is what a replica held that is gone,
-    as far as the holder's `presence` can say.
+    What stands under our name and is not held here was left by a call that was cut short, and is free; so is
+    what a process held that is gone, as far as the holder's `presence` can say.
     """
 
     def __init__(

@@ -11,11 +11,8 @@ import structlog
 
 from delivery.clock import utc_now
 from delivery.ledger import Ledger
-from delivery.streams.layout import token
 from gateway.ground import Ground
-from gateway.instruments import CountedLeases
 from gateway.options import SandboxSettings
-from gateway.presence import Presence
 from gateway.register import SqlLeases, SqlRegister
 from gateway.store import sandboxes
 from gateway.workspaces import Workspaces, open_workspaces
@@ -103,13 +100,11 @@ async def _provider(
 
 async def _guard(ground: Ground, stack: AsyncExitStack) -> Guard:
     """A gateway that is alone on its files needs no leases on its sandboxes."""
-    if ground.alone_since is not None:
+    presence, sandbox = ground.presence, ground.settings.sandbox
+    if presence is None:
         return Guard()
-    sandbox = ground.settings.sandbox
-    leases = CountedLeases(ground.leases, ground.metrics)
-    presence = Presence(leases, token(ground.instance), ttl=ground.settings.lease_ttl)
-    held = SqlLeases(ground.database, presence.name, presence=presence)
-    guard = Guard(held, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
+    leases = SqlLeases(ground.database, presence.name, presence=presence)
+    guard = Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
     await stack.enter_async_context(presence.kept(guard.lose))
     return guard
 

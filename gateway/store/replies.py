@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 
 from sqlalchemy import delete, insert, select, update
@@ -20,15 +20,19 @@ class Kept:
     digest: str
     status: int | None
     body: bytes | None
+    holder: str | None
     created_at: datetime
 
 
-async def claim(database: Database, account: str, key: str, digest: str) -> bool:
-    """Take a key for this request; False when it is taken."""
+async def claim(
+    database: Database, account: str, key: str, digest: str, *, holder: str | None = None
+) -> bool:
+    """Take a key for this request, which `holder` carries out; False when it is taken."""
     values = {
         "account": account,
         "idempotency_key": key,
         "digest": digest,
+        "holder": holder,
         "created_at": utc_now(),
     }
     try:
@@ -43,17 +47,19 @@ async def find(connection: Connection, account: str, key: str) -> Kept | None:
     """Return what is known of a key."""
     row = (
         await connection.execute(
-            select(replies.c.digest, replies.c.status, replies.c.body, replies.c.created_at).where(
+            select(*(replies.c[field.name] for field in fields(Kept))).where(
                 replies.c.account == account, replies.c.idempotency_key == key
             )
         )
     ).one_or_none()
     if row is None:
         return None
-    return Kept(digest=row.digest, status=row.status, body=row.body, created_at=row.created_at)
+    return Kept(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def take_over(connection: Connection, account: str, key: str, *, since: datetime) -> bool:
+async def take_over(
+    connection: Connection, account: str, key: str, *, since: datetime, holder: str | None = None
+) -> bool:
     """Take a key whose request died unanswered; one of several who try wins."""
     done = await connection.execute(
         update(replies)
@@ -63,7 +69,7 @@ async def take_over(connection: Connection, account: str, key: str, *, since: da
             replies.c.status.is_(None),
             replies.c.created_at == since,
         )
-        .values(created_at=utc_now())
+        .values(created_at=utc_now(), holder=holder)
     )
     return done.rowcount == 1
 

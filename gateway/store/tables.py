@@ -238,9 +238,10 @@ replies = Table(
     Column("digest", String(64), nullable=False),
     Column("status", Integer),
     Column("body", LargeBinary),
+    Column("holder", String(80)),
     Column("created_at", Moment, nullable=False, index=True),
 )
-"""What a POST with an Idempotency-Key was answered, for 30 days."""
+"""What a POST with an Idempotency-Key was answered, for 30 days; `holder` is whose process does it."""
 
 pairings = Table(
     "pairings",

@@ -23,6 +23,8 @@ from gateway.web.surface import Surface
 HEADER = "header/Idempotency-Key"
 _FORM = re.compile(r"^[\x21-\x7e]{1,200}$")
 _ABANDONED = timedelta(seconds=60)
+_LINGERING = timedelta(seconds=10)
+"""How long a request may be at work in a replica that seems to be gone, but may only miss the broker."""
 _LOOK_AGAIN = 0.05
 _STORED_BELOW = 400
 
@@ -71,7 +73,12 @@ class Once:
         return given
 
     async def _claim(self) -> bool:
-        return await store.claim(self.surface.database, self.account, self.key, self.digest)
+        database, holder = self.surface.database, self._holder
+        return await store.claim(database, self.account, self.key, self.digest, holder=holder)
+
+    @property
+    def _holder(self) -> str | None:
+        return self.surface.presence.name if self.surface.presence is not None else None
 
     async def _earlier(self) -> web.Response | None:
         """Return the first request's answer once there is one; None when this one takes its place."""
@@ -93,16 +100,22 @@ class Once:
         """Take the place of a first request that was refused or died."""
         if kept is None:
             return await self._claim()
-        if not self._is_abandoned(kept):
+        if not await self._is_abandoned(kept):
             return False
         async with self.surface.database.begin() as connection:
-            return await store.take_over(connection, self.account, self.key, since=kept.created_at)
+            return await store.take_over(
+                connection, self.account, self.key, since=kept.created_at, holder=self._holder
+            )
 
-    def _is_abandoned(self, kept: store.Kept) -> bool:
-        alone_since = self.surface.alone_since
+    async def _is_abandoned(self, kept: store.Kept) -> bool:
+        alone_since, presence = self.surface.alone_since, self.surface.presence
         if alone_since is not None and kept.created_at < alone_since:
             return True
-        return kept.created_at <= utc_now() - _ABANDONED
+        age = utc_now() - kept.created_at
+        if presence is None or kept.holder is None:
+            return age >= _ABANDONED
+        gone = age >= _LINGERING and await presence.is_gone(kept.holder)
+        return gone or presence.is_past(kept.holder) or age >= _ABANDONED
 
     def _where(self) -> Context:
         return context("replies", self.account or "operator", self.key)

@@ -12,6 +12,7 @@ from channels.port import Answer, Finding, Incoming
 from delivery.database import Database
 from gateway.accounts import Gatekeeper
 from gateway.core import Core
+from gateway.presence import Presence
 from gateway.quotas import Quotas
 from gateway.records.book import Book
 from gateway.secrets import Secret
@@ -69,6 +70,7 @@ class Surface:
     """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …).
 
     `alone_since`: whatever was begun before this moment and is not done was begun by a process that died.
+    `presence` tells the same of other replicas.
     """
 
     database: Database
@@ -76,6 +78,7 @@ class Surface:
     gatekeeper: Gatekeeper
     core: Core | None = None
     alone_since: datetime | None = None
+    presence: Presence | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
     origins: frozenset[str] = frozenset()

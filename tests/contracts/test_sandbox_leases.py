@@ -40,18 +40,21 @@ async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) 
 
 async def test_what_a_dead_process_of_ours_held_is_free_at_once(database: Database) -> None:
     """Nobody waits for the lease of a process that certainly died, and its fence is worth nothing."""
-    dead, alive = SqlLeases(database, "here"), SqlLeases(database, "here")
-    assert await dead.take(LABEL, ttl=LONG) == 1
-    assert await alive.take(LABEL, ttl=LONG) == 2
-    assert not await dead.renew(LABEL, 1, ttl=LONG)
-    await dead.leave(LABEL, 1)
-    assert await SqlLeases(database, "there").take(LABEL, ttl=LONG) is None
+    broker = MemoryLeases()
+    before, now = (_presence(broker, "here", boot=boot) for boot in ("1", "2"))
+    dead, alive = (SqlLeases(database, one.name, presence=one) for one in (before, now))
+    async with before.kept(_unconcerned), now.kept(_unconcerned):
+        assert await dead.take(LABEL, ttl=LONG) == 1
+        assert await alive.take(LABEL, ttl=LONG) == 2
+        assert not await dead.renew(LABEL, 1, ttl=LONG)
+        await dead.leave(LABEL, 1)
+        assert await SqlLeases(database, "there").take(LABEL, ttl=LONG) is None
 
 
 async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> None:
     """Once the broker knows of its end, others need not wait for the end of its leases."""
     broker = MemoryLeases()
-    here, there = (Presence(broker, name, ttl=LONG) for name in ("here", "there"))
+    here, there = (_presence(broker, name) for name in ("here", "there"))
     held, wanted = (SqlLeases(database, one.name, presence=one) for one in (here, there))
     async with there.kept(_unconcerned):
         async with here.kept(_unconcerned):
@@ -63,7 +66,7 @@ async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> N
 async def test_a_replica_waits_for_one_that_is_present(database: Database) -> None:
     """It asks the broker, and gets nothing; what the broker cannot tell keeps it waiting as well."""
     broker = MemoryLeases()
-    here, there = (Presence(broker, name, ttl=LONG) for name in ("here", "there"))
+    here, there = (_presence(broker, name) for name in ("here", "there"))
     wanted = SqlLeases(database, there.name, presence=there)
     async with there.kept(_unconcerned), here.kept(_unconcerned):
         assert await SqlLeases(database, here.name, presence=here).take(LABEL, ttl=LONG) == 1
@@ -73,12 +76,12 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
 async def test_a_replica_that_is_taken_for_dead_stops(database: Database) -> None:
     """Its calls end, and new ones are refused, until the others know of it again."""
     broker = MemoryLeases()
-    presence = Presence(broker, "here", ttl=LONG)
+    presence = _presence(broker, "here")
     leases = SqlLeases(database, presence.name, presence=presence)
     guard = Guard(leases, ttl=LONG, patience=60.0)
     async with presence.kept(guard.lose):
         with pytest.raises(Unreachable, match="lost"):
-            await _work_until_lost(guard, broker)
+            await _work_until_lost(guard, broker, presence)
         with pytest.raises(Unreachable, match="broker"):
             await leases.take(LABEL, ttl=LONG)
         async with asyncio.timeout(60):
@@ -88,10 +91,14 @@ async def test_a_replica_that_is_taken_for_dead_stops(database: Database) -> Non
             pass
 
 
-async def _work_until_lost(guard: Guard, broker: MemoryLeases) -> None:
+async def _work_until_lost(guard: Guard, broker: MemoryLeases, presence: Presence) -> None:
     async with guard.use(LABEL):
-        broker.revoke("p:here")
+        broker.revoke(f"p:{presence.name}")
         await asyncio.Event().wait()
+
+
+def _presence(broker: MemoryLeases, instance: str, *, boot: str = "1") -> Presence:
+    return Presence(broker, instance=instance, boot=boot, ttl=LONG)
 
 
 def _unconcerned() -> None:

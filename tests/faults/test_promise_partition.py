@@ -89,6 +89,7 @@ async def test_g12_without_a_database_nothing_is_promised(tmp_path: Path, postgr
             await platform.wait_until(lambda: _is_told(platform, 7, "pigeon"), seconds=PATIENCE)
             assert (await _ask(process, "!echo after"))[0] == 202
             await _completed(process, 2)
+        assert not [line for line in process.log if line.startswith("Traceback")]
 
 
 async def test_g12_a_platform_that_is_down_gets_every_reply_in_the_end(tmp_path: Path) -> None:
