@@ -21,7 +21,7 @@ from delivery.streams.layout import token
 log = structlog.get_logger(__name__)
 
 LOOK_AGAIN = 1.0
-"""Seconds for which what the broker said of another replica is believed."""
+"""Seconds between looks whether a replica still lives."""
 TRY_AGAIN = 0.2
 
 
@@ -38,7 +38,7 @@ class Presence:
         self._leases = leases
         self._ttl = ttl
         self._here = asyncio.Event()
-        self._looked: dict[str, tuple[float, bool]] = {}
+        self._lived: dict[str, float] = {}
 
     @property
     def is_certain(self) -> bool:
@@ -59,15 +59,21 @@ class Presence:
     async def _keep(self, lost: Callable[[], None]) -> None:
         while True:
             try:
-                async with self._leases.hold(f"p:{self.name}", ttl=self._ttl) as lease:
-                    self._here.set()
-                    await lease.wait_lost()
-                    self._here.clear()
-                    log.warning("presence.lost", remedy="the broker was away for longer than lease_ttl")
-                    lost()
+                await self._stay()
             except DeliveryError as error:
                 log.debug("presence.waits", error=str(error))
+            except Exception:  # the outermost loop of presence: the others must learn of us again
+                log.exception("presence.failed")
+            if self._here.is_set():
+                self._here.clear()
+                log.warning("presence.lost", remedy="the broker was away for longer than lease_ttl")
+                lost()
             await asyncio.sleep(TRY_AGAIN)
+
+    async def _stay(self) -> None:
+        async with self._leases.hold(f"p:{self.name}", ttl=self._ttl) as lease:
+            self._here.set()
+            await lease.wait_lost()
 
     def is_past(self, name: str) -> bool:
         """Say whether this is an earlier process of ours, which is certainly dead."""
@@ -77,12 +83,12 @@ class Presence:
         """Say whether the process of this name is dead, or cannot reach the broker; False when in doubt."""
         if name.startswith(self._ours):
             return self.is_past(name)
-        looked, gone = self._looked.get(name, (0.0, False))
-        if monotonic() - looked < LOOK_AGAIN:
-            return gone
+        if monotonic() - self._lived.get(name, -LOOK_AGAIN) < LOOK_AGAIN:
+            return False
         try:
-            gone = not await self._leases.is_held(f"p:{name}")
+            lives = await self._leases.is_held(f"p:{name}")
         except DeliveryError:
-            gone = False
-        self._looked[name] = (monotonic(), gone)
-        return gone
+            lives = True
+        if lives:
+            self._lived[name] = monotonic()
+        return not lives

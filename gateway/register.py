@@ -138,17 +138,17 @@ class SqlLeases(Leases):
             raise Unreachable("the broker does not answer: the other replicas may think that this one died")
         async with self._database.begin() as connection:
             fence = await self._take(connection, label, ttl)
-            holder = None if fence is not None else await sandboxes.lease_holder(connection, label)
-        if holder is None or self._presence is None or not await self._presence.is_gone(holder):
+            held = None if fence is not None else await sandboxes.lease_of(connection, label)
+        if held is None or self._presence is None or not await self._presence.is_gone(held.holder):
             return fence
         async with self._database.begin() as connection:
-            return await self._take(connection, label, ttl, gone=holder)
+            return await self._take(connection, label, ttl, left=held.fence)
 
     async def _take(
-        self, connection: Connection, label: str, ttl: float, *, gone: str | None = None
+        self, connection: Connection, label: str, ttl: float, *, left: int | None = None
     ) -> int | None:
         return await sandboxes.take_lease(
-            connection, label, holder=self._holder, now=self._clock(), ttl=ttl, gone=gone
+            connection, label, holder=self._holder, now=self._clock(), ttl=ttl, left=left
         )
 
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:

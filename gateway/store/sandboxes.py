@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, not_, or_, select, update
+from sqlalchemy import delete, func, or_, select, update
 
 from delivery.database import Connection, insert_or
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
@@ -110,11 +111,11 @@ async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[
 
 
 async def take_lease(
-    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, gone: str | None = None
+    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, left: int | None = None
 ) -> int | None:
-    """Take the lease of a label if nobody else has it, who is not `gone`, or its time is over.
+    """Take the lease of a label if nobody else has it, or its time is over; returns its fence.
 
-    Returns its fence.
+    `left` is the fence of one whose holder is known to be gone.
     """
     until = now + timedelta(seconds=ttl)
     fresh = insert_or(sandbox_leases, connection.dialect.name).values(
@@ -124,8 +125,7 @@ async def take_lease(
     if made.first() is not None:
         return 1
     lease = sandbox_leases.c
-    theirs = lease.holder.not_in((holder, gone or holder))
-    free = or_(lease.holder.is_(None), not_(theirs), lease.expires_at < now)
+    free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now, lease.fence == left)
     taken = await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, free)
@@ -136,11 +136,22 @@ async def take_lease(
     return fence
 
 
-async def lease_holder(connection: Connection, label: str) -> str | None:
-    """Return who holds the lease of a label, or held it last."""
-    found = await connection.execute(select(sandbox_leases.c.holder).where(sandbox_leases.c.label == label))
-    holder: str | None = found.scalar_one_or_none()
-    return holder
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Who holds a lease, or has left it without giving it up."""
+
+    holder: str
+    fence: int
+
+
+async def lease_of(connection: Connection, label: str) -> Held | None:
+    """Return who holds the lease of a label; None when it was given up."""
+    lease = sandbox_leases.c
+    found = await connection.execute(
+        select(lease.holder, lease.fence).where(lease.label == label, lease.holder.is_not(None))
+    )
+    row = found.one_or_none()
+    return Held(holder=row.holder, fence=row.fence) if row else None
 
 
 async def renew_lease(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:

@@ -73,6 +73,24 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
         assert await wanted.take(LABEL, ttl=LONG) is None
 
 
+async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: Database) -> None:
+    """A replica that seemed to be gone may be at work again when its lease is to be taken over."""
+    broker = MemoryLeases()
+    back = _presence(broker, "here")
+    again = SqlLeases(database, back.name, presence=back)
+
+    class Late(Presence):
+        async def is_gone(self, name: str) -> bool:
+            assert await again.take(LABEL, ttl=LONG) == 2
+            return name == back.name
+
+    there = Late(broker, instance="there", boot="1", ttl=LONG)
+    async with back.kept(_unconcerned), there.kept(_unconcerned):
+        assert await again.take(LABEL, ttl=LONG) == 1
+        assert await SqlLeases(database, there.name, presence=there).take(LABEL, ttl=LONG) is None
+        assert await again.renew(LABEL, 2, ttl=LONG)
+
+
 async def test_a_replica_that_is_taken_for_dead_stops(database: Database) -> None:
     """Its calls end, and new ones are refused, until the others know of it again."""
     broker = MemoryLeases()
