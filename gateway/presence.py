@@ -2,7 +2,7 @@
 
 What is held in SQL through an outage of the database, the leases on sandboxes, would otherwise keep others
 waiting for as long after a kill. A replica that cannot reach the broker for so long that its presence ends is
-taken for dead, and so has to stop what it does under such leases: `lost` is called.
+taken for dead, and has to see whether others have taken what it holds: `doubt` is called.
 """
 
 from __future__ import annotations
@@ -46,9 +46,12 @@ class Presence:
         return self._here.is_set()
 
     @asynccontextmanager
-    async def kept(self, lost: Callable[[], None]) -> AsyncIterator[None]:
-        """Be present until the block ends; `lost` is called whenever the others may think otherwise."""
-        keeping = asyncio.create_task(self._keep(lost))
+    async def kept(self, doubt: Callable[[], None]) -> AsyncIterator[None]:
+        """Be present until the block ends.
+
+        `doubt` is called again and again while the others may think otherwise, and once afterwards.
+        """
+        keeping = asyncio.create_task(self._keep(doubt))
         try:
             await self._here.wait()
             yield
@@ -56,10 +59,10 @@ class Presence:
             keeping.cancel()
             await asyncio.wait({keeping})
 
-    async def _keep(self, lost: Callable[[], None]) -> None:
+    async def _keep(self, doubt: Callable[[], None]) -> None:
         while True:
             try:
-                await self._stay()
+                await self._stay(doubt)
             except DeliveryError as error:
                 log.debug("presence.waits", error=str(error))
             except Exception:  # the outermost loop of presence: the others must learn of us again
@@ -67,12 +70,13 @@ class Presence:
             if self._here.is_set():
                 self._here.clear()
                 log.warning("presence.lost", remedy="the broker was away for longer than lease_ttl")
-                lost()
+            doubt()
             await asyncio.sleep(TRY_AGAIN)
 
-    async def _stay(self) -> None:
+    async def _stay(self, doubt: Callable[[], None]) -> None:
         async with self._leases.hold(f"p:{self.name}", ttl=self._ttl) as lease:
             self._here.set()
+            doubt()
             await lease.wait_lost()
 
     def is_past(self, name: str) -> bool:

@@ -12,6 +12,7 @@ from delivery.ledger import Entry, Ledger
 from gateway.metrics import Metrics
 from gateway.presence import Presence
 from gateway.store import conversations, sandboxes, usage
+from gateway.store.sandboxes import Held
 from gateway.store.usage import Amount, Used
 from sandbox.errors import Unreachable
 from sandbox.guard import Leases
@@ -132,20 +133,20 @@ class SqlLeases(Leases):
     async def take(self, label: str, *, ttl: float) -> int | None:
         """Take the lease if it is free, or was left by ourselves or by a replica that is gone.
 
-        Raises Unreachable while the others may take this one for dead.
+        Nothing is taken while the others may think that this one is gone.
         """
         if self._presence is not None and not self._presence.is_certain:
-            raise Unreachable("the broker does not answer: the other replicas may think that this one died")
+            return None
         async with self._database.begin() as connection:
             fence = await self._take(connection, label, ttl)
             held = None if fence is not None else await sandboxes.lease_of(connection, label)
         if held is None or self._presence is None or not await self._presence.is_gone(held.holder):
             return fence
         async with self._database.begin() as connection:
-            return await self._take(connection, label, ttl, left=held.fence)
+            return await self._take(connection, label, ttl, left=held)
 
     async def _take(
-        self, connection: Connection, label: str, ttl: float, *, left: int | None = None
+        self, connection: Connection, label: str, ttl: float, *, left: Held | None = None
     ) -> int | None:
         return await sandboxes.take_lease(
             connection, label, holder=self._holder, now=self._clock(), ttl=ttl, left=left

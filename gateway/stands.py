@@ -105,7 +105,7 @@ async def _guard(ground: Ground, stack: AsyncExitStack) -> Guard:
         return Guard()
     leases = SqlLeases(ground.database, presence.name, presence=presence)
     guard = Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
-    await stack.enter_async_context(presence.kept(guard.lose))
+    await stack.enter_async_context(presence.kept(guard.doubt))
     return guard
 
 

@@ -63,14 +63,14 @@ class Guard:
         self._ttl = ttl
         self._patience = patience
         self._holds: dict[str, _Hold] = {}
-        self._bounds: set[asyncio.Timeout] = set()
+        self._doubts = 0
+        self._doubted = asyncio.Event()
 
-    def lose(self) -> None:
-        """End every call now: others may have taken what this process holds."""
-        self._holds.clear()
-        now = asyncio.get_running_loop().time()
-        for bound in self._bounds:
-            bound.reschedule(now)
+    def doubt(self) -> None:
+        """Look now whether what this process holds is still its own: others may have taken it for dead."""
+        self._doubts += 1
+        self._doubted.set()
+        self._doubted = asyncio.Event()
 
     @asynccontextmanager
     async def use(self, label: str) -> AsyncIterator[None]:
@@ -142,11 +142,9 @@ class Guard:
         try:
             async with asyncio.timeout(None) as bound:
                 renewing = asyncio.create_task(self._renew(label, hold, bound))
-                self._bounds.add(bound)
                 try:
                     yield
                 finally:
-                    self._bounds.discard(bound)
                     renewing.cancel()
                     with suppress(asyncio.CancelledError):
                         await renewing
@@ -158,12 +156,16 @@ class Guard:
     async def _renew(self, label: str, hold: _Hold, bound: asyncio.Timeout) -> None:
         """Renew until cancelled; a lease that cannot be renewed ends what runs under it."""
         assert self._leases is not None
+        doubts = self._doubts
         while True:
-            await asyncio.sleep(self._ttl / RENEWALS)
+            if doubts == self._doubts:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(self._ttl / RENEWALS):
+                        await self._doubted.wait()
+            doubted, doubts = doubts != self._doubts, self._doubts
             asked = time.monotonic()
-            if hold.until - asked < self._ttl * (1 - 1 / RENEWALS) + MARGIN and not await self._renew_once(
-                label, hold, asked
-            ):
+            old = hold.until - asked < self._ttl * (1 - 1 / RENEWALS) + MARGIN
+            if (old or doubted) and not await self._renew_once(label, hold, asked):
                 bound.reschedule(asyncio.get_running_loop().time())
                 return
 

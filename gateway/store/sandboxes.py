@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, or_, select, update
+from sqlalchemy import and_, delete, func, or_, select, update
 
 from delivery.database import Connection, insert_or
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
@@ -110,12 +110,21 @@ async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[
     return [str(found.id) for found in await connection.execute(running)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """Who holds a lease, or has left it without giving it up."""
+
+    holder: str
+    fence: int
+    expires_at: datetime
+
+
 async def take_lease(
-    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, left: int | None = None
+    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, left: Held | None = None
 ) -> int | None:
     """Take the lease of a label if nobody else has it, or its time is over; returns its fence.
 
-    `left` is the fence of one whose holder is known to be gone.
+    `left` is one whose holder is known to be gone, and which has not been renewed since.
     """
     until = now + timedelta(seconds=ttl)
     fresh = insert_or(sandbox_leases, connection.dialect.name).values(
@@ -125,7 +134,9 @@ async def take_lease(
     if made.first() is not None:
         return 1
     lease = sandbox_leases.c
-    free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now, lease.fence == left)
+    free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now)
+    if left is not None:
+        free = or_(free, and_(lease.fence == left.fence, lease.expires_at == left.expires_at))
     taken = await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, free)
@@ -136,22 +147,16 @@ async def take_lease(
     return fence
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
-    """Who holds a lease, or has left it without giving it up."""
-
-    holder: str
-    fence: int
-
-
 async def lease_of(connection: Connection, label: str) -> Held | None:
     """Return who holds the lease of a label; None when it was given up."""
     lease = sandbox_leases.c
     found = await connection.execute(
-        select(lease.holder, lease.fence).where(lease.label == label, lease.holder.is_not(None))
+        select(lease.holder, lease.fence, lease.expires_at).where(
+            lease.label == label, lease.holder.is_not(None)
+        )
     )
     row = found.one_or_none()
-    return Held(holder=row.holder, fence=row.fence) if row else None
+    return Held(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
 async def renew_lease(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:
