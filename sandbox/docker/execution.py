@@ -24,6 +24,8 @@ LAST_WORDS = 0.5
 """Seconds for the last of a killed process's output to come."""
 
 _PATIENCE, _GLANCE = 2.0, 0.01
+_STARTING = 10.0
+"""Seconds for an engine to start a process whose start it has confirmed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,6 +92,16 @@ class Execution:
     async def _drained(self) -> None:
         with contextlib.suppress(SandboxError):
             await self.drain()
+
+    async def begun(self) -> None:
+        """Wait until the process is there, or has been: engines call one running that has no number yet."""
+        deadline = time.monotonic() + _STARTING
+        with contextlib.suppress(SandboxError), folded():
+            while time.monotonic() < deadline:
+                told: dict[str, Any] = await self._execution.inspect()
+                if told.get("Pid") or told.get("ExitCode") is not None:
+                    return
+                await asyncio.sleep(_GLANCE)
 
     async def exit_code(self) -> int:
         """Return the exit code; engines tell it a moment after the output's end."""

@@ -83,12 +83,13 @@ class Box:
         for execution in started:
             try:
                 if not clean:
-                    await execution.reading_on(self._contain(task))
+                    await execution.reading_on(self._contain(task, execution))
             finally:
                 await execution.close()
 
-    async def _contain(self, task: str) -> None:
+    async def _contain(self, task: str, execution: Execution) -> None:
         """End what is left of a run: by its mark; else everybody in the container; else the container."""
+        await execution.begun()
         if await self._swept(task, _SWEEP):
             return
         await self.engine.signal(self.sandbox_id, "SIGUSR1")
