@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
+from delivery.broker.port import Lease, Leases
 from delivery.errors import Busy, Conflict, DeliveryError, LeaseLost, Refused, Unreachable
-from delivery.port import Lease, Leases
 from delivery.streams.connection import Link
 from delivery.streams.layout import EVENTS, token
 from delivery.streams.record import EXPECTED, ROLLUP, TTL

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
-from delivery import store
+from delivery.broker.port import Queue, Signals
 from delivery.database import Connection, Database
 from delivery.event import Event
+from delivery.events import outbox
 from delivery.outbox import Relay
-from delivery.port import Queue, Signals
 from delivery.router import Router
 
 
@@ -90,7 +90,7 @@ class Ledger:
             told[event.conversation].append(event.fitted(self._whole(event)))
         numbered: list[Event] = []
         for conversation, events in told.items():
-            numbered += await store.record(entry.connection, conversation, events)
+            numbered += await outbox.record(entry.connection, conversation, events)
             entry.wakes |= await self._router.plan(entry.connection, conversation, numbered[-len(events) :])
         return numbered
 

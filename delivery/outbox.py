@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from delivery import store
 from delivery.database import Database, Unavailable
 from delivery.errors import Conflict, DeliveryError
 from delivery.event import Event
-from delivery.port import Stream
-from delivery.store import Backlog
+from delivery.events import outbox
+from delivery.events.outbox import Backlog
+from delivery.events.port import Stream
 
 log = structlog.get_logger(__name__)
 
@@ -183,7 +183,7 @@ class Relay:
     async def _find(self, conversation: str) -> _Line:
         tail = await self._stream.tail(conversation)
         async with self._database.read() as connection:
-            relayed = await store.relayed_n(connection, conversation)
+            relayed = await outbox.relayed_n(connection, conversation)
         line = _Line(seq=tail.seq, n=tail.n) if tail else _Line(seq=0, n=relayed)
         if len(self._positions) >= CACHED:
             self._positions.pop(next(iter(self._positions)))
@@ -213,7 +213,7 @@ class Relay:
 
     async def _unsent(self, conversation: str, line: _Line) -> list[Event]:
         async with self._database.read() as connection:
-            return await store.unsent(connection, conversation, after=line.n)
+            return await outbox.unsent(connection, conversation, after=line.n)
 
     async def _mark_regularly(self, stop: asyncio.Event) -> None:
         while not stop.is_set():
@@ -229,6 +229,6 @@ class Relay:
             return
         try:
             async with self._database.begin() as connection:
-                await store.mark_relayed(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
+                await outbox.mark_relayed(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
         except Unavailable as error:  # a mark is a hint; the stream's tail is the truth
             log.warning("relay.mark_failed", error=str(error))

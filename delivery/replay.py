@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from delivery.errors import Unreachable
 from delivery.event import Kind
-from delivery.port import Extent, Recorded, Stream
+from delivery.events.port import Extent, Recorded, Stream
 
 _BATCH = 256
 _RETRY_SECONDS = 0.2

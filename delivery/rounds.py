@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import structlog
 
+from delivery.broker.port import Queue, Signal, Signals
 from delivery.database import Unavailable
 from delivery.errors import Busy, DeliveryError
-from delivery.port import Queue, Signal, Signals
 
 log = structlog.get_logger(__name__)
 

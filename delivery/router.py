@@ -8,11 +8,11 @@ from dataclasses import replace
 from channels.message import Address
 from channels.port import Limits
 from delivery import enclosures, listing, obligations, store, telling
+from delivery.broker.port import Queue
 from delivery.database import Connection
 from delivery.event import Event, Kind
 from delivery.obligations import Planned
 from delivery.part import Part, encode_part
-from delivery.port import Queue
 from delivery.route import Route, RouteKind
 from delivery.store import Listening
 

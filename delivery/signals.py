@@ -17,10 +17,10 @@ from time import monotonic
 
 from nats.aio.msg import Msg
 
+from delivery.broker.port import Queue, Signal, Signals
 from delivery.clock import utc_now
 from delivery.errors import DeliveryError
 from delivery.event import rfc3339
-from delivery.port import Queue, Signal, Signals
 from delivery.streams.connection import Link
 from delivery.streams.layout import WORK, Layout, ensure, token
 

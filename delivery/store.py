@@ -3,150 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 
-from sqlalchemy import bindparam, delete, insert, or_, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
 from delivery.database import Connection
-from delivery.event import Event
 from delivery.route import Route, RouteKind
-from delivery.tables import endpoints, outbox, routes, streams
+from delivery.tables import endpoints, routes, streams
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backlog:
-    """A conversation with events that the stream may not have yet."""
-
-    conversation: str
-    relayed_n: int
-    last_n: int
-
-
-async def open_stream(connection: Connection, *, conversation: str, account: str, agent: str) -> None:
-    """Start counting a conversation's events."""
-    await connection.execute(
-        insert(streams).values(
-            conversation=conversation, account=account, agent=agent, last_n=0, relayed_n=0, last_seq=0
-        )
-    )
-
-
-async def hand_over_stream(connection: Connection, *, conversation: str, agent: str) -> None:
-    """Note that another agent answers in a conversation from its first message on."""
-    await connection.execute(
-        update(streams).where(streams.c.conversation == conversation).values(agent=agent)
-    )
-
-
-# Statements that every message needs are built once: building one takes longer than running it.
-_COUNT = (
-    update(streams)
-    .where(streams.c.conversation == bindparam("of"))
-    .values(last_n=streams.c.last_n + bindparam("more"))
-    .returning(streams.c.last_n)
-)
-_RECORD = insert(outbox)
-_MARK = (
-    update(streams)
-    .where(streams.c.conversation == bindparam("of"), streams.c.relayed_n < bindparam("n"))
-    .values(relayed_n=bindparam("n"), last_seq=bindparam("seq"))
-)
 _ROUTES = select(routes).where(
     routes.c.conversation == bindparam("of"),
     or_(routes.c.turn.is_(None), routes.c.turn == bindparam("turn_of")),
 )
-
-
-async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
-    """Number the events of one conversation and put them into the outbox; returns them numbered."""
-    counted = await connection.execute(_COUNT, {"of": conversation, "more": len(events)})
-    last = counted.scalar_one()
-    numbered = [event.numbered(last - len(events) + place) for place, event in enumerate(events, start=1)]
-    await connection.execute(
-        _RECORD,
-        [
-            {
-                "event_id": event.id,
-                "conversation": conversation,
-                "n": event.n,
-                "type": str(event.type),
-                "turn": event.turn,
-                "body": event.dump(),
-                "created_at": event.time,
-            }
-            for event in numbered
-        ],
-    )
-    return numbered
-
-
-async def told(connection: Connection, event_id: str) -> bool:
-    """Say whether an event of this id is already recorded."""
-    found = await connection.execute(select(outbox.c.n).where(outbox.c.event_id == event_id))
-    return found.first() is not None
-
-
-async def unsent(connection: Connection, conversation: str, *, after: int, limit: int = 500) -> list[Event]:
-    """Return the events with n > `after`, in order."""
-    rows = await connection.execute(
-        select(outbox.c.body)
-        .where(outbox.c.conversation == conversation, outbox.c.n > after)
-        .order_by(outbox.c.n)
-        .limit(limit)
-    )
-    return [Event.load(row.body) for row in rows]
-
-
-async def events_of_turn(connection: Connection, turn: str) -> list[Event]:
-    """Return what has been told of one turn, in order."""
-    rows = await connection.execute(select(outbox.c.body).where(outbox.c.turn == turn).order_by(outbox.c.n))
-    return [Event.load(row.body) for row in rows]
-
-
-async def relayed_n(connection: Connection, conversation: str) -> int:
-    """Return up to which n the stream certainly had the events once."""
-    found = await connection.execute(
-        select(streams.c.relayed_n).where(streams.c.conversation == conversation)
-    )
-    return found.scalar_one_or_none() or 0
-
-
-async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
-    """Remember (conversation, n, seq) of what the stream has; marks never go back."""
-    # In one order everywhere: two replicas that mark the same conversations would deadlock.
-    rows = [{"of": conversation, "n": n, "seq": seq} for conversation, n, seq in sorted(marks)]
-    if rows:
-        await connection.execute(_MARK, rows)
-
-
-async def backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
-    """Return conversations whose outbox is ahead of the stream."""
-    rows = await connection.execute(
-        select(streams.c.conversation, streams.c.relayed_n, streams.c.last_n)
-        .where(streams.c.relayed_n < streams.c.last_n)
-        .limit(limit)
-    )
-    return [Backlog(conversation=row[0], relayed_n=row[1], last_n=row[2]) for row in rows]
-
-
-async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
-    """Return (n, seq) of the last event known to be in the stream."""
-    found = await connection.execute(
-        select(streams.c.relayed_n, streams.c.last_seq).where(streams.c.conversation == conversation)
-    )
-    row = found.first()
-    return (row[0], row[1]) if row else (0, 0)
-
-
-async def forget_events(connection: Connection, *, before: datetime) -> int:
-    """Drop outbox rows that are older than the stream's retention and certainly relayed."""
-    relayed = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
-    gone = await connection.execute(
-        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= relayed.scalar_subquery())
-    )
-    return gone.rowcount
 
 
 async def add_route(connection: Connection, route: Route) -> None:

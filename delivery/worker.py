@@ -14,13 +14,14 @@ import structlog
 from delivery import destinations, obligations
 from delivery.arrivals import Arrival, Arrivals
 from delivery.attempt import DeliveryState, Judgement, Policy, judge, recover
+from delivery.broker.port import Lease, Leases, Queue, Signals
 from delivery.clock import utc_now
 from delivery.database import Connection, Unavailable
 from delivery.destinations import Weather
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
 from delivery.obligations import Due
-from delivery.port import Delivery, Lease, Leases, Outcome, Queue, Signals, Sink, Verdict
+from delivery.port import Delivery, Outcome, Sink, Verdict
 from delivery.rounds import Rounds
 from delivery.schedule import Schedule
 

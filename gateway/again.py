@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from delivery import store as delivery_store
+from delivery.broker.port import Queue
 from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
-from delivery.port import Queue
 from gateway.store import dead_turns, turns
 from gateway.store.turns import Turn
 from gateway.turn import TurnState

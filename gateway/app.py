@@ -42,14 +42,15 @@ from gateway.faults import UnknownFault
 from gateway.filing import open_filing
 from gateway.gauges import Depths, Vitals
 from gateway.ground import Ground, Running, lay
-from gateway.instruments import Accepting, CountedLeases, CountedReception, CountedStream
+from gateway.instruments import CountedLeases, CountedReception, CountedStream
 from gateway.intake import Intake
 from gateway.janitor import Janitor
 from gateway.jobs import Jobs
+from gateway.maintenance.workspace_sync import looking
 from gateway.options import Role
 from gateway.performers import Performers, models_of, vendors_of
 from gateway.places import CannotListen, Unanswered, WrongKeys
-from gateway.reception import Reception
+from gateway.reception import Accepting, Reception
 from gateway.records.book import Book
 from gateway.rotation import reseal
 from gateway.sandboxes import Sandboxes
@@ -59,7 +60,6 @@ from gateway.stands import Stands, open_stands
 from gateway.switchboard import Switchboard
 from gateway.voice import whole_of
 from gateway.workbench import Workbench
-from gateway.workspaces import looking
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -207,7 +207,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
         agents=metered(performers.find, meter),
         signs=signs,
     )
-    errands = Errands(core)
+    errands = Errands(core.ledger, core.jobs)
     commands = Commands(switchboard.answer, errands, limit=settings.queue_limit)
     cancel = core.conductor.cancel_here
     taking = Reception(ledger, core.intake, core.approvals, commands, signs=signs, cancel=cancel)

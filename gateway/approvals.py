@@ -7,10 +7,10 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from delivery.broker.port import Queue
 from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
-from delivery.port import Queue
 from gateway.agents.port import Call, Decision
 from gateway.approvers import Seat, is_from, may_decide, refusal_of
 from gateway.store import approvals as store

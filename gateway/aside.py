@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from channels.message import Address
 from delivery import obligations
+from delivery.broker.port import Queue
 from delivery.event import Event, Kind
 from delivery.ledger import Entry
 from delivery.obligations import Planned
 from delivery.part import Part, encode_part
-from delivery.port import Queue
 from delivery.route import RouteKind
 
 

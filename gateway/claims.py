@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from delivery.broker.port import Lease
 from delivery.clock import utc_now
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
-from delivery.port import Lease
 from gateway import approvals
 from gateway.agents.port import Decision
 from gateway.performance import end_turn

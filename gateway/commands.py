@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from channels.message import Author, Command, Press
+from delivery.broker.port import Queue
 from delivery.ledger import Entry
-from delivery.port import Queue
 from gateway.approvals import AlreadyDecided, NoSuchApproval, NotAllowed, decide_in
 from gateway.approvers import Seat
 from gateway.errands import Errands, tell_job

@@ -10,11 +10,12 @@ from functools import partial
 
 import structlog
 
+from delivery.broker.port import Lease, Leases, Queue, Signals
 from delivery.clock import utc_now
 from delivery.database import Unavailable
 from delivery.errors import DeliveryError
+from delivery.events.port import Stream
 from delivery.ledger import Ledger
-from delivery.port import Lease, Leases, Queue, Signals, Stream
 from delivery.rounds import Rounds
 from gateway.agents.port import Agent, AgentError, Persona, Work
 from gateway.approvals import mark_of_all

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from delivery.events.port import Stream
 from delivery.ledger import Ledger
-from delivery.port import Stream
 from gateway.approvals import Approvals
 from gateway.conductor import Conductor
 from gateway.erasure import Erasure

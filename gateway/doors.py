@@ -15,14 +15,14 @@ from gateway.core import Core
 from gateway.ground import Ground
 from gateway.places import CannotListen
 from gateway.quotas import quotas_of
-from gateway.readiness import assess
+from gateway.readiness import Health, assess
 from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.store import accounts
 from gateway.switchboard import Switchboard
 from gateway.web.listen import Runner
 from gateway.web.server import build, build_callbacks
-from gateway.web.surface import Bounds, Health, Surface
+from gateway.web.surface import Bounds, Surface
 
 CALLBACK_SOCKET = "callback.sock"
 

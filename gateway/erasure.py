@@ -15,7 +15,7 @@ import structlog
 from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
-from delivery.port import Stream
+from delivery.events.port import Stream
 from gateway.jobs import Jobs
 from gateway.store import audits, removal
 from gateway.store import jobs as job_store

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from delivery.database import Unavailable
+from delivery.ledger import Ledger
 from delivery.telling import fenced
-from gateway.core import Core
+from gateway.jobs import Jobs
 from gateway.notice import give_notice
 from gateway.store import jobs
 from gateway.store.jobs import Job
@@ -24,13 +25,14 @@ LAST_LETTERS = 3000
 class Errands:
     """Runs errands one after the other. What is lost with the process is asked for again by a person."""
 
-    def __init__(self, core: Core) -> None:
-        self._core = core
+    def __init__(self, ledger: Ledger, background_jobs: Jobs) -> None:
+        self._ledger = ledger
+        self._jobs = background_jobs
         self._asked: asyncio.Queue[tuple[Callable[[Job], Awaitable[None]], str]] = asyncio.Queue()
 
     def stop(self, job: str) -> None:
         """Stop a job soon."""
-        self._asked.put_nowait((self._core.jobs.stop, job))
+        self._asked.put_nowait((self._jobs.stop, job))
 
     def look(self, job: str) -> None:
         """Say soon in a job's conversation what it has written so far."""
@@ -49,7 +51,7 @@ class Errands:
 
     async def _run_one(self, errand: Callable[[Job], Awaitable[None]], job_id: str) -> None:
         try:
-            async with self._core.ledger.database.read() as connection:
+            async with self._ledger.database.read() as connection:
                 job = await jobs.by_id(connection, job_id)
             if job is not None:
                 await errand(job)
@@ -60,11 +62,11 @@ class Errands:
 
     async def _look(self, job: Job) -> None:
         try:
-            now, output, _cut = await self._core.jobs.look(job)
+            now, output, _cut = await self._jobs.look(job)
             text = tell_job(now, output.decode("utf-8", "replace"))
         except SandboxError as error:
             text = f"Job {job.id} is {job.state}; its sandbox cannot be asked now: {error}"
-        async with self._core.ledger.entry("errand") as entry:
+        async with self._ledger.entry("errand") as entry:
             await give_notice(entry, job.conversation, text)
 
 

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import time
-from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 
 from channels.message import Update
 from channels.port import Accept
+from delivery.broker.port import Lease, Leases
 from delivery.clock import utc_now
 from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.event import Event, Kind
-from delivery.port import Delivery, Extent, Lease, Leases, Outcome, Recorded, Sink, Stream, Tail, Verdict
+from delivery.events.port import Extent, Recorded, Stream, Tail
+from delivery.port import Delivery, Outcome, Sink, Verdict
 from gateway.desk import Desk
 from gateway.metrics import Metrics
+from gateway.reception import Accepting
 from gateway.tools.turn_tools import INSTALLED
 from gateway.turn import GIVEN_UP
 
@@ -226,14 +227,6 @@ class CountedLeases(Leases):
                 lease.check()
             except LeaseLost:
                 self._metrics.count("lease_changes", kind=kind, change="lost")
-
-
-class Accepting(Protocol):
-    """Whoever takes in what a channel brings."""
-
-    @abstractmethod
-    def accept(self, desk: Desk) -> Accept:
-        """Return what a channel's inbox calls with each update."""
 
 
 class CountedReception(Accepting):

@@ -10,10 +10,11 @@ from typing import Any
 from sqlalchemy.exc import IntegrityError
 
 from delivery import store as delivery_store
+from delivery.broker.port import Queue
 from delivery.clock import utc_now
 from delivery.event import Event, Kind, new_id
+from delivery.events import outbox
 from delivery.ledger import Entry, Ledger
-from delivery.port import Queue
 from delivery.route import Route
 from gateway import line
 from gateway.line import Policy
@@ -180,7 +181,7 @@ class Intake:
         """Give a conversation in which nothing was said yet to another agent; False when it is too late."""
         if not await conversations.hand_over(entry.connection, conversation.id, agent):
             return False
-        await delivery_store.hand_over_stream(entry.connection, conversation=conversation.id, agent=agent)
+        await outbox.hand_over_stream(entry.connection, conversation=conversation.id, agent=agent)
         return True
 
     @staticmethod
@@ -212,9 +213,7 @@ class Intake:
             created_at=utc_now(),
         )
         await conversations.insert_conversation(entry.connection, conversation, address_key=address_key)
-        await delivery_store.open_stream(
-            entry.connection, conversation=conversation.id, account=account, agent=agent
-        )
+        await outbox.open_stream(entry.connection, conversation=conversation.id, account=account, agent=agent)
         return conversation
 
     async def queue(self, entry: Entry, conversation: Conversation, said: Submission) -> Submitted:

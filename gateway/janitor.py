@@ -8,11 +8,12 @@ from datetime import timedelta
 
 import structlog
 
-from delivery import obligations, store
+from delivery import obligations
+from delivery.broker.port import Queue
 from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
+from delivery.events import outbox
 from delivery.outbox import Relay
-from delivery.port import Queue
 from delivery.route import RouteKind
 from delivery.router import QUEUES
 from gateway.store import audits, conversations, notes, pairings, replies, turns
@@ -76,7 +77,7 @@ class Janitor:
         """Signal all that has been due for longer than `age`."""
         now = utc_now()
         async with self._database.read() as connection:
-            backlogs = await store.backlogs(connection)
+            backlogs = await outbox.backlogs(connection)
             busy = await turns.conversations_with_work(connection)
             due = await obligations.due_destinations(connection, now=now, before=now - age)
         for backlog in backlogs:
@@ -95,4 +96,4 @@ class Janitor:
             await pairings.forget_expired(connection, before=now)
             await notes.forget_recent(connection, before=now - KEPT)
             await obligations.forget(connection, before=now - KEPT)
-            await store.forget_events(connection, before=now - self._events_kept)
+            await outbox.forget_events(connection, before=now - self._events_kept)

@@ -13,11 +13,11 @@ from datetime import datetime
 import structlog
 
 from delivery import store as delivery_store
+from delivery.broker.port import Queue
 from delivery.clock import utc_now
 from delivery.database import Connection, Unavailable
 from delivery.event import Event, Kind, new_id
 from delivery.ledger import Entry, Ledger
-from delivery.port import Queue
 from delivery.route import RouteKind
 from gateway.files.outgoing import Outgoing
 from gateway.job import ANNOUNCED, LOST_AFTER, MOST_RUNNING, WORKSPACE_FULL, JobEnd, JobState, ended, told

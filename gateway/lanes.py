@@ -9,12 +9,13 @@ from typing import Any
 
 from delivery import endpoints
 from delivery.arrivals import Arrivals
+from delivery.broker.port import Queue
 from delivery.database import Database, Unavailable
 from delivery.egress import Egress, Rules
 from delivery.event import Event
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
-from delivery.port import Delivery, Queue
+from delivery.port import Delivery
 from delivery.route import bot_of
 from delivery.schedule import CHAT, Schedule
 from delivery.sinks.chat import ChatSink

@@ -7,11 +7,11 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import Any
 
+from delivery.broker.port import Lease
 from delivery.clock import utc_now
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind
 from delivery.ledger import Entry, Ledger
-from delivery.port import Lease
 from gateway import approvals
 from gateway.agents.port import Agent, Asked, Delta, Finished, Said, Saved, Step, Tools, Work
 from gateway.deltas import Deltas

@@ -14,8 +14,8 @@ from time import monotonic
 
 import structlog
 
+from delivery.broker.port import Leases
 from delivery.errors import DeliveryError
-from delivery.port import Leases
 from delivery.streams.layout import token
 
 log = structlog.get_logger(__name__)

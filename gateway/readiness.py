@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from delivery.epochs import ALARM
 from gateway.options import Role
-from gateway.web.surface import Health
 
 
 def assess(
@@ -34,3 +34,12 @@ def assess(
     if fill > ALARM:
         degraded["event log"] = f"takes {fill:.0%} of its room; when it is full, the oldest events go"
     return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What `/readyz` says: ready by role, and what is degraded without failing it."""
+
+    ready: bool
+    checks: Mapping[str, str] = field(default_factory=dict)
+    degraded: Mapping[str, str] = field(default_factory=dict)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable
+from typing import Protocol
 
 import structlog
 
@@ -304,3 +306,11 @@ class Reception:
             )
             await obligations.readdress(connection, old=moved.old, new=moved.new)
         log.info("reception.room_moved", channel=desk.record.name, at=utc_now().isoformat())
+
+
+class Accepting(Protocol):
+    """Whoever takes in what a channel brings."""
+
+    @abstractmethod
+    def accept(self, desk: Desk) -> Accept:
+        """Return what a channel's inbox calls with each update."""

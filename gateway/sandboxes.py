@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import structlog
 
+from delivery.broker.port import Leases
 from delivery.clock import utc_now
 from delivery.database import Database, Unavailable
 from delivery.errors import DeliveryError
-from delivery.port import Leases
 from gateway.jobs import Jobs
 from gateway.store import jobs as job_store
 from gateway.store import sandboxes as store

@@ -18,16 +18,16 @@ from channels.message import Address, Command, Press, Sign
 from channels.port import Answer, ChannelPlugin, Connection, Feature, Finding, Incoming, Limits
 from channels.settings import ChannelSettings
 from delivery.attempt import Policy
+from delivery.broker.port import Leases
 from delivery.budget import Budget
 from delivery.database import Database, Unavailable
 from delivery.errors import Busy, DeliveryError
-from delivery.port import Delivery, Leases
+from delivery.port import Delivery
 from delivery.shared import Allowances, SharedBudget
 from delivery.sinks.chat import SEND_SECONDS, Bot
-from gateway.instruments import Accepting
 from gateway.listening import Listening
 from gateway.notes import ChannelNotes
-from gateway.reception import Desk
+from gateway.reception import Accepting, Desk
 from gateway.records.book import Book
 from gateway.store import records
 from gateway.store.records import Record

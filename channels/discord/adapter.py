@@ -12,12 +12,12 @@ from typing import Any
 
 import aiohttp
 
-from channels.discord import codec, markup, speech
+from channels.discord import markup, speech, text, wire
 from channels.discord.api import Api, path
 from channels.discord.deferred import Deferred, Place
 from channels.discord.errors import NoAccess, NotThere
-from channels.discord.interactions import SAY
 from channels.discord.speech import TEXT_LIMIT
+from channels.discord.wire import SAY
 from channels.errors import Ambiguous, ChannelError, Rejected, Undeliverable, Unsupported
 from channels.message import Address, Command, File, Press, Reply, Sent, Sign
 from channels.port import Channel
@@ -46,7 +46,7 @@ def nonce(key: str) -> str:
 class DiscordChannel(Channel):
     """The sending half of a Discord bot."""
 
-    def __init__(self, api: Api, deferred: Deferred, *, bot: codec.Bot) -> None:
+    def __init__(self, api: Api, deferred: Deferred, *, bot: wire.Bot) -> None:
         self._api = api
         self._deferred = deferred
         self._bot = bot
@@ -85,7 +85,7 @@ class DiscordChannel(Channel):
         before = await self._deferred.filled_before(wanted)
         if before is not None:
             return Sent(platform_id=before[1])
-        after, is_certain = codec.snowflake(since - SKEW), True
+        after, is_certain = wire.snowflake(since - SKEW), True
         for _ in range(MOST_PAGES):
             page = await self._page(address, after)
             ours = [one for one in page if self._is_ours(one)]
@@ -289,7 +289,7 @@ def _worded(text: str) -> str:
 
 def _name_of(file: File) -> str:
     """Return a name that fits into the header of a form's field."""
-    shown = "".join(one for one in speech.encodable(file.name) if one.isprintable() and one not in '"\\')
+    shown = "".join(one for one in text.encodable(file.name) if one.isprintable() and one not in '"\\')
     return shown.strip() or "file"
 
 

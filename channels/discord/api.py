@@ -14,9 +14,9 @@ import aiohttp
 from yarl import URL
 
 from channels.discord.buckets import Buckets, route_of
-from channels.discord.codec import Bot
 from channels.discord.errors import translate
 from channels.discord.settings import DiscordSettings
+from channels.discord.wire import Bot
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 
 VERSION = "v10"

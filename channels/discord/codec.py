@@ -11,13 +11,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ValidationError
 
 from channels.discord import orders, wire
-from channels.discord.speech import encodable, parts_of
+from channels.discord.text import encodable, parts_of
+from channels.discord.wire import Bot, moment
 from channels.message import (
     Address,
     Attachment,
@@ -31,9 +31,6 @@ from channels.message import (
     Update,
 )
 
-EPOCH = 1_420_070_400_000
-"""Discord's ids count milliseconds from the first second of 2015."""
-
 THREADS = frozenset({10, 11, 12})
 PRIVATE = frozenset({1, 3})
 SPOKEN = frozenset({0, 19})
@@ -41,15 +38,6 @@ SPOKEN = frozenset({0, 19})
 
 COMMAND, BUTTON, MODAL = 2, 3, 5
 """Kinds of interaction."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bot:
-    """Who we are at Discord."""
-
-    id: str
-    username: str = ""
-    application_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,16 +65,6 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
         return read(event.get("d"), _Reading(channel, bot, name, number))
     except (ValidationError, RecursionError):
         return Ignored(reason=f"a malformed {name}")
-
-
-def moment(snowflake: str) -> datetime:
-    """Return when an id was given out."""
-    return datetime.fromtimestamp(((int(snowflake) >> 22) + EPOCH) / 1000, UTC)
-
-
-def snowflake(when: datetime) -> int:
-    """Return the smallest id of a moment."""
-    return max(0, int(when.timestamp() * 1000) - EPOCH) << 22
 
 
 def prompting(interaction: Mapping[str, Any]) -> str | None:

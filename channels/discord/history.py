@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from channels.discord import codec
+from channels.discord import codec, wire
 from channels.discord.api import Api, path
 from channels.discord.errors import NotThere
 from channels.discord.seen import Mark, Seen
@@ -89,8 +89,8 @@ class History:
         """Return from where rooms are read that were never heard of: from what was heard last anywhere."""
         newest = self.seen.newest()
         if newest is None:
-            return codec.snowflake(now - timedelta(minutes=self._minutes))
-        return codec.snowflake(max(codec.moment(str(newest)) - OVERLAP, now - LONGEST))
+            return wire.snowflake(now - timedelta(minutes=self._minutes))
+        return wire.snowflake(max(wire.moment(str(newest)) - OVERLAP, now - LONGEST))
 
     def saw(self, room: str, message: str, mark: Mark, *, read: bool = False) -> bool:
         """Remember a message that was accepted, and one that may come by the gateway too."""

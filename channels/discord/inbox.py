@@ -11,7 +11,7 @@ import json
 import logging
 from typing import Any
 
-from channels.discord import codec, interactions, orders
+from channels.discord import codec, interactions, orders, wire
 from channels.discord.api import Api, path
 from channels.discord.deferred import Deferred
 from channels.discord.errors import NotThere
@@ -38,7 +38,7 @@ class DiscordInbox(Inbox):
         notes: Notes,
         *,
         channel: str,
-        bot: codec.Bot,
+        bot: wire.Bot,
         deferred: Deferred,
     ) -> None:
         self._api = api

@@ -10,6 +10,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from channels.discord import codec, speech
+from channels.discord.wire import SAY
 from channels.message import Command, Ignored, Message, Press, Update
 from channels.port import Incoming
 
@@ -20,8 +21,6 @@ PING, COMMAND, COMPONENT, AUTOCOMPLETE, MODAL = 1, 2, 3, 4, 5
 """Kinds of interaction."""
 
 PONG: dict[str, Any] = {"type": 1}
-SAY = 4
-"""The first reaction that says something."""
 
 DEFER_MESSAGE: dict[str, Any] = {"type": 5}
 DEFER_UPDATE: dict[str, Any] = {"type": 6}

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
-from channels.discord import codec
+from channels.discord import codec, wire
 from channels.discord.api import Api, path
 from channels.discord.deferred import Deferred
 from channels.discord.history import History, Places
@@ -39,7 +39,7 @@ class Listener:
     """Takes events, one after the other."""
 
     def __init__(
-        self, api: Api, notes: Notes, *, channel: str, bot: codec.Bot, deferred: Deferred, minutes: int
+        self, api: Api, notes: Notes, *, channel: str, bot: wire.Bot, deferred: Deferred, minutes: int
     ) -> None:
         self._api = api
         self._channel = channel
@@ -211,6 +211,6 @@ def _author(message: Raw) -> str | None:
 
 def _joined(guild: Raw) -> int:
     try:
-        return codec.snowflake(datetime.fromisoformat(str(guild.get("joined_at"))))
+        return wire.snowflake(datetime.fromisoformat(str(guild.get("joined_at"))))
     except (ValueError, OverflowError):
         return 0

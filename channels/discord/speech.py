@@ -5,9 +5,9 @@ Every message goes through `said`, so that nobody is ever notified by a mention 
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from channels.discord.text import encodable, parts_of
 from channels.message import Address, Button, Reply
 
 ROW = 5
@@ -27,13 +27,6 @@ NO_PREVIEW = 4
 
 ONLY_YOU = 64
 """The flag of a message that only the person who pressed sees."""
-
-_PROMPTING = re.compile(r"\?([0-9]{2})(.*)", re.DOTALL)
-
-
-def encodable(text: str) -> str:
-    """Replace lone surrogates, which no UTF-8 can carry."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def place(address: Address) -> str:
@@ -73,15 +66,6 @@ def custom_id(button: Button) -> str:
     if not button.prompt and not button.data.startswith("?"):
         return button.data
     return f"?{len(button.data):02d}{button.data}{encodable(button.prompt)}"[:CUSTOM_ID_LIMIT]
-
-
-def parts_of(custom: str) -> tuple[str, str]:
-    """Return the words and the prompt of a button's id."""
-    found = _PROMPTING.fullmatch(custom)
-    if found is None:
-        return custom, ""
-    length = int(found[1])
-    return found[2][:length], found[2][length:]
 
 
 def modal(custom: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, StringConstraints
@@ -141,3 +143,30 @@ class Interaction(Shape):
     user: User | None = None
     data: Asked | None = None
     message: Pressed | None = None
+
+
+EPOCH = 1_420_070_400_000
+"""Discord's ids count milliseconds from the first second of 2015."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """Who we are at Discord."""
+
+    id: str
+    username: str = ""
+    application_id: str = ""
+
+
+def moment(snowflake: str) -> datetime:
+    """Return when an id was given out."""
+    return datetime.fromtimestamp(((int(snowflake) >> 22) + EPOCH) / 1000, UTC)
+
+
+def snowflake(when: datetime) -> int:
+    """Return the smallest id of a moment."""
+    return max(0, int(when.timestamp() * 1000) - EPOCH) << 22
+
+
+SAY = 4
+"""The first reaction that says something."""

@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
-from channels.slack.codec import measure
 from channels.slack.settings import SlackSettings
+from channels.slack.wording import measure
 
 if TYPE_CHECKING:
     from channels.slack.simulator import Simulator

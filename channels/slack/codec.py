@@ -12,17 +12,12 @@ from channels.message import Address, Attachment, Author, Command, Ignored, Mess
 from channels.slack import interactions, wording
 from channels.slack.payloads import Bot, Callback, Event, File, Reacted, Slash
 from channels.slack.places import address_of, moment_of, room_of
+from channels.slack.wording import measure
 
 __all__ = ["Bot", "decode", "measure"]
 
 _SPOKEN = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
 _REACTED = ("reaction_added", "reaction_removed")
-
-
-def measure(text: str) -> int:
-    """Count UTF-16 units of the text as it travels, with `&`, `<` and `>` escaped."""
-    units = len(text.encode("utf-16-le", "surrogatepass")) // 2
-    return units + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:

@@ -11,15 +11,13 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from channels.message import Author, Button, Ignored, Press
+from channels.message import Author, Ignored, Press
 from channels.slack import wording
-from channels.slack.payloads import Binding, Bot, Interaction, Submission
+from channels.slack.payloads import ASKING, Binding, Bot, Interaction, Submission
 from channels.slack.places import address_of, room_of
 
 CALLBACK = "dovecote_comment"
-ASKING = "ask|"
 INPUT = "comment"
-LONGEST_NAME = 255
 TITLE_LIMIT = 24
 WORDS_LIMIT = 3000
 
@@ -30,13 +28,6 @@ class Asking:
 
     trigger: str
     view: dict[str, Any]
-
-
-def name_of(button: Button) -> str:
-    """Return a button's action_id, in which its prompt travels."""
-    if not button.prompt:
-        return button.data
-    return f"{ASKING}{button.data}|{wording.clean(button.prompt)}"[:LONGEST_NAME]
 
 
 def decode(payload: object, channel: str, bot: Bot) -> Press | Ignored:

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from channels.message import Button
+from channels.slack import wording
+
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Stamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
 
@@ -165,3 +168,16 @@ class Binding(Model):
     message: Stamp
     data: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     answer: Annotated[str, StringConstraints(max_length=500)] = ""
+
+
+ASKING = "ask|"
+
+
+LONGEST_NAME = 255
+
+
+def name_of(button: Button) -> str:
+    """Return a button's action_id, in which its prompt travels."""
+    if not button.prompt:
+        return button.data
+    return f"{ASKING}{button.data}|{wording.clean(button.prompt)}"[:LONGEST_NAME]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from channels.message import Address, Button, Reply
-from channels.slack import codec, interactions, markup, wording
+from channels.slack import markup, payloads, wording
 from channels.splitting import split
 
 TEXT_LIMIT = 4000
@@ -48,7 +48,7 @@ def _rendered(text: str, limit: int) -> str:
 
 
 def _blocks(reply: Reply) -> list[dict[str, Any]]:
-    parts = split(reply.text, SECTION_LIMIT, codec.measure)
+    parts = split(reply.text, SECTION_LIMIT, wording.measure)
     sections = [_section(part) for part in parts]
     return [*sections, {"type": "actions", "elements": [_button(one) for one in reply.buttons]}]
 
@@ -60,5 +60,5 @@ def _section(part: str) -> dict[str, Any]:
 
 def _button(button: Button) -> dict[str, Any]:
     label = {"type": "plain_text", "text": wording.clean(button.label)[:LABEL_LIMIT] or "…"}
-    name = interactions.name_of(button)
+    name = payloads.name_of(button)
     return {"type": "button", "text": label, "value": button.data, "action_id": name}

@@ -12,7 +12,7 @@ from typing import Any
 
 from channels.errors import Ambiguous, NotPermitted, Rejected, Undeliverable
 from channels.message import Address, Reply, Room, Sent, Showing
-from channels.slack import codec, markup, wording
+from channels.slack import markup, wording
 from channels.slack.api import Api
 from channels.slack.errors import word_of
 from channels.slack.places import room_of
@@ -117,7 +117,7 @@ class Streams:
 
 def _so_far(showing: Showing) -> Reply:
     """Return a message that shows as much as one message can; it bears the reply's key only once it is it."""
-    parts = split(showing.text, TEXT_LIMIT, codec.measure) if showing.text.strip() else ["…"]
+    parts = split(showing.text, TEXT_LIMIT, wording.measure) if showing.text.strip() else ["…"]
     return Reply(text=parts[0], key=f"draft:{showing.key}")
 
 

@@ -69,3 +69,9 @@ def spoken_order(text: str) -> tuple[str, str] | None:
     queueing = name == "queue" and len(rest) == 1
     alone = name in COMMANDS and not rest
     return order(text) if deciding or asking or queueing or alone else None
+
+
+def measure(text: str) -> int:
+    """Count UTF-16 units of the text as it travels, with `&`, `<` and `>` escaped."""
+    units = len(text.encode("utf-16-le", "surrogatepass")) // 2
+    return units + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
 from channels.telegram.settings import TelegramSettings
-from channels.telegram.wording import is_group, measure
+from channels.telegram.text import is_group, measure
 
 if TYPE_CHECKING:
     from channels.telegram.simulator import Simulator

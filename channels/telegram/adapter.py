@@ -13,8 +13,9 @@ from channels.telegram.api import Api, sent
 from channels.telegram.errors import is_about_markup
 from channels.telegram.reactions import Reactions
 from channels.telegram.showing import Stage
+from channels.telegram.text import encodable, measure
 from channels.telegram.uploads import Uploads
-from channels.telegram.wording import encodable, keyboard, measure, reply_parameters, target, wording
+from channels.telegram.wording import keyboard, reply_parameters, target, wording
 
 TEXT_LIMIT = 4096
 DOWNLOAD_LIMIT = 20_000_000

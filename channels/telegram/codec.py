@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pydantic import ValidationError
@@ -27,19 +27,11 @@ from channels.message import (
 )
 from channels.telegram import vocabulary
 from channels.telegram.files import attachments
-from channels.telegram.shapes import Callback, Chat, Reacted, ReactionType, Told, Updated, User
+from channels.telegram.shapes import Bot, Callback, Chat, Reacted, ReactionType, Told, Updated, User
+from channels.telegram.text import clean
 from channels.telegram.vocabulary import Order
-from channels.telegram.wording import clean
 
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bot:
-    """Who we are at Telegram."""
-
-    id: str
-    username: str
 
 
 def number_of(update: object) -> int | None:

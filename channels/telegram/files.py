@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from channels.message import Attachment
 from channels.telegram.shapes import File, Told
-from channels.telegram.wording import clean
+from channels.telegram.text import clean
 
 _KINDS = {
     "document": ("", "application/octet-stream"),

@@ -15,7 +15,7 @@ from channels.errors import ChannelError, Conflict, RateLimited, Rejected, Unaut
 from channels.message import Ignored, Update
 from channels.port import Accept, Answer, Inbox, Incoming, Receiving
 from channels.supervision import supervise
-from channels.telegram import codec, menu
+from channels.telegram import codec, menu, shapes
 from channels.telegram.api import Api
 from channels.telegram.backlog import Backlog
 from channels.telegram.settings import TelegramSettings
@@ -40,7 +40,7 @@ class TelegramInbox(Inbox):
     """The receiving half of a Telegram bot."""
 
     def __init__(
-        self, api: Api, settings: TelegramSettings, shelf: Shelf, *, channel: str, bot: codec.Bot
+        self, api: Api, settings: TelegramSettings, shelf: Shelf, *, channel: str, bot: shapes.Bot
     ) -> None:
         self._api = api
         self._settings = settings

@@ -27,7 +27,7 @@ from channels.markup import (
     Text,
     parse,
 )
-from channels.telegram.wording import measure
+from channels.telegram.text import measure
 
 MOST_ENTITIES = 100
 RULE = "———"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
@@ -155,3 +156,11 @@ class Updated(Shape):
     edited_message: Told | None = None
     callback_query: Callback | None = None
     message_reaction: Reacted | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bot:
+    """Who we are at Telegram."""
+
+    id: str
+    username: str

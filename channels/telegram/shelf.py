@@ -20,7 +20,7 @@ from typing import Self
 
 from channels.message import Ignored
 from channels.port import Accept, Notes
-from channels.telegram import codec
+from channels.telegram import codec, shapes
 
 PIECE = 900
 """Characters of a part in one note; a note takes 1,000."""
@@ -49,7 +49,7 @@ class _Waiting:
 class Shelf:
     """Keeps the parts of albums until they are told; its tasks end with it."""
 
-    def __init__(self, notes: Notes, *, channel: str, bot: codec.Bot, seconds: float) -> None:
+    def __init__(self, notes: Notes, *, channel: str, bot: shapes.Bot, seconds: float) -> None:
         self._notes = notes
         self._channel = channel
         self._bot = bot

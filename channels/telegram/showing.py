@@ -9,7 +9,8 @@ from typing import Any
 from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
 from channels.message import Address, Showing
 from channels.telegram.errors import is_unknown_method
-from channels.telegram.wording import is_group, target
+from channels.telegram.text import is_group
+from channels.telegram.wording import target
 
 METHOD = "sendMessageDraft"
 MOST_REFUSALS = 10_000

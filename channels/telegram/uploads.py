@@ -14,7 +14,8 @@ from channels.message import Address, File, Reply, Sent
 from channels.telegram import markup
 from channels.telegram.api import Api, sent
 from channels.telegram.errors import is_about_markup
-from channels.telegram.wording import encodable, measure, target
+from channels.telegram.text import encodable, measure
+from channels.telegram.wording import target
 
 UPLOAD_LIMIT = 50_000_000
 PHOTO_LIMIT = 10_000_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from delivery.port import Recorded
+from delivery.events.port import Recorded
 from delivery.streams.bell import Bell
 
 MOST_EVENTS = 256

@@ -16,7 +16,7 @@ from itertools import islice
 from nats.aio.msg import Msg
 
 from delivery.errors import DeliveryError
-from delivery.port import Recorded
+from delivery.events.port import Recorded
 from delivery.streams.connection import Link
 from delivery.streams.follower import Follower
 from delivery.streams.layout import EVENTS, lasting_subject, token, transient_subject

@@ -9,7 +9,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from delivery.errors import Conflict, DeliveryError, Unreachable
 from delivery.event import Event
-from delivery.port import Extent, Recorded, Stream, Tail
+from delivery.events.port import Extent, Recorded, Stream, Tail
 from delivery.streams import hub as hubs
 from delivery.streams.connection import Link
 from delivery.streams.hub import Hub

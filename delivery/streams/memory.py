@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from delivery.errors import Conflict, Unreachable
 from delivery.event import Event
-from delivery.port import Extent, Recorded, Stream, Tail
+from delivery.events.port import Extent, Recorded, Stream, Tail
 from delivery.streams.follower import Follower
 
 

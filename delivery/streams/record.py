@@ -10,7 +10,7 @@ from typing import Any
 from nats.aio.msg import Msg
 
 from delivery.event import Event, Kind
-from delivery.port import Recorded
+from delivery.events.port import Recorded
 
 PREVIOUS = "Dovecote-Previous"
 TYPE = "Dovecote-Type"

@@ -83,8 +83,8 @@ def _writable(path: Path, there: Path) -> Check:
 
 def check_database(settings: Settings) -> Iterator[Check]:
     """The database answers and has this version's schema."""
+    from gateway.cli.database import database_failures, look
     from gateway.cli.failure import Failure
-    from gateway.cli.setting import database_failures, look
 
     try:
         with database_failures():

@@ -37,12 +37,12 @@ def check_clocks(settings: Settings) -> Iterator[Check]:
 
 async def _database_ahead(url: str) -> float:
     from delivery.database import Database
-    from gateway.store import clocks
+    from gateway.store import depths
 
     database = Database(url)
     try:
         async with database.read() as connection:
-            told = await clocks.now(connection)
+            told = await depths.now(connection)
             return told.timestamp() - time.time()
     finally:
         await database.close()

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from gateway.cli.commands import Config, Data, Json, group, local, require_models, settings_of
+from gateway.cli.database import database_failures, look
 from gateway.cli.failure import Exit, Failure, complain
 from gateway.cli.output import print_json
-
-if TYPE_CHECKING:
-    from gateway.migrations import Status
-    from gateway.settings import Settings
 
 config = group("The settings: what is in force, what there is.")
 migrate = group("The database's schema.")
@@ -123,33 +118,3 @@ def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = 
         typer.echo(f"at {found.current or 'nothing yet'}; this version wants {found.head}")
     if not found.up_to_date:
         raise typer.Exit(Exit.FAILED)
-
-
-async def look(settings: Settings) -> Status:
-    """Return where the database stands; a SQLite file that is missing is not made."""
-    import asyncio
-
-    from alembic.script import ScriptDirectory
-    from sqlalchemy.engine import make_url
-
-    from gateway.migrations import Status, configuration, status
-
-    url = make_url(settings.database)
-    if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").is_file):
-        head = ScriptDirectory.from_config(configuration()).get_current_head()
-        return Status(current=None, head=head or "")
-    return await status(settings.database)
-
-
-@contextmanager
-def database_failures() -> Iterator[None]:
-    """Tell in one line that the database cannot be used, without the password of its URL."""
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
-        yield
-    except SQLAlchemyError as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise Failure(f"the database cannot be used: {reason}; look at database_url and data_dir") from error
-    except OSError as error:
-        raise Failure(f"the database cannot be used: {error}; look at database_url and data_dir") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 from sqlalchemy import func, select
 
@@ -77,3 +77,9 @@ async def waiting(connection: Connection) -> Mapping[str, int]:
         "chats.dead": int((await connection.execute(dead)).scalar_one()),
         "approvals.pending": int((await connection.execute(asked)).scalar_one()),
     }
+
+
+async def now(connection: Connection) -> datetime:
+    """Return what time it is where the database runs."""
+    told = (await connection.execute(select(func.now()))).scalar_one()
+    return told if told.tzinfo else told.replace(tzinfo=UTC)

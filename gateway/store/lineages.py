@@ -45,3 +45,9 @@ async def of_turn(connection: Connection, turn: str) -> Lineage | None:
 
 async def _cause(connection: Connection, turn: str) -> Any:
     return (await connection.execute(_CAUSE.where(turns.c.id == turn))).first()
+
+
+async def of_job(connection: Connection, job: str) -> str | None:
+    """Return the id of the turn that a job's end has queued."""
+    found = await connection.execute(select(turns.c.id).where(turns.c.job == job))
+    return found.scalar_one_or_none()

@@ -14,9 +14,10 @@ from typing import Protocol
 
 import structlog
 
-from delivery import listing, store
+from delivery import listing
 from delivery.database import Connection, Database, Unavailable
 from delivery.event import Event, Kind
+from delivery.events import outbox
 from gateway.agents.port import Requested, Work
 from gateway.store import jobs, lineages, turns
 from gateway.tracing import spans
@@ -101,7 +102,7 @@ async def spans_of(connection: Connection, event: Event | Request) -> list[Span]
     turn = await turns.find(connection, lineage.account, event.turn) if lineage else None
     if lineage is None or turn is None:
         return []
-    told = await store.events_of_turn(connection, event.turn)
+    told = await outbox.events_of_turn(connection, event.turn)
     return spans.of_turn(lineage, turn, told, await turns.steps_of(connection, event.turn), event.time)
 
 

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 from pydantic import Field, StrictStr, field_validator
 
 from channels.message import Address
-from delivery import store as delivery_store
 from delivery.database import Connection
 from delivery.errors import DeliveryError
+from delivery.events import outbox
 from gateway.intake import shown as file_shown
 from gateway.store import approvals as approval_store
 from gateway.store import conversations as store
@@ -174,7 +174,7 @@ async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
     """Return messages, jobs and open approvals with the cursor from which events continue them."""
     async with call.surface.database.read() as connection:
         conversation = await found(connection, call.account, call.path["id"])
-        _n, known = await delivery_store.last_position(connection, conversation.id)
+        _n, known = await outbox.last_position(connection, conversation.id)
     seq, epoch = await _cursor(call, conversation.id, known)
     async with call.surface.database.read() as connection:
         spoken = await store.messages_of(connection, conversation.id)

@@ -18,7 +18,7 @@ from pydantic import (
     ValidationError,
 )
 
-from delivery.port import Recorded
+from delivery.events.port import Recorded
 from delivery.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed
 from gateway.web import bodies
 from gateway.web.attachments import Attachments

@@ -7,7 +7,7 @@ from typing import Literal
 from aiohttp import web
 from pydantic import Field
 
-from gateway.web.surface import Health
+from gateway.readiness import Health
 from gateway.web.typed import Call, Nothing, Shown, Strict
 
 

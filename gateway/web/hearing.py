@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from delivery.event import Event, Kind
-from delivery.port import Stream
+from delivery.events.port import Stream
 from delivery.replay import Events, frames
 
 BETWEEN = "\n\n"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from delivery.database import Unavailable
-from delivery.port import Stream
+from delivery.events.port import Stream
 from gateway.accounts import Principal
 from gateway.web.frames import Approve, Cancel, Send
 from gateway.web.problems import Problem

@@ -8,11 +8,11 @@ from typing import Annotated
 from pydantic import AwareDatetime, Field, StrictStr
 
 from delivery import listing, obligations, store
+from delivery.broker.port import Queue
 from delivery.database import Connection
 from delivery.endpoints import Endpoint
 from delivery.event import Event, Kind
 from delivery.obligations import Planned
-from delivery.port import Queue
 from delivery.route import RouteKind
 from gateway.records import webhooks
 from gateway.web.problems import Problem, invalid

@@ -12,7 +12,7 @@ from aiohttp import web
 from pydantic import Field, StrictStr
 
 from delivery.errors import DeliveryError
-from delivery.port import Recorded
+from delivery.events.port import Recorded
 from delivery.replay import Events, Frame, Gap, Reset, Subscribed, frames
 from gateway.accounts import Principal
 from gateway.web.frames import Cursor, control, cursor_of, dumped

@@ -6,7 +6,7 @@ import re
 
 from aiohttp import web
 
-from delivery.port import Queue
+from delivery.broker.port import Queue
 from gateway import intake
 from gateway.accounts import Principal
 from gateway.approvals import AlreadyDecided, NoSuchApproval

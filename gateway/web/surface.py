@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
@@ -14,6 +14,7 @@ from gateway.accounts import Gatekeeper
 from gateway.core import Core
 from gateway.presence import Presence
 from gateway.quotas import Quotas
+from gateway.readiness import Health
 from gateway.records.book import Book
 from gateway.secrets import Secret
 from gateway.store.records import Record
@@ -36,15 +37,6 @@ class Bounds:
     file_bytes: int = 64 * 1024 * 1024
     idempotency_wait: float = 30.0
     requests_per_minute: int = 60_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Health:
-    """What `/readyz` says: ready by role, and what is degraded without failing it."""
-
-    ready: bool
-    checks: Mapping[str, str] = field(default_factory=dict)
-    degraded: Mapping[str, str] = field(default_factory=dict)
 
 
 class Inboxes(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from datetime import datetime
 
 from delivery import listing
-from delivery import store as events
 from delivery.database import Connection
 from delivery.event import Event
+from delivery.events import outbox
 from delivery.listing import Standing, Tried
 from gateway.store import traces
 from gateway.store.traces import Accepted
@@ -53,7 +53,7 @@ async def _steps(connection: Connection, account: str, turns: list[str]) -> Asyn
     for message in await traces.accepted_for(connection, account, turns):
         yield _accepted(message)
     for turn in turns:
-        for event in await events.events_of_turn(connection, turn):
+        for event in await outbox.events_of_turn(connection, turn):
             yield _told(event)
     for standing in await listing.of_turns(connection, account, turns):
         for step in _delivered(standing, await listing.attempts_of(connection, standing.id)):

@@ -9,15 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
 
 from delivery import listing
+from delivery.broker.port import Queue
 from delivery.event import new_id
-from delivery.port import Queue
 from gateway import intake
 from gateway.intake import Submission
 from gateway.job import JobState
 from gateway.records import webhooks
 from gateway.records.names import HookUrl, Name, Whsec
-from gateway.store import follow_ups, queue
 from gateway.store import jobs as job_store
+from gateway.store import lineages, queue
 from gateway.store import turns as store
 from gateway.store.jobs import Job
 from gateway.store.turns import StepRow, Turn
@@ -236,7 +236,7 @@ async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
         job = await job_store.find(connection, call.account, wanted)
         if job is None:
             raise not_found("there is no such turn or job in this account")
-        follow_up = await follow_ups.of_job(connection, job.id)
+        follow_up = await lineages.of_job(connection, job.id)
         owed = await listing.of_job(connection, call.account, job.turn, job.id)
         owed += await listing.of_turns(connection, call.account, [follow_up] if follow_up else [])
         files = await call.core.filing.outgoing.of_job(connection, job)

@@ -240,3 +240,20 @@ def _write_all(descriptor: int, content: bytes, *, durable: bool = True) -> None
         rest = rest[os.write(descriptor, rest) :]
     if durable:
         os.fsync(descriptor)
+
+
+def write_durably(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all, also through a power failure."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.write(descriptor, content)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    fresh.rename(path)
+    parent = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(parent)
+    finally:
+        os.close(parent)

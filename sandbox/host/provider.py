@@ -15,10 +15,10 @@ import structlog
 from sandbox.config import LOADERS, NAME
 from sandbox.errors import Gone, Refused, Unsupported
 from sandbox.host import bubblewrap, limits, network, root, runtimes
+from sandbox.host.files import write_durably
 from sandbox.host.jobs import Jobs
 from sandbox.host.limits import Cage, Layout
 from sandbox.host.machine import Machine, Place
-from sandbox.host.order import write_durably
 from sandbox.host.sandbox import HostSandbox
 from sandbox.host.settings import HostSettings
 from sandbox.host.standby import Standbys

@@ -23,8 +23,9 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, NoReturn
 
+from sandbox.host.files import write_durably
 from sandbox.host.groups import Group
-from sandbox.host.order import EXIT, STARTED, TRUNCATED, Order, seal, take_lock, write_durably
+from sandbox.host.order import EXIT, STARTED, TRUNCATED, Order, seal, take_lock
 from sandbox.host.report import Reporter
 from sandbox.host.tail import Tail
 from sandbox.host.tree import kill_with_all_below, signal_below

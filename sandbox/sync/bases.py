@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
-from sandbox.host.order import write_durably
+from sandbox.host.files import write_durably
 from sandbox.scope import digest
 from sandbox.sync.plan import Base, Listing, Seen
 

@@ -18,8 +18,8 @@ from channels.telegram.simulator import Simulator
 from delivery.database import Database
 from delivery.lease import MemoryLeases
 from gateway import accounts
-from gateway.instruments import Accepting
 from gateway.listening import GRACE, STEADY
+from gateway.reception import Accepting
 from gateway.records.book import Book
 from gateway.secrets import open_vault
 from gateway.switchboard import Switchboard

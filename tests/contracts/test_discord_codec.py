@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from channels.discord import codec, seen
+from channels.discord import codec, seen, wire
 from channels.discord.api import connect
 from channels.discord.deferred import LIFE, SLOTS, Deferred, Trace, load
 from channels.discord.interactions import reaction
@@ -22,7 +22,7 @@ from memory_notes import MemoryNotes
 FOLDER = files("channels.discord").joinpath("samples")
 SAMPLES = [json.loads(path.read_text()) for path in sorted(FOLDER.iterdir(), key=lambda path: path.name)]
 FULL = [sample for sample in SAMPLES if sample["update"]]
-BOT = codec.Bot(**SAMPLES[0]["bot"])
+BOT = wire.Bot(**SAMPLES[0]["bot"])
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channel_rigs import Ear, opened, receiving
-from channels.discord import markup, orders, permissions, plugin, speech
+from channels.discord import markup, orders, permissions, plugin, speech, text
 from channels.discord.adapter import nonce
 from channels.discord.buckets import Buckets, route_of
 from channels.discord.errors import translate
@@ -278,9 +278,9 @@ def test_a_button_keeps_its_words_and_what_it_asks(words: str, prompt: str) -> N
     """Whatever the words and the prompt, the words come back whole and the prompt as far as there is room."""
     custom = speech.custom_id(Button(label="x", data=words, prompt=prompt))
     assert len(custom) <= 100
-    assert speech.parts_of(custom)[0] == words
-    assert speech.encodable(prompt).startswith(speech.parts_of(custom)[1])
-    assert bool(speech.parts_of(custom)[1]) == bool(prompt)
+    assert text.parts_of(custom)[0] == words
+    assert text.encodable(prompt).startswith(text.parts_of(custom)[1])
+    assert bool(text.parts_of(custom)[1]) == bool(prompt)
 
 
 @settings(deadline=None)

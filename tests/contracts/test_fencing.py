@@ -9,11 +9,11 @@ import pytest
 
 from channels.message import Address
 from delivery import obligations
-from delivery import store as delivery_store
 from delivery.attempt import DeliveryState, Judgement
 from delivery.database import Database
 from delivery.errors import LeaseLost
 from delivery.event import Event, Kind, new_id
+from delivery.events import outbox
 from delivery.obligations import Due, Planned
 from delivery.port import Outcome, Verdict
 from delivery.route import RouteKind
@@ -35,9 +35,7 @@ async def _conversation(database: Database) -> Conversation:
             id=new_id("cnv"), account=account.id, agent="agt_1", created_at=datetime.now(UTC)
         )
         await conversations.insert_conversation(connection, conversation)
-        await delivery_store.open_stream(
-            connection, conversation=conversation.id, account=account.id, agent="agt_1"
-        )
+        await outbox.open_stream(connection, conversation=conversation.id, account=account.id, agent="agt_1")
     return conversation
 
 

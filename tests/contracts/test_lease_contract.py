@@ -10,9 +10,9 @@ from time import monotonic
 
 import pytest
 
+from delivery.broker.port import Leases
 from delivery.errors import Busy, DeliveryError, LeaseLost
 from delivery.lease import Holder, JetStreamLeases, MemoryLeases
-from delivery.port import Leases
 from delivery.streams.connection import Link, connect
 from delivery.streams.layout import Layout, ensure
 from nats_servers import NatsServer, nats_server

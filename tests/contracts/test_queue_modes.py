@@ -10,9 +10,9 @@ import pytest
 
 from agent_tools import RecordingTools, persona, work
 from channels.message import Author
+from delivery.broker.port import Lease
 from delivery.database import Database
 from delivery.event import Event, Kind, new_id
-from delivery.port import Lease
 from gateway.agents.port import Agent, Delta, Step, Tools, Work
 from gateway.deltas import Deltas
 from gateway.intake import KeyReused, QueueFull, Submission

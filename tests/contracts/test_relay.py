@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import update
 
-from delivery import store
 from delivery.database import Database
 from delivery.event import Event, Kind, new_id
+from delivery.events import outbox
 from delivery.outbox import Relay
 from delivery.streams.memory import MemoryStream
 from delivery.tables import streams
@@ -21,9 +21,9 @@ async def _recorded(database: Database, words: list[str], conversation: str = ""
     opened, conversation = conversation, conversation or new_id("cnv")
     async with database.begin() as connection:
         if not opened:
-            await store.open_stream(connection, conversation=conversation, account="acc", agent="agt")
+            await outbox.open_stream(connection, conversation=conversation, account="acc", agent="agt")
         events = [Event.now(Kind.MESSAGE_RECEIVED, conversation, {"text": word}) for word in words]
-        await store.record(connection, conversation, events)
+        await outbox.record(connection, conversation, events)
     return conversation
 
 
@@ -32,7 +32,7 @@ async def _caught_up(database: Database, relay: Relay) -> None:
     async with asyncio.timeout(20):
         while True:
             async with database.read() as connection:
-                behind = await store.backlogs(connection)
+                behind = await outbox.backlogs(connection)
             if not behind:
                 return
             for backlog in behind:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from delivery.event import Event, Kind
-from delivery.port import Stream
+from delivery.events.port import Stream
 from delivery.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed, frames
 from delivery.streams import jetstream
 from delivery.streams.connection import connect

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from delivery import store as delivery_store
 from delivery.database import Database
 from delivery.errors import Unreachable
 from delivery.event import new_id
+from delivery.events import outbox
 from gateway.files.depot import DirectoryDepot
 from gateway.files.shelf import Shelf
 from gateway.store import accounts, conversations, removal
@@ -29,7 +29,7 @@ async def shelf(database: Database, tmp_path: Path) -> Shelf:
         await accounts.add_account(connection, Account(id="acc_1", name="ada", created_at=NOW))
         conversation = Conversation(id="cnv_1", account="acc_1", agent="agt_1", created_at=NOW)
         await conversations.insert_conversation(connection, conversation)
-        await delivery_store.open_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
+        await outbox.open_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
     depot = DirectoryDepot(tmp_path / "files")
     return Shelf(database, depot, kept=timedelta(days=1), grace=timedelta(0), tries=2)
 

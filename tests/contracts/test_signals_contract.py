@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.port import Queue, Signal, Signals
+from delivery.broker.port import Queue, Signal, Signals
 from delivery.signals import JetStreamSignals, MemorySignals
 from delivery.streams.connection import Link, connect
 from delivery.streams.layout import Layout, ensure

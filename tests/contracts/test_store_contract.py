@@ -11,10 +11,10 @@ from sqlalchemy import func, select
 from sqlalchemy.exc import IntegrityError
 
 from delivery import endpoints
-from delivery import store as delivery_store
 from delivery.database import Database, metadata
 from delivery.endpoints import Endpoint
 from delivery.event import Event, Kind, new_id
+from delivery.events import outbox
 from gateway import accounts
 from gateway.accounts import Gatekeeper, Taken, digest_of
 from gateway.store import accounts as account_store
@@ -261,11 +261,9 @@ async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
                 id=new_id("cnv"), account=account, agent="agt_1", created_at=datetime.now(UTC)
             )
             await conversations.insert_conversation(connection, conversation)
-            await delivery_store.open_stream(
-                connection, conversation=conversation.id, account=account, agent="agt_1"
-            )
+            await outbox.open_stream(connection, conversation=conversation.id, account=account, agent="agt_1")
             said = Event.now(Kind.MESSAGE_RECEIVED, conversation.id, {"text": "hi"})
-            await delivery_store.record(connection, conversation.id, [said])
+            await outbox.record(connection, conversation.id, [said])
     async with database.begin() as connection:
         assert await removal.remove_account(connection, one)
     owned = [table for table in metadata.sorted_tables if "account" in table.c]

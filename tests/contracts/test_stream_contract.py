@@ -12,7 +12,7 @@ import pytest
 
 from delivery.errors import Conflict, Unreachable
 from delivery.event import Event, Kind
-from delivery.port import Recorded, Stream
+from delivery.events.port import Recorded, Stream
 from delivery.streams import jetstream
 from delivery.streams.connection import connect
 from delivery.streams.layout import Layout, ensure

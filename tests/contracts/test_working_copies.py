@@ -16,11 +16,12 @@ import pytest
 from buckets import fresh_bucket, s3_server
 from delivery.database import Database
 from gateway.defaults import ensure_defaults
+from gateway.maintenance.workspace_sync import Looks
 from gateway.migrations import migrate_up
 from gateway.options import AgentSettings
 from gateway.records.book import Book
 from gateway.secrets import open_vault
-from gateway.workspaces import Looks, Workspaces
+from gateway.workspaces import Workspaces
 from sandbox.errors import SandboxError
 from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from delivery.broker.port import Queue
 from delivery.errors import Busy, Conflict, DeliveryError, Unreachable
 from delivery.event import Event, Kind
 from delivery.lease import Holder, JetStreamLeases
-from delivery.port import Queue
 from delivery.replay import Events, frames
 from delivery.signals import JetStreamSignals
 from delivery.streams import jetstream

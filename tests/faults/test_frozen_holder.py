@@ -12,9 +12,9 @@ from time import monotonic
 
 import pytest
 
+from delivery.broker.port import Lease
 from delivery.errors import Busy, LeaseLost, Unreachable
 from delivery.lease import Holder, JetStreamLeases
-from delivery.port import Lease
 from delivery.streams.connection import Link, connect
 from delivery.streams.layout import Layout, ensure
 from nats_servers import NatsServer, nats_server

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gateway.web.surface import Health
+from gateway.readiness import Health
 from web_face import open_face
 
 

@@ -10,17 +10,19 @@ from dataclasses import dataclass, field
 
 from channels.message import Address
 from channels.port import Feature
-from delivery import listing, obligations, store
+from delivery import listing, obligations
 from delivery.arrivals import Arrivals
+from delivery.broker.port import Leases, Queue, Signals
 from delivery.database import Database, metadata
 from delivery.event import Event, Kind, new_id
+from delivery.events import outbox
 from delivery.lease import MemoryLeases
 from delivery.ledger import Ledger
 from delivery.listing import Standing
 from delivery.obligations import Planned
 from delivery.outbox import Relay
 from delivery.part import Part, encode_part
-from delivery.port import Delivery, Leases, Queue, Signals, Sink
+from delivery.port import Delivery, Sink
 from delivery.route import RouteKind, bot_of
 from delivery.router import Router
 from delivery.schedule import Schedule
@@ -116,7 +118,9 @@ class Line:
         ]
         async with self.database.begin() as connection:
             if opened:
-                await store.open_stream(connection, conversation=conversation, account=ACCOUNT, agent="agt_1")
+                await outbox.open_stream(
+                    connection, conversation=conversation, account=ACCOUNT, agent="agt_1"
+                )
             await obligations.plan(connection, planned)
         await self.wake(address)
         return conversation

@@ -14,9 +14,9 @@ from channels.message import Address, Attachment, Author, Command, Message, Pres
 from channels.port import Limits
 from delivery.database import Database
 from delivery.event import Event, new_id
+from delivery.events.port import Stream
 from delivery.ledger import Ledger
 from delivery.outbox import Relay
-from delivery.port import Stream
 from delivery.router import Router
 from delivery.signals import MemorySignals
 from delivery.tables import deliveries, outbox
@@ -24,11 +24,11 @@ from gateway import accounts
 from gateway.approvals import Approvals
 from gateway.approvers import Rule
 from gateway.commands import Commands
-from gateway.core import Core
 from gateway.desk import Desk
 from gateway.errands import Errands
 from gateway.flood import Flood, FullLines, Strangers
 from gateway.intake import Intake
+from gateway.jobs import Jobs
 from gateway.reception import Reception
 from gateway.store import conversations, records, turns
 from gateway.store.conversations import Conversation
@@ -179,7 +179,7 @@ async def open_stage(
 
     intake = Intake(ledger, limit=limit, cancel=cancelled.append)
     approvals = Approvals(ledger)
-    commands = Commands(answer, Errands(cast("Core", None)), limit=limit)
+    commands = Commands(answer, Errands(cast("Ledger", None), cast("Jobs", None)), limit=limit)
     reception = Reception(
         ledger,
         intake,

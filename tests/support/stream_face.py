@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 
-from delivery.port import Stream
+from delivery.events.port import Stream
 from gateway.accounts import Principal
 from gateway.web import socket, stream
 from gateway.web.frames import Approve, Cancel, Mistaken, Send

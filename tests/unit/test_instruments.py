@@ -13,17 +13,19 @@ import pytest
 
 from channels.message import Address, Moved, Update
 from channels.port import Accept
+from delivery.broker.port import Lease, Leases
 from delivery.database import Database
 from delivery.errors import Busy
 from delivery.event import Event, Kind
 from delivery.lease import HeldLease
-from delivery.port import Delivery, Lease, Leases, Outcome, Sink, Verdict
+from delivery.port import Delivery, Outcome, Sink, Verdict
 from delivery.streams.memory import MemoryStream
 from gateway.desk import Desk
 from gateway.gauges import Depths
-from gateway.instruments import Accepting, CountedLeases, CountedReception, CountedSink, CountedStream
+from gateway.instruments import CountedLeases, CountedReception, CountedSink, CountedStream
 from gateway.metrics import Metrics
 from gateway.migrations import migrate_up
+from gateway.reception import Accepting
 from gateway.store.records import Record
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

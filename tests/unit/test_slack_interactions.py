@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from channels.message import Button, Press
-from channels.slack import codec, interactions
+from channels.slack import codec, interactions, payloads
 from channels.slack.simulator.structure import check_modal
 
 BOT = codec.Bot(id="U0BOT", bot_id="B0BOT", team="T0TEAM")
@@ -21,7 +21,7 @@ ANY = st.text(max_size=40) | st.text(alphabet=st.characters(min_codepoint=0xD7F0
 def pressed(button: Button, *, user: str = "U0ADA", room: str = "C0ROOM", thread: str | None = None) -> Any:
     """Return what Slack tells of a press."""
     container = {"type": "message", "message_ts": "2.0", "channel_id": room}
-    action = {"action_id": interactions.name_of(button), "value": button.data, "action_ts": "3.0"}
+    action = {"action_id": payloads.name_of(button), "value": button.data, "action_ts": "3.0"}
     place = {"container": container | ({"thread_ts": thread} if thread else {}), "channel": {"id": room}}
     who = {"user": {"id": user}, "team": {"id": "T0TEAM"}}
     shape = {"type": "block_actions", **who, **place, "trigger_id": "t", "response_url": "https://hooks/x"}
@@ -46,7 +46,7 @@ def test_a_comment_comes_back_with_its_press(
     asking = interactions.asking(told, BOT)
     assert asking is not None
     check_modal(asking.view)
-    assert len(interactions.name_of(button)) <= 255
+    assert len(payloads.name_of(button)) <= 255
     plain = codec.decode(told, channel="chn_1", bot=BOT)
     back = codec.decode(
         json.loads(json.dumps(sent_off(asking.view, words, user=user))), channel="chn_1", bot=BOT

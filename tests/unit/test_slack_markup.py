@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.slack import codec, markup
+from channels.slack import codec, markup, wording
 from channels.slack.simulator.reading import notified, shown
 
 _NAMES = (
@@ -92,4 +92,4 @@ def _callback(event: Any) -> dict[str, Any]:
 
 def test_a_measure_counts_what_travels() -> None:
     """Escapes and pairs of surrogates count as Slack receives them."""
-    assert codec.measure("a&<>\N{GRINNING FACE}") == 1 + 5 + 4 + 4 + 2
+    assert wording.measure("a&<>\N{GRINNING FACE}") == 1 + 5 + 4 + 4 + 2

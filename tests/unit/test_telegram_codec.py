@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from channels.message import Ignored, Message
-from channels.telegram import codec
+from channels.telegram import codec, shapes
 from channels.telegram.vocabulary import MENU, slash, spoken
 
-BOT = codec.Bot(id="1", username="dovecote_bot")
+BOT = shapes.Bot(id="1", username="dovecote_bot")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from channels.telegram.markup import MOST_ENTITIES, Entity, Rendered, dump, render
 from channels.telegram.simulator.wording import read
-from channels.telegram.wording import measure
+from channels.telegram.text import measure
 from markup_documents import HOSTILE, documents
 
 

@@ -1,0 +1,44 @@
+"""What the commands that need the database share: its schema's revision, and its failures in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gateway.cli.failure import Failure
+
+if TYPE_CHECKING:
+    from gateway.migrations import Status
+    from gateway.settings import Settings
+
+
+async def look(settings: Settings) -> Status:
+    """Return where the database stands; a SQLite file that is missing is not made."""
+    import asyncio
+
+    from alembic.script import ScriptDirectory
+    from sqlalchemy.engine import make_url
+
+    from gateway.migrations import Status, configuration, status
+
+    url = make_url(settings.database)
+    if url.get_backend_name() == "sqlite" and not await asyncio.to_thread(Path(url.database or "").is_file):
+        head = ScriptDirectory.from_config(configuration()).get_current_head()
+        return Status(current=None, head=head or "")
+    return await status(settings.database)
+
+
+@contextmanager
+def database_failures() -> Iterator[None]:
+    """Tell in one line that the database cannot be used, without the password of its URL."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        yield
+    except SQLAlchemyError as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        raise Failure(f"the database cannot be used: {reason}; look at database_url and data_dir") from error
+    except OSError as error:
+        raise Failure(f"the database cannot be used: {error}; look at database_url and data_dir") from error
