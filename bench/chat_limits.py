@@ -19,11 +19,11 @@ from bench.meters import percentile
 from channels.message import Address
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
-from delivery.budget import Budget
-from delivery.port import Delivery, Outcome, Sink, Verdict
-from delivery.sinks.chat import Bot
-from delivery_line import Line, an_empty_database
-from memory_notes import MemoryNotes
+from delivery.chat.rate_limit import Budget
+from delivery.chat.sink import Bot
+from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
+from delivery_worker import Line, an_empty_database
+from memory_channel_state import MemoryNotes
 
 PER_SECOND = 5
 """What the platform takes in one chat; a stretch of one second is its bucket's window."""

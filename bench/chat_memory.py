@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.gateway_setup import Stage, stage
 from bench.meters import resident
-from bench.stage import Stage, stage
 from channels.telegram.simulator import Simulator
 
 FIRST_CHAT = 5000

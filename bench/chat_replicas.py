@@ -19,7 +19,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.chaos.rig import KEYS, READY_WITHIN, roomy
+from bench.chaos.deployment import KEYS, READY_WITHIN, roomy
 from channels.registry import plugin
 from gateway_process import GatewayProcess, channel_env
 from postgres import cluster

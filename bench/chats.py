@@ -17,7 +17,7 @@ from typing import Any
 from bench import chat_limits, chat_memory, chat_replicas
 from bench.chat_replicas import Plan
 from bench.meters import show
-from gateway.telemetry import set_up_logging
+from gateway.observability.log_setup import set_up_logging
 
 PARTS = ("limits", "replicas", "memory")
 COUNTS = {"telegram": (25, 6000), "discord": (20, 4000), "slack": (25, 6000)}

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.chaos.rig import rig
+from bench.chaos.deployment import rig
 from gateway_process import GatewayProcess
 
 LEASE = "40"

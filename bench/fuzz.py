@@ -30,16 +30,16 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as some
 
+from api_server import open_face
 from bench.meters import resident
 from channel_rigs import WEBHOOK_SECRET, opened, rigged
 from channels.port import Incoming
 from channels.registry import installed
-from delivery.streams.memory import MemoryStream
-from gateway.web.surface import Bounds
+from delivery.broker.memory_events import MemoryStream
+from gateway.web.http.context import Bounds
 from raw_socket import CLOSE, PING, PONG, RawSocket, raw_socket
-from signers import BODY, VERIFIERS
-from stream_face import KEY, StreamFace, stream_face
-from web_face import open_face
+from signature_cases import BODY, VERIFIERS
+from stream_server import KEY, StreamFace, stream_face
 
 Answered = TypeVar("Answered")
 PATIENCE = 20.0

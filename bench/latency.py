@@ -2,7 +2,7 @@
 
     python -m bench.latency [--count 100] [--pause 0.05]
 
-One person at a time, agents that answer at once. The raw limit (`bench.raw`) answers the same platform in
+One person at a time, agents that answer at once. The raw limit (`bench.baseline`) answers the same platform in
 the same run. A reply is counted lost when it does not come in 10 seconds, doubled when it comes again.
 """
 
@@ -21,7 +21,7 @@ from typing import Any
 import aiohttp
 
 from bench import meters
-from bench.stage import Stage, model, raw, stage
+from bench.gateway_setup import Stage, model, raw, stage
 from channels.telegram.simulator import Simulator, simulate
 
 PATIENCE = 10.0

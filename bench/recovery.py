@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import meters
-from bench.chaos.rig import READY_WITHIN, Rig, rig
-from bench.stage import SENDS_PER_SECOND, named
+from bench.chaos.deployment import READY_WITHIN, Rig, rig
+from bench.gateway_setup import SENDS_PER_SECOND, named
 from openai_server import OpenAIServer, Turn
 
 EARLY, FIRST_CHAT = 6999, 7000

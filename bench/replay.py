@@ -25,10 +25,10 @@ import nats
 from nats.aio.client import Client
 
 from bench import meters
-from delivery.event import Event, Kind
-from delivery.streams import jetstream
-from delivery.streams.connection import connect
-from delivery.streams.layout import EVENTS, lasting_subject
+from delivery.broker import jetstream_events
+from delivery.broker.connection import connect
+from delivery.broker.stream_config import EVENTS, lasting_subject
+from delivery.events.event import Event, Kind
 from gateway_process import GatewayProcess, gateway
 
 COUNTS = (100, 10_000)
@@ -56,7 +56,7 @@ def broker_of(process: GatewayProcess) -> str:
 
 async def fill(url: str, conversation: str, count: int) -> None:
     """Put events into a conversation's stream."""
-    async with connect(url) as link, jetstream.opened(link, epoch="bench") as stream:
+    async with connect(url) as link, jetstream_events.opened(link, epoch="bench") as stream:
         tail = await stream.tail(conversation)
         seq, n = (tail.seq, tail.n) if tail else (0, 0)
         for number in range(n + 1, count + 1):

@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median, quantiles
 
-from sandbox.host import bubblewrap
+from sandbox.host.isolation import bubblewrap
 from sandbox.host.settings import HostSettings
 from sandbox.model import Command, Spec
 from sandbox.port import Sandbox, Surroundings

@@ -21,13 +21,13 @@ from statistics import median
 import aiohttp
 import nats
 
-from delivery.event import Event, Kind
-from delivery.streams import jetstream
-from delivery.streams.connection import connect
-from delivery.streams.jetstream import JetStream
-from delivery.streams.layout import Layout, ensure, lasting_subject
+from delivery.broker import jetstream_events
+from delivery.broker.connection import connect
+from delivery.broker.jetstream_events import JetStream
+from delivery.broker.stream_config import Layout, ensure, lasting_subject
+from delivery.events.event import Event, Kind
 from nats_servers import NatsServer, nats_server
-from stream_face import StreamFace, stream_face
+from stream_server import StreamFace, stream_face
 
 CONVERSATION = "cnv_bench"
 LIVE = 300
@@ -136,7 +136,7 @@ async def compare(count: int, readers: int, rounds: int) -> None:
             connect(server.url, token=server.token) as link,
         ):
             await ensure(link, Layout(budget=1_000_000_000))
-            async with jetstream.opened(link, epoch="bench") as events, stream_face(events) as face:
+            async with jetstream_events.opened(link, epoch="bench") as events, stream_face(events) as face:
                 print("| stream | ours | bare nats-py | ratio |\n|---|---|---|---|")
                 raw = await raw_appended(server, count // 4)
                 row("append, confirmed one by one", await appended(events, count), raw, "/s")

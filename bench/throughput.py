@@ -3,7 +3,7 @@
     python -m bench.throughput [--chats 50 200] [--messages 5] [--delay 0.2]
 
 Each person says the next thing when the last one is answered, so the ideal is chats / delay. The raw limit
-(`bench.raw`) serves the same people in the same run. Answers are counted: lost, doubled, and reordered ones
+(`bench.baseline`) serves the same people in the same run. Answers are counted: lost, doubled, and reordered ones
 (an answer to another message than the one before it in its chat).
 """
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import meters
-from bench.stage import model, raw, stage
+from bench.gateway_setup import model, raw, stage
 from channels.telegram.simulator import Simulator, simulate
 
 PATIENCE = 120.0

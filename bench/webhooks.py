@@ -22,10 +22,10 @@ from statistics import median
 import aiohttp
 from aiohttp import web
 
-from delivery.egress import Egress, Rules
-from delivery.port import Delivery, Verdict
-from delivery.signing import new_secret
-from delivery.sinks.webhook import Receiver, WebhookSink
+from delivery.deliveries.port import Delivery, Verdict
+from delivery.webhooks.egress import Egress, Rules
+from delivery.webhooks.signing import new_secret
+from delivery.webhooks.sink import Receiver, WebhookSink
 
 BODY = b'{"v":1,"id":"evt_0","type":"agent.finished","data":{"output":"' + b"x" * 400 + b'"}}'
 

@@ -14,52 +14,53 @@ from datetime import timedelta
 import structlog
 from sqlalchemy.exc import DBAPIError
 
-from delivery import epochs
-from delivery.allowances import StoredAllowances
-from delivery.database import Unavailable
-from delivery.draft import Drafts
-from delivery.egress import Rules
+from delivery.broker import epochs
+from delivery.chat.drafts import Drafts
+from delivery.chat.rate_limit_store import StoredAllowances
+from delivery.chat.sink import ChatSink
+from delivery.database.engine import Unavailable
+from delivery.deliveries.router import Router
+from delivery.deliveries.transactions import Ledger
 from delivery.errors import DeliveryError
-from delivery.event import Event
-from delivery.ledger import Ledger
-from delivery.outbox import Relay
-from delivery.router import Router
-from delivery.sinks.chat import ChatSink
-from gateway import doors, lanes, tracing
+from delivery.events.event import Event
+from delivery.events.relay import Relay
+from delivery.webhooks.egress import Rules
+from gateway import delivery_workers, listeners
+from gateway.accounts.budgets import Meter, metered
+from gateway.accounts.key_rotation import reseal
 from gateway.agents.port import Agent, Persona
-from gateway.approvals import Approvals
-from gateway.broker import BrokerFailed
-from gateway.budgets import Meter, metered
-from gateway.bundles import Bundles
-from gateway.commands import Commands
-from gateway.conductor import Conductor
-from gateway.core import Core
-from gateway.datadir import DataDirBusy
-from gateway.defaults import ensure_defaults
-from gateway.erasure import Erasure
-from gateway.errands import Errands
-from gateway.faults import UnknownFault
-from gateway.filing import open_filing
-from gateway.gauges import Depths, Vitals
-from gateway.ground import Ground, Running, lay
-from gateway.instruments import CountedLeases, CountedReception, CountedStream
-from gateway.intake import Intake
-from gateway.janitor import Janitor
-from gateway.jobs import Jobs
+from gateway.agents.registry import Performers, models_of, vendors_of
+from gateway.config.setting_types import Role
+from gateway.config.settings import Settings, wants_traces
+from gateway.conversations.approvals import Approvals
+from gateway.conversations.message_ids import whole_of
+from gateway.conversations.submission import Intake
+from gateway.environments.agent_files import Bundles
+from gateway.environments.backends import Stands, open_stands
+from gateway.environments.resolver import Workbench
+from gateway.files.wiring import open_filing
+from gateway.infra.backing_services import Ground, Running, lay
+from gateway.infra.data_dir import DataDirBusy
+from gateway.infra.embedded_nats import BrokerFailed
+from gateway.infra.preflight import CannotListen, Unanswered, WrongKeys
+from gateway.ingress.channel_supervisor import Switchboard
+from gateway.ingress.commands import Commands
+from gateway.ingress.receive import Accepting, Reception
+from gateway.ingress.sandbox_commands import Errands
+from gateway.ingress.status_reactions import Signs
+from gateway.instrumentation import CountedLeases, CountedReception, CountedStream
+from gateway.jobs.jobs import Jobs
+from gateway.maintenance.deletion import Erasure
+from gateway.maintenance.janitor import Janitor
+from gateway.maintenance.sandbox_control import Sandboxes
 from gateway.maintenance.workspace_sync import looking
-from gateway.options import Role
-from gateway.performers import Performers, models_of, vendors_of
-from gateway.places import CannotListen, Unanswered, WrongKeys
-from gateway.reception import Accepting, Reception
-from gateway.records.book import Book
-from gateway.rotation import reseal
-from gateway.sandboxes import Sandboxes
-from gateway.settings import Settings, wants_traces
-from gateway.signs import Signs
-from gateway.stands import Stands, open_stands
-from gateway.switchboard import Switchboard
-from gateway.voice import whole_of
-from gateway.workbench import Workbench
+from gateway.observability import tracing
+from gateway.observability.fault_points import UnknownFault
+from gateway.observability.gauges import Depths, Vitals
+from gateway.records.bootstrap import ensure_defaults
+from gateway.records.records import Book
+from gateway.services import Core
+from gateway.turns.worker import Conductor
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
@@ -142,7 +143,9 @@ async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator
         await stack.enter_async_context(_running(parts.last, asyncio.Event()))
         await stack.enter_async_context(_running(parts.late, asyncio.Event()))
         await stack.enter_async_context(_running(parts.early, stop))
-        url = await stack.enter_async_context(doors.opened(ground, parts.core, parts.book, parts.switchboard))
+        url = await stack.enter_async_context(
+            listeners.opened(ground, parts.core, parts.book, parts.switchboard)
+        )
         await _until_receiving(parts.switchboard, stop)
         yield Gateway(url=url, core=parts.core)
 
@@ -214,7 +217,7 @@ async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
     reception.append(CountedReception(taking, ground.metrics))
     early = [*_by_role(ground, core, switchboard), errands.run, signs.run]
     early.append(lambda _stop: performers.warm(models_of(settings)))
-    early += await lanes.deliverers(
+    early += await delivery_workers.deliverers(
         ground,
         ledger,
         relay=relay,

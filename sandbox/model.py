@@ -32,7 +32,7 @@ class Spec:
     an empty directory that dies with the run). `env` holds the declared variables and nothing else reaches
     a run but the runtime's own fixed ones. `memory_mb` and `pids` bound the whole sandbox. `idle_timeout` and
     `max_lifetime` (seconds) are what a provider's own timers are set to, beyond ours, where it has any.
-    `services_rest`: what is kept running in it (`sandbox.services`) does not keep it awake.
+    `services_rest`: what is kept running in it (`sandbox.lifecycle.services`) does not keep it awake.
     """
 
     label: str

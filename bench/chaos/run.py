@@ -9,9 +9,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.chaos.people import People
-from bench.chaos.rig import Rig, rig
+from bench.chaos.deployment import Rig, rig
 from bench.chaos.tally import Tally, count
+from bench.chaos.users import People
 
 TOLD_EVERY = 5.0
 """Seconds between words on how far a run is."""

@@ -23,30 +23,30 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bench.chaos.yard import Yard
+from bench.chaos.directory_sandboxes import Yard
 from channels.port import Limits
-from delivery.database import Database
-from delivery.ledger import Ledger
-from delivery.outbox import Relay
-from delivery.router import Router
-from delivery.signals import MemorySignals
-from delivery.streams.memory import MemoryStream
-from gateway import accounts
-from gateway.faults import Faults
-from gateway.metrics import Metrics
+from delivery.broker.memory_events import MemoryStream
+from delivery.broker.wake_ups import MemorySignals
+from delivery.database.engine import Database
+from delivery.deliveries.router import Router
+from delivery.deliveries.transactions import Ledger
+from delivery.events.relay import Relay
+from gateway.accounts import api_keys
+from gateway.environments.reservations import SqlLeases, SqlRegister
 from gateway.migrations import migrate_up
-from gateway.register import SqlLeases, SqlRegister
-from sandbox.endings import Endings
-from sandbox.guard import Guard
+from gateway.observability.fault_points import Faults
+from gateway.observability.metrics import Metrics
+from sandbox.labels import Owner, Scope, label_of, prefix_of
+from sandbox.lifecycle.backend import Stand
+from sandbox.lifecycle.locks import Guard
+from sandbox.lifecycle.pool import Pool
+from sandbox.lifecycle.reaper import Reaper, Surroundings
+from sandbox.lifecycle.reservations import Reservation, Status, Wanted, now_utc
+from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
+from sandbox.lifecycle.snapshotter import Keeper
+from sandbox.lifecycle.teardown import Endings
 from sandbox.model import Command, Spec
-from sandbox.pool import Pool
-from sandbox.reaper import Reaper, Surroundings
-from sandbox.register import Reservation, Status, Wanted, now_utc
-from sandbox.reserved import ReservedSandbox
-from sandbox.scope import Owner, Scope, label_of, prefix_of
-from sandbox.snapshots.keeper import Keeper
 from sandbox.snapshots.local import LocalStore
-from sandbox.stand import Stand
 
 HERE = "abcdef012345"
 LATER = timedelta(seconds=60)
@@ -120,7 +120,7 @@ async def prepare(database: str, directory: Path) -> Ground:
     await migrate_up(database)
     opened = Database(database)
     async with opened.begin() as connection:
-        account, _key = await accounts.create_account(connection, uuid.uuid4().hex)
+        account, _key = await api_keys.create_account(connection, uuid.uuid4().hex)
     await opened.close()
     return Ground(database=database, directory=directory, account=account.id)
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: DiscordSettings, notes: Notes) -> AsyncIterator[Connection]:
-    from channels.discord.adapter import DiscordChannel
     from channels.discord.api import connect
-    from channels.discord.deferred import Deferred
-    from channels.discord.inbox import DiscordInbox
+    from channels.discord.receive.receiver import DiscordInbox
+    from channels.discord.send.deferred_replies import Deferred
+    from channels.discord.send.sender import DiscordChannel
 
     async with connect(settings) as api:
         bot = await api.identify()

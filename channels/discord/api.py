@@ -13,10 +13,10 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from channels.discord.buckets import Buckets, route_of
 from channels.discord.errors import translate
+from channels.discord.payloads import Bot
+from channels.discord.rate_limit_buckets import Buckets, route_of
 from channels.discord.settings import DiscordSettings
-from channels.discord.wire import Bot
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 
 VERSION = "v10"

@@ -7,8 +7,8 @@ from typing import Any
 
 from channels.discord import permissions
 from channels.discord.api import Api, connect
+from channels.discord.payloads import Bot
 from channels.discord.settings import DiscordSettings
-from channels.discord.wire import Bot
 from channels.errors import ChannelError
 from channels.port import Finding
 

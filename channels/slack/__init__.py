@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
 from channels.slack.settings import SlackSettings
-from channels.slack.wording import measure
+from channels.slack.text import measure
 
 if TYPE_CHECKING:
     from channels.slack.simulator import Simulator
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: SlackSettings, notes: Notes) -> AsyncIterator[Connection]:
-    from channels.slack.adapter import SlackChannel
     from channels.slack.api import connect
-    from channels.slack.inbox import SlackInbox
+    from channels.slack.receive.receiver import SlackInbox
+    from channels.slack.send.sender import SlackChannel
 
     async with connect(settings) as api:
         bot = await api.identify()

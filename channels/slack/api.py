@@ -16,8 +16,8 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unauthorized, Unreachable
-from channels.slack import codec
 from channels.slack.errors import absent, limited, translate
+from channels.slack.receive import codec
 from channels.slack.settings import SlackSettings
 
 PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from channels.message import Button
-from channels.slack import wording
+from channels.slack import text as slack_text
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
 Stamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
@@ -180,4 +180,4 @@ def name_of(button: Button) -> str:
     """Return a button's action_id, in which its prompt travels."""
     if not button.prompt:
         return button.data
-    return f"{ASKING}{button.data}|{wording.clean(button.prompt)}"[:LONGEST_NAME]
+    return f"{ASKING}{button.data}|{slack_text.clean(button.prompt)}"[:LONGEST_NAME]

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @asynccontextmanager
 async def _open(channel: str, settings: TelegramSettings, notes: Notes) -> AsyncIterator[Connection]:
-    from channels.telegram.adapter import TelegramChannel
     from channels.telegram.api import connect
-    from channels.telegram.inbox import TelegramInbox
-    from channels.telegram.shelf import Shelf
+    from channels.telegram.receive.albums import Shelf
+    from channels.telegram.receive.receiver import TelegramInbox
+    from channels.telegram.send.sender import TelegramChannel
 
     async with connect(settings) as api:
         bot = await api.identify()

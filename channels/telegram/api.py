@@ -20,7 +20,7 @@ from telegram.request import HTTPXRequest
 
 from channels.errors import Ambiguous
 from channels.message import Sent
-from channels.telegram import shapes
+from channels.telegram import payloads
 from channels.telegram.errors import Refusal, translate
 from channels.telegram.settings import TelegramSettings
 
@@ -119,12 +119,12 @@ class Api(LibraryBot):
         except TelegramError as error:
             raise translate(error, method="download") from error
 
-    async def identify(self) -> shapes.Bot:
+    async def identify(self) -> payloads.Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
         me = await self.call("getMe", {})
         if not isinstance(me, dict) or "id" not in me:
             raise Ambiguous("getMe: the answer is not a bot's")
-        return shapes.Bot(id=str(me["id"]), username=str(me.get("username") or ""))
+        return payloads.Bot(id=str(me["id"]), username=str(me.get("username") or ""))
 
 
 @asynccontextmanager

@@ -9,9 +9,9 @@ from typing import Any
 from channels.errors import ChannelError
 from channels.port import Finding
 from channels.telegram.api import Api, connect
-from channels.telegram.menu import is_published
+from channels.telegram.payloads import LATEST
+from channels.telegram.send.command_menu import is_published
 from channels.telegram.settings import TelegramSettings
-from channels.telegram.shapes import LATEST
 
 MANY_PENDING = 100
 _REMEDIES = {

@@ -8,9 +8,9 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, delete, insert, select, update
 
-from delivery.database import Connection
-from delivery.event import Event
-from delivery.tables import outbox, streams
+from delivery.database.engine import Connection
+from delivery.database.tables import outbox, streams
+from delivery.events.event import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

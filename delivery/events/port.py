@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from delivery.event import TRANSIENT, Event, Kind
+from delivery.events.event import TRANSIENT, Event, Kind
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,5 +110,5 @@ class Stream(Protocol):
 
         At-most-once and bounded: a follower sees by `previous` and `sibling` that something is missing and
         reads it. None means: something may have been missed (reconnection, or more than 256 events or 1 MiB
-        behind), read from your cursor. `delivery.replay.frames` does all this.
+        behind), read from your cursor. `delivery.events.replay.frames` does all this.
         """

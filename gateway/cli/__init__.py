@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import typer
 
-from gateway.cli.backup import backup
-from gateway.cli.boxes import sandboxes
-from gateway.cli.chat import chat, tail
-from gateway.cli.commands import group, local, remote
-from gateway.cli.doctor import doctor
-from gateway.cli.hooks import webhooks
-from gateway.cli.records import channels, keys
-from gateway.cli.serve import serve
-from gateway.cli.setting import config, init, migrate, version
-from gateway.cli.trace import trace
-from gateway.cli.turns import turns
-from gateway.cli.work import approvals, deliveries, jobs
+from gateway.cli.commands.backup import backup
+from gateway.cli.commands.channels import channels, keys
+from gateway.cli.commands.chat import chat, tail
+from gateway.cli.commands.config import config, init, migrate, version
+from gateway.cli.commands.doctor import doctor
+from gateway.cli.commands.jobs import approvals, deliveries, jobs
+from gateway.cli.commands.sandboxes import sandboxes
+from gateway.cli.commands.serve import serve
+from gateway.cli.commands.trace import trace
+from gateway.cli.commands.turns import turns
+from gateway.cli.commands.webhooks import webhooks
+from gateway.cli.group import group, local, remote
 
 app: typer.Typer = group("An event-driven gateway for chat bots whose background results always come home.")
 

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from gateway.cli.failure import Failure, Unreachable, WrongUsage
+from gateway.cli.errors import Failure, Unreachable, WrongUsage
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
 UNAUTHORIZED = 401

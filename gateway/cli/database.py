@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli.failure import Failure
+from gateway.cli.errors import Failure
 
 if TYPE_CHECKING:
+    from gateway.config.settings import Settings
     from gateway.migrations import Status
-    from gateway.settings import Settings
 
 
 async def look(settings: Settings) -> Status:

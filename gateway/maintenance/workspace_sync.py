@@ -7,15 +7,15 @@ from contextlib import suppress
 
 import structlog
 
-from delivery.database import Database, Unavailable
-from gateway.ground import Ground, Running
-from gateway.options import Role
-from gateway.store import records
-from gateway.workspaces import Workspaces
+from delivery.database.engine import Database, Unavailable
+from gateway.config.setting_types import Role
+from gateway.environments.workspaces import Workspaces
+from gateway.infra.backing_services import Ground, Running
+from gateway.store.accounts import records
 from sandbox.errors import SandboxError
-from sandbox.scope import namespace
-from sandbox.workspaces.copies import Copies
-from sandbox.workspaces.s3 import S3Store
+from sandbox.labels import namespace
+from sandbox.workspaces.s3_store import S3Store
+from sandbox.workspaces.working_copies import Copies
 
 log = structlog.get_logger(__name__)
 

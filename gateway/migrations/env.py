@@ -6,14 +6,14 @@ from typing import Any, Literal
 
 from alembic import context
 
-import delivery.tables
+import delivery.database.tables
 import gateway.store.tables  # noqa: F401  (registers its tables)
-from delivery.database import metadata
+from delivery.database.engine import metadata
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
     """Write our own types as what they are in SQL, so that a revision never depends on today's code."""
-    if kind == "type" and isinstance(item, delivery.tables.Moment):
+    if kind == "type" and isinstance(item, delivery.database.tables.Moment):
         return "sa.DateTime(timezone=True)"
     return False
 

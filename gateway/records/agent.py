@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
 
 from gateway.agents.port import Limits, Persona
-from gateway.options import LanguageModelName, LimitSettings, ModelName, WebUrl
-from gateway.records.names import EventPattern, HookUrl, Reference, Whsec
-from gateway.store.records import Record
+from gateway.config.setting_types import LanguageModelName, LimitSettings, ModelName, WebUrl
+from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
+from gateway.store.accounts.records import Record
 
 
 class _Part(BaseModel):

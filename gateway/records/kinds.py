@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 from channels import registry as channel_plugins
 from gateway.records.agent import AgentConfig
 from gateway.records.errors import Invalid, explain, pointer
-from gateway.records.names import Reference
-from gateway.records.parts import separate
-from gateway.store.records import Kind
+from gateway.records.fields import Reference
+from gateway.records.patches import separate
+from gateway.store.accounts.records import Kind
 from sandbox import registry as sandbox_plugins
 from sandbox.config import Problem, SandboxConfig, problems
 

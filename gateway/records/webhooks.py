@@ -8,16 +8,16 @@ from datetime import datetime, timedelta
 
 from sqlalchemy.exc import IntegrityError
 
-from delivery import endpoints as store
-from delivery.clock import utc_now
-from delivery.database import Connection
-from delivery.endpoints import RECORD, Endpoint
-from delivery.event import new_id
-from delivery.signing import new_secret
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from delivery.events.event import new_id
+from delivery.webhooks import endpoints as store
+from delivery.webhooks.endpoints import RECORD, Endpoint
+from delivery.webhooks.signing import new_secret
+from gateway.accounts.vault import Context, Vault, context
 from gateway.records.agent import Hook
 from gateway.records.errors import Missing, Taken
-from gateway.records.names import MASK
-from gateway.secrets import Context, Vault, context
+from gateway.records.fields import MASK
 
 OVERLAP = timedelta(hours=24)
 """How long the previous secret still signs after a rotation, beside the new one."""

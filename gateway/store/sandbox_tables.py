@@ -15,8 +15,8 @@ from sqlalchemy import (
     Table,
 )
 
-from delivery.database import metadata
-from delivery.tables import Moment
+from delivery.database.engine import metadata
+from delivery.database.tables import Moment
 
 installations = Table(
     "installations",

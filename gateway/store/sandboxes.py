@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import and_, delete, func, or_, select, update
 
-from delivery.database import Connection, insert_or
+from delivery.database.engine import Connection, insert_or
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
 from gateway.store.tables import jobs
-from sandbox.register import Reservation, Status
-from sandbox.scope import Owner, Scope
+from sandbox.labels import Owner, Scope
+from sandbox.lifecycle.reservations import Reservation, Status
 
 _OWNER = ("account", "scope", "conversation", "agent", "person", "record", "workspace")
 _OWN = tuple(name for name in Reservation.__dataclass_fields__ if name != "owner")

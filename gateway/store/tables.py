@@ -17,8 +17,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from delivery.database import metadata
-from delivery.tables import BigKey, Moment
+from delivery.database.engine import metadata
+from delivery.database.tables import BigKey, Moment
 from gateway.store import sandbox_tables
 
 ACCOUNT = "accounts.id"

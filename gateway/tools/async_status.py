@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.store.jobs import Job
+from gateway.store.turns.jobs import Job
 from gateway.tools.tool import BadArguments, Desk, Tool, text
 
 ACTIONS = ("", "logs", "stop")

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.jobs import TooManyJobs
+from gateway.jobs.jobs import TooManyJobs
 from gateway.tools.tool import Desk, Tool, flag, text
-from sandbox.advice import outside, refusal
+from sandbox.exec.command_lint import outside, refusal
 from sandbox.model import Command, Result
 
 COMMAND_LIMIT = 64 * 1024

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.files.kinds import shown_size
-from gateway.files.outgoing import Declined
+from gateway.files.collection import Declined
+from gateway.files.media_types import shown_size
 from gateway.tools.tool import BadArguments, Desk, Tool, text
 from sandbox.errors import Unsafe
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.file_arguments import PATH, explained, has_workspace, path_of, whole
 from gateway.tools.tool import BadArguments, Desk, Tool, flag, text
-from gateway.tools.workspace_file import PATH, explained, has_workspace, path_of, whole
 
 
 class NoSingleMatch(ValueError):

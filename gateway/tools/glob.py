@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.stored import StoredFiles
+from gateway.environments.stored_workspace import StoredFiles
+from gateway.tools.file_arguments import PATH, explained, has_files, never, path_of
 from gateway.tools.tool import BadArguments, Desk, Tool, text
-from gateway.tools.workspace_file import PATH, explained, has_files, never, path_of
 from sandbox.model import OUTPUT_CAP, Command, Result
 from sandbox.paths import relative
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.file_arguments import PATH, explained, has_workspace, never, number, path_of
 from gateway.tools.glob import plain
 from gateway.tools.tool import BadArguments, Desk, Tool, flag, text
-from gateway.tools.workspace_file import PATH, explained, has_workspace, never, number, path_of
 from sandbox.model import Command, Result
 from sandbox.paths import relative
 

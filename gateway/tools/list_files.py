@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.file_arguments import PATH, explained, has_workspace, never, path_of
 from gateway.tools.tool import Desk, Tool
-from gateway.tools.workspace_file import PATH, explained, has_workspace, never, path_of
+from sandbox.exec.shell_files import ShellFiles
 from sandbox.paths import relative
-from sandbox.shell_files import ShellFiles
 
 MOST = 1000
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.bundles import STAGED_SKILLS
+from gateway.environments.agent_files import STAGED_SKILLS
+from gateway.tools.file_arguments import explained, has_workspace, never
 from gateway.tools.tool import Desk, Tool, text
-from gateway.tools.workspace_file import explained, has_workspace, never
 
 MANUAL = "SKILL.md"
 SHOWN = 64 * 1024

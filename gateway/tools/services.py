@@ -11,8 +11,8 @@ from gateway.tools.bash import refused
 from gateway.tools.expose import MOST_PORT, USUAL_PORT, port_of
 from gateway.tools.tool import BadArguments, Desk, Tool, text
 from sandbox import registry
+from sandbox.lifecycle.services import MOST, NAME, PATIENCE, Services, Standing
 from sandbox.port import Feature
-from sandbox.services import MOST, NAME, PATIENCE, Services, Standing
 
 ACTIONS = ("start", "stop", "status", "logs")
 

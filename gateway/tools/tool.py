@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.bundles import Bundles, Skill
-from gateway.files.outgoing import Outgoing
-from gateway.jobs import Jobs
-from gateway.store.records import Record
-from gateway.store.turns import Turn
-from gateway.workbench import Bench, Workbench
+from gateway.environments.agent_files import Bundles, Skill
+from gateway.environments.resolver import Bench, Workbench
+from gateway.files.collection import Outgoing
+from gateway.jobs.jobs import Jobs
+from gateway.store.accounts.records import Record
+from gateway.store.turns.turns import Turn
 from sandbox.config import SandboxConfig
 
 SEVERAL = 2

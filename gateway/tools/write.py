@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.tools.file_arguments import LARGEST, PATH, explained, has_workspace, path_of
 from gateway.tools.tool import BadArguments, Desk, Tool
-from gateway.tools.workspace_file import LARGEST, PATH, explained, has_workspace, path_of
 
 
 def _spec(_desk: Desk) -> ToolSpec:

@@ -10,10 +10,10 @@ from typing import Any
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from delivery.event import Kind
-from gateway.web.auth import Public
-from gateway.web.frames import ClientFrame
-from gateway.web.typed import Call, Nothing, Route
+from delivery.events.event import Kind
+from gateway.web.http.auth import Public
+from gateway.web.http.route import Call, Nothing, Route
+from gateway.web.stream.frames import ClientFrame
 
 _REF = "#/components/schemas/{model}"
 

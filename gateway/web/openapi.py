@@ -14,9 +14,9 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.web.auth import Admin, JobToken, Key, Platform, Public, Signed, Socket
-from gateway.web.problems import MEDIA_TYPE, ProblemShape
-from gateway.web.typed import Call, Nothing, Route
+from gateway.web.http.auth import Admin, JobToken, Key, Platform, Public, Signed, Socket
+from gateway.web.http.problems import MEDIA_TYPE, ProblemShape
+from gateway.web.http.route import Call, Nothing, Route
 
 _REF = "#/components/schemas/{model}"
 _MODE = {True: "serialization", False: "validation"}

@@ -7,41 +7,41 @@ from functools import partial
 from typing import Any
 
 from gateway import console
-from gateway.store.records import Kind
-from gateway.web import (
+from gateway.store.accounts.records import Kind
+from gateway.web import asyncapi, console_page, openapi
+from gateway.web.admin import (
     accounts,
-    agui,
-    approvals,
-    asyncapi,
-    attachments,
+    agent_files,
     audit,
-    bundles,
     channels,
-    completion,
-    conversations,
-    dead_turns,
-    deliveries,
-    downloads,
-    files,
     health,
-    jobs,
-    openapi,
-    page,
+    operator_accounts,
     pairings,
     records,
-    replays,
     sandboxes,
-    stream_doors,
-    tenants,
-    trace,
-    turns,
     usage,
+    webhook_replay,
     webhooks,
 )
-from gateway.web.auth import Access, Admin, Key, Platform, Public
-from gateway.web.openai import table as openai_table
-from gateway.web.pages import Items, Page
-from gateway.web.typed import Handler, Route
+from gateway.web.api import (
+    approvals,
+    conversations,
+    deliveries,
+    downloads,
+    job_completion,
+    jobs,
+    trace,
+    turn_list,
+    turns,
+    workspace_files,
+)
+from gateway.web.compat import agui
+from gateway.web.compat import openai_routes as openai_table
+from gateway.web.http import attachments
+from gateway.web.http.auth import Access, Admin, Key, Platform, Public
+from gateway.web.http.pagination import Items, Page
+from gateway.web.http.route import Handler, Route
+from gateway.web.stream import handlers
 
 ME = "/accounts/me"
 READ = Key("read")
@@ -178,7 +178,7 @@ def _jobs() -> tuple[Route, ...]:
 
 
 def _deliveries() -> tuple[Route, ...]:
-    d, r, one, hook = deliveries, replays, "/deliveries/{id}", "/webhooks/{id}"
+    d, r, one, hook = deliveries, webhook_replay, "/deliveries/{id}", "/webhooks/{id}"
     listed, detail = Items[deliveries.DeliveryShown], d.DeliveryDetail
     again = partial(_post, status=202, also={409: "the webhook is disabled"})
     return (
@@ -207,7 +207,7 @@ def _open() -> tuple[Route, ...]:
         ),
         _get("/metrics", OPEN, health.metrics, "counters for Prometheus", media="text/plain"),
         _get("/openapi.json", OPEN, openapi.serve, "this document", media="application/json"),
-        _get(files, OPEN, page.serve, "the console", media="text/html", hidden=True, tag="console"),
+        _get(files, OPEN, console_page.serve, "the console", media="text/html", hidden=True, tag="console"),
     )
 
 
@@ -217,24 +217,24 @@ ROUTES: tuple[Route, ...] = (
     *_kind("workspace", "workspaces", records.RecordShown),
     *_kind("sandbox", "sandboxes", records.RecordShown),
     *_kind("skill", "skills", records.RecordShown),
-    *bundles.ROUTES,
-    *files.ROUTES,
+    *agent_files.ROUTES,
+    *workspace_files.ROUTES,
     *_channels(),
     *_pairings(),
     *_webhooks(),
     *_turns(),
-    *dead_turns.ROUTES,
+    *turn_list.ROUTES,
     *_talk(),
     *_jobs(),
     *_deliveries(),
     *sandboxes.ROUTES,
     *usage.ROUTES,
-    *tenants.ROUTES,
-    *completion.ROUTES,
+    *operator_accounts.ROUTES,
+    *job_completion.ROUTES,
     *downloads.ROUTES,
     *trace.ROUTES,
     *audit.ROUTES,
-    *stream_doors.ROUTES,
+    *handlers.ROUTES,
     *openai_table.ROUTES,
     *agui.ROUTES,
     *asyncapi.ROUTES,

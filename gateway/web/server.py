@@ -6,24 +6,27 @@ from collections.abc import Iterable
 
 from aiohttp import web
 
-from gateway.web import audit, completion, counting, stream_doors
-from gateway.web.auth import RATE, Door, Public
-from gateway.web.problems import answer_problems
+from gateway.web.admin import audit
+from gateway.web.api import job_completion
+from gateway.web.http import request_metrics
+from gateway.web.http.auth import RATE, Door, Public
+from gateway.web.http.context import Surface
+from gateway.web.http.problems import answer_problems
+from gateway.web.http.route import DOOR, SURFACE, Route, endpoint
 from gateway.web.routes import ROUTES
-from gateway.web.surface import Surface
-from gateway.web.typed import DOOR, SURFACE, Route, endpoint
+from gateway.web.stream import handlers
 
 
 def build(surface: Surface) -> web.Application:
     """Return the gateway's whole public face."""
     application = assemble(surface, ROUTES)
-    stream_doors.install(application, surface)
+    handlers.install(application, surface)
     return application
 
 
 def build_callbacks(surface: Surface) -> web.Application:
     """Return what the callback socket serves: the end of jobs and nothing else."""
-    return assemble(surface, completion.ROUTES)
+    return assemble(surface, job_completion.ROUTES)
 
 
 def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
@@ -31,7 +34,7 @@ def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
     door = Door.of(surface)
     application = web.Application(
         middlewares=[
-            counting.middleware(surface.answered),
+            request_metrics.middleware(surface.answered),
             answer_problems,
             audit.middleware(surface, door),
             door.middleware(),

@@ -15,8 +15,8 @@ from sandbox.config import LOADERS, NAME
 from sandbox.daytona.errors import folded
 from sandbox.daytona.sandbox import DaytonaSandbox, Machine
 from sandbox.daytona.settings import DaytonaSettings
-from sandbox.detached import Callback
 from sandbox.errors import Gone, Refused, Unauthorized
+from sandbox.exec.background_jobs import Callback
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.port import Provider, Sandbox, Surroundings
 

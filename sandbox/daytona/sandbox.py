@@ -11,13 +11,13 @@ from typing import TypeVar
 from daytona import AsyncSandbox
 from daytona.common import errors as vendor
 
-from sandbox.boxed import Boxed
 from sandbox.daytona.errors import folded
-from sandbox.detached import Callback, Detached
 from sandbox.errors import Gone, Refused, Unreachable
+from sandbox.exec.background_jobs import Callback, Detached
+from sandbox.exec.exec_sandbox import Boxed
+from sandbox.exec.shell_files import ShellFiles
 from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
 from sandbox.port import Sandbox
-from sandbox.shell_files import ShellFiles
 
 LONGEST_ARGUMENT = 64 * 1024
 """Bytes of program that go as an argument; Linux takes twice as much, a longer one goes as a file."""
@@ -47,7 +47,7 @@ class Machine:
         return self._machine.user
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
-        """Run a shell program (see `sandbox.boxed.Exec`). The service tells stdout and stderr as one."""
+        """Run a shell program (see `sandbox.exec.exec_sandbox.Exec`). The service tells stdout and stderr as one."""
         given = await self._put(stdin) if stdin else ""
         return await self.shell(f"exec 2>/dev/null\ninput={given}\n{text}", timeout=timeout)
 

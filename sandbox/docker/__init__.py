@@ -48,7 +48,7 @@ def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextMana
 
 def _abilities(settings: Any) -> Sequence[Ability]:
     try:
-        from sandbox.docker.abilities import abilities
+        from sandbox.docker.capabilities import abilities
     except ImportError as error:
         return [Ability(name="isolation", present=False, detail=f"{_EXTRA} ({error})")]
     return abilities(settings)

@@ -13,9 +13,9 @@ from typing import Any
 from sandbox.config import LOADERS, NAME
 from sandbox.docker.settings import DockerSettings
 from sandbox.errors import Refused, Unsupported
-from sandbox.inside import program
+from sandbox.exec.scripts import program
+from sandbox.labels import digest
 from sandbox.model import Network, SandboxId, Spec
-from sandbox.scope import digest
 
 LABEL, SHAPE = "dovecote.label", "dovecote.shape"
 PREFIX = "dovecote-box-"

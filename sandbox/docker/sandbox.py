@@ -10,18 +10,18 @@ from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandbox.detached import LONGEST_SCRIPT, Callback, Detached
-from sandbox.docker import archives, container
+from sandbox.docker import container, home_archive
 from sandbox.docker.container import Ground
 from sandbox.docker.engine import Engine, Order
 from sandbox.docker.errors import folded
 from sandbox.docker.execution import Execution, cap
 from sandbox.errors import Gone, Refused, SandboxError, Unsafe
-from sandbox.finishing import finished
-from sandbox.host import files
-from sandbox.host.quota import overfull, quota_of, watched
+from sandbox.exec.background_jobs import LONGEST_SCRIPT, Callback, Detached
+from sandbox.exec.shielded import finished
 from sandbox.model import Command, Job, JobReport, JobState, Network, Result, SandboxId, Spec
 from sandbox.port import Sandbox
+from sandbox.workspaces import local_files
+from sandbox.workspaces.disk_quota import overfull, quota_of, watched
 
 KILLED = 137
 SIGNALLED = 128
@@ -164,7 +164,9 @@ class DockerSandbox(Sandbox):
     async def read(self, path: str, *, limit: int) -> bytes:
         """Read a workspace file from outside, kept inside by the kernel."""
         workspace = await self._workspace()
-        return await asyncio.to_thread(files.read, workspace, files.relative(path, self._spec.mount), limit)
+        return await asyncio.to_thread(
+            local_files.read, workspace, local_files.relative(path, self._spec.mount), limit
+        )
 
     async def write(self, path: str, content: bytes) -> None:
         """Write a workspace file from outside, kept inside by the kernel."""
@@ -173,7 +175,9 @@ class DockerSandbox(Sandbox):
             raise PermissionError(f"{path}: the workspace is read-only")
         if self._quota is not None:
             await asyncio.to_thread(self._quota.admit, path, len(content))
-        await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
+        await asyncio.to_thread(
+            local_files.write, workspace, local_files.relative(path, self._spec.mount), content
+        )
 
     async def suspend(self) -> None:
         """Stop or pause the container; any later call wakes it."""
@@ -202,12 +206,12 @@ class DockerSandbox(Sandbox):
 
     def save(self) -> AsyncIterator[bytes]:
         """Yield HOME and what commands changed of the image's own files."""
-        return archives.save(self._box.engine, self.id, persistent=self._spec.persistent)
+        return home_archive.save(self._box.engine, self.id, persistent=self._spec.persistent)
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Unpack what `save` yielded; the engine keeps it inside, and we keep it harmless."""
         await self._box.engine.wake(self.id)
-        await archives.restore(self._box.engine, self.id, self._box.ground.user, archive)
+        await home_archive.restore(self._box.engine, self.id, self._box.ground.user, archive)
 
     def _check(self, script: str) -> None:
         if self._spec.workspace is not None and not self._spec.workspace.is_dir():

@@ -13,11 +13,11 @@ import structlog
 from e2b import AsyncSandbox, SandboxQuery
 
 from sandbox.config import LOADERS, NAME
-from sandbox.detached import Callback
 from sandbox.e2b.errors import folded
 from sandbox.e2b.sandbox import E2bSandbox, Machine
 from sandbox.e2b.settings import E2bSettings
 from sandbox.errors import Gone, Refused, Unauthorized
+from sandbox.exec.background_jobs import Callback
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.port import Provider, Sandbox, Surroundings
 

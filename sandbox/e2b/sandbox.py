@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
-from sandbox.boxed import Boxed
-from sandbox.detached import Callback, Detached
 from sandbox.e2b.errors import folded
 from sandbox.errors import Refused, Unreachable
+from sandbox.exec.background_jobs import Callback, Detached
+from sandbox.exec.exec_sandbox import Boxed
+from sandbox.exec.shell_files import ShellFiles
 from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
 from sandbox.port import Sandbox
-from sandbox.shell_files import ShellFiles
 
 LONGEST_ARGUMENT = 64 * 1024
 """Bytes of program that go as an argument; Linux takes twice as much, a longer one goes as a file."""
@@ -44,7 +44,7 @@ class Machine:
         return SandboxId(self._machine.sandbox_id)
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
-        """Run a shell program as the account's user (see `sandbox.boxed.Exec`)."""
+        """Run a shell program as the account's user (see `sandbox.exec.exec_sandbox.Exec`)."""
         given = await self._put(stdin) if stdin else ""
         return await self.shell(f"input={given}\n{text}", timeout=timeout)
 

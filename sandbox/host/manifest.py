@@ -32,13 +32,13 @@ def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextMana
 
 
 def _abilities(settings: Any) -> Sequence[Ability]:
-    from sandbox.host.abilities import abilities
+    from sandbox.host.capabilities import abilities
 
     return abilities(settings)
 
 
 def _lacking(settings: Any) -> Sequence[str]:
-    from sandbox.host import runtimes
+    from sandbox.host.isolation import runtimes
 
     return runtimes.missing(runtimes.find(settings.runtime_directories))
 

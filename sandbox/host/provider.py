@@ -14,17 +14,17 @@ import structlog
 
 from sandbox.config import LOADERS, NAME
 from sandbox.errors import Gone, Refused, Unsupported
-from sandbox.host import bubblewrap, limits, network, root, runtimes
-from sandbox.host.files import write_durably
-from sandbox.host.jobs import Jobs
-from sandbox.host.limits import Cage, Layout
-from sandbox.host.machine import Machine, Place
+from sandbox.host.isolation import bubblewrap, cgroups, network, root_filesystem, runtimes
+from sandbox.host.isolation.cgroups import Cage, Layout
+from sandbox.host.jobs.jobs import Jobs
+from sandbox.host.run.host_environment import Machine, Place
+from sandbox.host.run.prewarmed import Standbys
 from sandbox.host.sandbox import HostSandbox
 from sandbox.host.settings import HostSettings
-from sandbox.host.standby import Standbys
+from sandbox.labels import digest
 from sandbox.model import Network, SandboxId, Spec
 from sandbox.port import Provider, Sandbox, Surroundings
-from sandbox.scope import digest
+from sandbox.workspaces.local_files import write_durably
 
 _TRIES, _PAUSE = 20, 0.01
 
@@ -117,14 +117,14 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
         networking=await asyncio.to_thread(network.find, settings.network_helper, trial),
     )
-    root.write_etc(machine.etc)
+    root_filesystem.write_etc(machine.etc)
     _warn(machine, trouble, plain=plain)
     provider = HostProvider(machine, None if plain else trouble)
     try:
         yield provider
     finally:
         await provider.standbys.close()
-        await _until(partial(limits.leave, layout))
+        await _until(partial(cgroups.leave, layout))
 
 
 async def _until(gone: Callable[[], bool]) -> None:
@@ -143,9 +143,9 @@ def tag_of(state: Path) -> str:
 def _layout(settings: HostSettings, state: Path) -> Layout:
     if not settings.cgroups:
         return Layout()
-    layout = limits.probe(tag_of(state))
+    layout = cgroups.probe(tag_of(state))
     sandboxes = state / "sandboxes"
-    limits.sweep(layout, frozenset(path.name for path in sandboxes.glob("*")))
+    cgroups.sweep(layout, frozenset(path.name for path in sandboxes.glob("*")))
     return layout
 
 

@@ -10,16 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from sandbox.errors import Gone, Refused, Unsafe, Unsupported
-from sandbox.host import files, snapshot
-from sandbox.host.execution import Launch, Run, Vanished, execute
-from sandbox.host.groups import Group
-from sandbox.host.jobs import Jobs, key_of
-from sandbox.host.limits import Cage
-from sandbox.host.machine import LONGEST_SCRIPT, Machine, Place
-from sandbox.host.quota import overfull, quota_of, watched
-from sandbox.host.standby import WAIT, Standbys
+from sandbox.host import home_snapshot
+from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.cgroups import Cage
+from sandbox.host.jobs.jobs import Jobs, key_of
+from sandbox.host.run.execution import Launch, Run, Vanished, execute
+from sandbox.host.run.host_environment import LONGEST_SCRIPT, Machine, Place
+from sandbox.host.run.prewarmed import WAIT, Standbys
 from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
 from sandbox.port import Sandbox
+from sandbox.workspaces import local_files
+from sandbox.workspaces.disk_quota import overfull, quota_of, watched
 
 
 class HostSandbox(Sandbox):
@@ -82,7 +83,9 @@ class HostSandbox(Sandbox):
     async def read(self, path: str, *, limit: int) -> bytes:
         """Read a workspace file from outside, kept inside by the kernel."""
         workspace = self._workspace()
-        return await asyncio.to_thread(files.read, workspace, files.relative(path, self._spec.mount), limit)
+        return await asyncio.to_thread(
+            local_files.read, workspace, local_files.relative(path, self._spec.mount), limit
+        )
 
     async def write(self, path: str, content: bytes) -> None:
         """Write a workspace file from outside, kept inside by the kernel."""
@@ -91,7 +94,9 @@ class HostSandbox(Sandbox):
             raise PermissionError(f"{path}: the workspace is read-only")
         if self._quota is not None:
             await asyncio.to_thread(self._quota.admit, path, len(content))
-        await asyncio.to_thread(files.write, workspace, files.relative(path, self._spec.mount), content)
+        await asyncio.to_thread(
+            local_files.write, workspace, local_files.relative(path, self._spec.mount), content
+        )
 
     async def suspend(self) -> None:
         """Have what may rest stand still; else nothing lives between runs. Never while a job runs."""
@@ -110,14 +115,14 @@ class HostSandbox(Sandbox):
         self._check("")
         if not self._spec.persistent:
             raise Unsupported("only a reserved sandbox has anything to save")
-        async for chunk in snapshot.save(self._place.home, self._place.directory):
+        async for chunk in home_snapshot.save(self._place.home, self._place.directory):
             yield chunk
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Put HOME back as it was saved, in the place of what is there now."""
         self._check("")
         await self._standbys.drop(self.id)
-        await snapshot.restore(archive, self._place.home, self._place.directory)
+        await home_snapshot.restore(archive, self._place.home, self._place.directory)
 
     async def _execute(self, command: Command) -> Result:
         """Run in the namespaces that wait, or in new ones; those of the next command are made afterwards."""

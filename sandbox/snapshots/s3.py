@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.bucket import Absent, Bucket, folded, opened
+from sandbox.s3 import Absent, Bucket, folded, opened
 from sandbox.snapshots.port import Missing, Store
 
 __all__ = ["Bucket", "S3Store", "open_bucket"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from sandbox.paths import Entry
-from sandbox.sync.side import Side
+from sandbox.workspaces.replica import Side
 
 
 class Store(Protocol):

@@ -10,9 +10,9 @@ import pytest
 
 from bench.chaos.tally import judge_log
 from channels.telegram.simulator import Simulator, simulate
-from gateway.faults import POINTS
+from gateway.observability.fault_points import POINTS
 from gateway_process import GatewayProcess, channel_env
-from points import SANDBOX_POINTS
+from sandbox_fault_points import SANDBOX_POINTS
 
 CHAT = 7
 PATIENCE = 40.0

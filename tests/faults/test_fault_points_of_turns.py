@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bench.chaos.rig import telegram
+from bench.chaos.deployment import telegram
 from bench.chaos.tally import judge_log
 from channels.telegram.simulator import simulate
 from gateway_process import GatewayProcess

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
+from delivery.broker import jetstream_events
+from delivery.broker.connection import Link, connect
+from delivery.broker.jetstream_events import JetStream
+from delivery.broker.stream_config import Layout, ensure
 from delivery.errors import Conflict, DeliveryError
-from delivery.event import Event, Kind
-from delivery.streams import jetstream
-from delivery.streams.connection import Link, connect
-from delivery.streams.jetstream import JetStream
-from delivery.streams.layout import Layout, ensure
-from gateway.broker import Broker, embedded
-from gateway.datadir import DataDirLock
+from delivery.events.event import Event, Kind
+from gateway.infra.data_dir import DataDirLock
+from gateway.infra.embedded_nats import Broker, embedded
 
 PADDING = "x" * 50_000
 
@@ -62,7 +62,7 @@ async def rig(small_disk: Path) -> AsyncIterator[Rig]:
             connect(broker.url, token=broker.token, unresponsive=broker.restart)
         )
         await ensure(link, Layout(budget=broker.budget))
-        yield Rig(broker, link, await stack.enter_async_context(jetstream.opened(link, epoch="e1")))
+        yield Rig(broker, link, await stack.enter_async_context(jetstream_events.opened(link, epoch="e1")))
 
 
 async def test_the_budget_leaves_half_of_the_disk(rig: Rig) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.errors import Refused, Unsafe
-from sandbox.host import limits
+from sandbox.host.isolation import cgroups
 from sandbox.host.provider import tag_of
 from sandbox.model import Command, Job, JobState, Network
 from sandbox.port import Provider, Sandbox
@@ -330,5 +330,5 @@ async def test_dead_gateways_leave_no_control_group(rig: Rig, nap: str) -> None:
             await provider.destroy(sandbox_id)
     tag = tag_of(rig.surroundings.state)
     # Not by glob, which fails when another test's groups go away meanwhile.
-    groups = [f"{place}/{name}" for place, below, _ in os.walk(limits.MOUNTS) for name in below]
+    groups = [f"{place}/{name}" for place, below, _ in os.walk(cgroups.MOUNTS) for name in below]
     assert not [group for group in groups if f"/{tag}/" in group and "/run-" in group]

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from gateway.web.surface import Bounds
-from web_face import Face, open_face
+from api_server import Face, open_face
+from gateway.web.http.context import Bounds
 
 QUICK = Bounds(
     auth_failures=100_000,

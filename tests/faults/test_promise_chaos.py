@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.rig import Rig, rig
+from bench.chaos.deployment import Rig, rig
 from bench.chaos.run import Plan, Report, run
 from postgres import NoServer
 

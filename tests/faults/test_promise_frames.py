@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from delivery.streams.memory import MemoryStream
+from delivery.broker.memory_events import MemoryStream
 from raw_socket import CLOSE, CONTINUATION, PING, PONG, TEXT, RawSocket, raw_socket
-from stream_face import KEY, StreamFace, stream_face
+from stream_server import KEY, StreamFace, stream_face
 
 VALID = (1000, 1001, 1002, 1003, 1007, 1008, 1009, 1010, 1011, 3000, 3999, 4000, 4999)
 FORBIDDEN = (0, 999, 1005, 1015, 2999)

@@ -13,7 +13,7 @@ import pytest
 
 from bench import fuzz
 from channels.registry import installed
-from signers import VERIFIERS
+from signature_cases import VERIFIERS
 
 EXAMPLES = int(os.environ.get("DOVECOTE_TEST_EXAMPLES", "1000"))
 pytestmark = pytest.mark.timeout(60 + EXAMPLES // 5)

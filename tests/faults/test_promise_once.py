@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.rig import telegram
+from bench.chaos.deployment import telegram
 from channels.telegram.simulator import simulate
-from delivery.database import Database
-from gateway.secrets import context, open_vault
-from gateway.store import jobs
+from delivery.database.engine import Database
+from gateway.accounts.vault import context, open_vault
+from gateway.store.turns import jobs
 from gateway_process import GatewayProcess, gateway
 
 PATIENCE = 40.0

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.rig import roomy, telegram
+from bench.chaos.deployment import roomy, telegram
 from channels.telegram.simulator import Simulator, simulate
 from fault_proxy import fault_proxy
 from gateway_process import GatewayProcess, gateway

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.rig import telegram
+from bench.chaos.deployment import telegram
 from channels.telegram.simulator import simulate
-from gateway.turn import CRASH_LIMIT
+from gateway.store.turn_state import CRASH_LIMIT
 from gateway_process import GatewayProcess
 from openai_server import OpenAIServer, Turn, echo, last_text
 

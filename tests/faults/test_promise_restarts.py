@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.people import People
-from bench.chaos.rig import Rig, rig
+from bench.chaos.deployment import Rig, rig
 from bench.chaos.tally import Tally, count
+from bench.chaos.users import People
 from bench.drain import ENVIRONMENT, handed_over, told_to_stop
 from gateway_process import GatewayProcess
 from postgres import NoServer

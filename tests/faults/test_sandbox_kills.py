@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from points import SANDBOX_POINTS
 from postgres import Cluster, NoServer, cluster
+from sandbox_fault_points import SANDBOX_POINTS
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = 2

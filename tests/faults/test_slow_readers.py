@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 
-from delivery.event import Event, Kind
-from delivery.streams.memory import MemoryStream
+from delivery.broker.memory_events import MemoryStream
+from delivery.events.event import Event, Kind
 from raw_socket import CLOSE, TEXT, RawSocket, raw_socket
-from stream_face import KEY, StreamFace, stream_face
+from stream_server import KEY, StreamFace, stream_face
 
 SLOW = 40
 HEALTHY = 5

@@ -17,12 +17,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from standardwebhooks.webhooks import Webhook
 
-from delivery.attempt import FINAL, DeliveryState, Judgement, judge
-from delivery.egress import BODY_LIMIT, Egress, Rules
-from delivery.port import Delivery, Outcome, Verdict
-from delivery.schedule import WEBHOOK
-from delivery.signing import new_secret
-from delivery.sinks.webhook import Receiver, WebhookSink
+from delivery.deliveries.attempt import FINAL, DeliveryState, Judgement, judge
+from delivery.deliveries.port import Delivery, Outcome, Verdict
+from delivery.deliveries.retry_schedule import WEBHOOK
+from delivery.webhooks.egress import BODY_LIMIT, Egress, Rules
+from delivery.webhooks.signing import new_secret
+from delivery.webhooks.sink import Receiver, WebhookSink
 from webhook_receiver import (
     Behaviour,
     WebhookReceiver,

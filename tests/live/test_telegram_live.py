@@ -8,7 +8,7 @@ import pytest
 
 from channels.message import Address, File, Reply, Showing, Sign
 from channels.registry import plugin
-from memory_notes import MemoryNotes
+from memory_channel_state import MemoryNotes
 
 TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
 CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")

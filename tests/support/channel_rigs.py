@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from channels.message import Button, Update
 from channels.port import ChannelPlugin, Connection, Incoming, Notes
 from channels.telegram.simulator import Simulator
-from memory_notes import MemoryNotes
+from memory_channel_state import MemoryNotes
 
 CHANNEL = "chn_contract"
 WEBHOOK_SECRET = "canary-webhook-secret_1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.database import Database
+from delivery.database.engine import Database
 from gateway.migrations import migrate_up
 from postgres import Cluster, NoServer, cluster
 

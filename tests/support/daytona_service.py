@@ -22,7 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
-from boxes import Box
+from process_hosts import Box
 
 API_KEY = "dtn_0123456789abcdef"
 HOME = "/home/daytona"

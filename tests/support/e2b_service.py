@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from boxes import Box
+from process_hosts import Box
 
 API_KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 HOME = "/home/user"

@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gateway.layers import VENDORS, variable
-from gateway.settings import Settings, show
+from gateway.config.settings import Settings, show
+from gateway.config.sources import VENDORS, variable
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
 

@@ -6,8 +6,8 @@ import logging
 import re
 from pathlib import Path
 
-from gateway.gauges import area_of, counted_lines
-from gateway.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
+from gateway.observability.gauges import area_of, counted_lines
+from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
 ROW = re.compile(r"^\| `(dovecote_\w+)` \| (\w+) \| ([\w, ]*) ?\| (.+?) \| (.*?) ?\|$", re.MULTILINE)
@@ -47,14 +47,14 @@ def test_no_label_can_hold_an_id() -> None:
 
 def test_areas_are_few() -> None:
     """Lines are counted by package, platform or provider; all libraries together are one."""
-    assert area_of("channels.telegram.inbox") == "channels.telegram"
+    assert area_of("channels.telegram.receive.receiver") == "channels.telegram"
     assert area_of("gateway.web.server") == "gateway"
     assert area_of("nats.aio.client") == "libraries"
 
 
 def test_warnings_and_errors_are_counted() -> None:
     """Lines from WARNING on are counted by area, whatever logging is set to write."""
-    metrics, log = Metrics(), logging.getLogger("channels.telegram.inbox")
+    metrics, log = Metrics(), logging.getLogger("channels.telegram.receive.receiver")
     with counted_lines(metrics):
         log.warning("an update was left out")
         log.error("worse")

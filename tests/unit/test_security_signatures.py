@@ -17,13 +17,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from pydantic import SecretStr, ValidationError
 
-from channels.discord.interactions import is_signed as is_signed_by_discord
+from channels.discord.receive.interactions import is_signed as is_signed_by_discord
 from channels.port import Incoming
 from channels.registry import installed
-from channels.slack.verifier import is_signed as is_signed_by_slack
-from channels.slack.verifier import signature
-from gateway.files.links import Links
-from signers import BODY, DISCORD, NOW, PUBLIC, SECRET, VERIFIERS
+from channels.slack.receive.signature import is_signed as is_signed_by_slack
+from channels.slack.receive.signature import signature
+from gateway.files.signed_links import Links
+from signature_cases import BODY, DISCORD, NOW, PUBLIC, SECRET, VERIFIERS
 
 ROOT = Path(__file__).parents[2]
 LINKS = Links(keys=(b"k" * 32,))
@@ -201,7 +201,7 @@ def _compared(tree: ast.AST) -> Iterator[int]:
 
 
 NOT_SECRET = {
-    "gateway/store/sealed.py",  # SQL that looks whether a sealed text is still the one that was read
+    "gateway/store/accounts/encrypted_columns.py",  # SQL that looks whether a sealed text is still the one that was read
 }
 
 

@@ -39,7 +39,7 @@ def test_a_promises_tests_exist_and_name_it(name: str) -> None:
 def test_the_commands_exist() -> None:
     """What runs a promise at its full size is there to be run."""
     modules = set(COMMAND.findall(TABLE.read_text()))
-    assert {"bench.proof", "bench.crowd", "bench.chats"} <= modules
+    assert {"bench.proof", "bench.slow_clients", "bench.chats"} <= modules
     assert not [module for module in modules if not (ROOT / f"{module.replace('.', '/')}.py").is_file()]
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from httpx2 import AsyncClient
     from pydantic_ai.models import Model
 
-    from gateway.agents.model.performance import Performance
+    from gateway.agents.model.run import Performance
 
 CANCEL_AGAIN_AFTER = 1.0
 CHAINS_KEPT = 256
@@ -69,7 +69,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
     async def _prepare(self, work: Work, tools: Tools, handover: _Handover) -> Performance:
         try:
             await self.warm(work.persona.models)
-            from gateway.agents.model.performance import Performance
+            from gateway.agents.model.run import Performance
 
             model = self._chain(work.persona)
         except UnusableModel as error:

@@ -48,7 +48,7 @@ def load_vendor(vendor: str) -> None:
     module = {"openai": "openai", "ollama": "openai", "anthropic": "anthropic", "google": "google"}.get(
         vendor
     )
-    import_module("gateway.agents.model.performance")
+    import_module("gateway.agents.model.run")
     if module is not None:
         import_module(f"pydantic_ai.models.{module}")
         import_module(f"pydantic_ai.providers.{vendor}")

@@ -24,7 +24,7 @@ from pydantic_ai.workspaces import (
 )
 
 from sandbox.errors import Gone, Refused, Unreachable
-from sandbox.finishing import finished
+from sandbox.exec.shielded import finished
 from sandbox.model import OUTPUT_CAP, Command, Result, SandboxId, Spec
 from sandbox.port import Provider, Sandbox
 

@@ -1,0 +1,1 @@
+"""Receive from Discord: the gateway connection, interactions and backfill after a gap."""

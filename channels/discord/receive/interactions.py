@@ -1,0 +1,67 @@
+"""Interactions as Discord posts them: their signature, and the first reaction to each kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+from channels.discord.payloads import SAY
+from channels.discord.receive import codec
+from channels.discord.send import rendering
+from channels.message import Command, Ignored, Message, Press, Update
+from channels.port import Incoming
+
+SIGNATURE_HEADER = "x-signature-ed25519"
+TIMESTAMP_HEADER = "x-signature-timestamp"
+
+PING, COMMAND, COMPONENT, AUTOCOMPLETE, MODAL = 1, 2, 3, 4, 5
+"""Kinds of interaction."""
+
+PONG: dict[str, Any] = {"type": 1}
+
+DEFER_MESSAGE: dict[str, Any] = {"type": 5}
+DEFER_UPDATE: dict[str, Any] = {"type": 6}
+NO_CHOICES: dict[str, Any] = {"type": 8, "data": {"choices": []}}
+ASK = 9
+"""The first reaction that opens a modal."""
+
+NOT_OURS: dict[str, Any] = {"type": SAY, "data": rendering.notice("This command is not known here.")}
+_REACTIONS = {COMMAND: NOT_OURS, COMPONENT: DEFER_UPDATE, AUTOCOMPLETE: NO_CHOICES, MODAL: DEFER_UPDATE}
+
+_SIGNATURE = re.compile(r"[0-9a-fA-F]{128}")
+_TIMESTAMP = re.compile(r"[0-9]{1,20}")
+
+
+def is_signed(request: Incoming, public_key: str) -> bool:
+    """Whether the platform signed exactly this body; garbage is simply not signed."""
+    signature = request.headers.get(SIGNATURE_HEADER, "")
+    timestamp = request.headers.get(TIMESTAMP_HEADER, "")
+    if not (_SIGNATURE.fullmatch(signature) and _TIMESTAMP.fullmatch(timestamp)):
+        return False
+    try:
+        key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(public_key))
+        key.verify(bytes.fromhex(signature), timestamp.encode() + request.body)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def reaction(interaction: Mapping[str, Any], decoded: Update | Ignored) -> dict[str, Any] | None:
+    """Return what Discord is told at once, None for what is no interaction."""
+    if isinstance(decoded, Message | Command):
+        return DEFER_MESSAGE
+    if isinstance(decoded, Press):
+        return DEFER_UPDATE
+    custom = codec.prompting(interaction)
+    if custom is not None:
+        return {"type": ASK, "data": rendering.modal(custom)}
+    return _REACTIONS.get(_kind(interaction))
+
+
+def _kind(interaction: Mapping[str, Any]) -> int:
+    kind = interaction.get("type")
+    return kind if isinstance(kind, int) else 0

@@ -1,0 +1,1 @@
+"""Send to Discord: rendering, rate-limited calls and deferred replies."""

@@ -1,0 +1,1 @@
+"""Receive from Slack: Socket Mode, HTTP events and interactions."""

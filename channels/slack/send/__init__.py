@@ -1,0 +1,1 @@
+"""Send to Slack: rendering, streams, uploads and reactions."""

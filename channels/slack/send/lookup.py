@@ -1,0 +1,69 @@
+"""What was said: whether a delivery is in a room's history, or a file in a room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+from channels.errors import Rejected, Unreachable
+from channels.message import Address, Sent
+from channels.slack.api import Api
+from channels.slack.send.rendering import METADATA_TYPE
+
+PAGE = 200
+MOST_PAGES = 10
+SKEW_SECONDS = 120
+"""How far our clock and Slack's may be apart."""
+
+
+async def find_message(api: Api, address: Address, key: str, *, since: datetime) -> Sent | None:
+    """Look for a message of ours that bears the key; raises ChannelError when nobody can tell."""
+    place = {"channel": address.room, "oldest": f"{since.timestamp() - SKEW_SECONDS:.6f}"}
+    method = "conversations.replies" if address.thread else "conversations.history"
+    asked = {**place, **({"ts": address.thread} if address.thread else {})}
+    cursor: dict[str, str] = {}
+    for _ in range(MOST_PAGES):
+        answer = await api.call(
+            method, {**asked, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE}
+        )
+        for message in _messages(answer):
+            if _key_of(message) == key and isinstance(message.get("ts"), str):
+                return Sent(platform_id=message["ts"])
+        following = _cursor(answer)
+        if not following:
+            return None
+        cursor = {"cursor": following}
+    raise Unreachable(f"{method}: more was said since then than is looked through")
+
+
+async def find_file(api: Api, address: Address, number: str) -> Sent | None:
+    """Look whether an uploaded file was shared in the room."""
+    try:
+        answer = await api.call("files.info", {"file": number})
+    except Rejected:
+        return None
+    file = answer.get("file")
+    shares = file.get("shares") if isinstance(file, dict) else None
+    places = shares.values() if isinstance(shares, dict) else []
+    found = any(isinstance(rooms, dict) and address.room in rooms for rooms in places)
+    return Sent(platform_id=number) if found else None
+
+
+def _messages(answer: Any) -> Iterator[dict[str, Any]]:
+    found = answer.get("messages")
+    yield from (message for message in found if isinstance(message, dict)) if isinstance(found, list) else ()
+
+
+def _key_of(message: dict[str, Any]) -> object:
+    mark = message.get("metadata")
+    if not isinstance(mark, dict) or mark.get("event_type") != METADATA_TYPE:
+        return None
+    payload = mark.get("event_payload")
+    return payload.get("delivery_id") if isinstance(payload, dict) else None
+
+
+def _cursor(answer: Any) -> str:
+    page = answer.get("response_metadata")
+    following = page.get("next_cursor") if isinstance(page, dict) else None
+    return following if isinstance(following, str) else ""

@@ -1,0 +1,66 @@
+"""Our replies as Slack's arguments: text, sections and buttons, and the mark a delivery leaves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from channels.message import Address, Button, Reply
+from channels.slack import payloads
+from channels.slack import text as slack_text
+from channels.slack.send import markup
+from channels.splitting import split
+
+TEXT_LIMIT = 4000
+SECTION_LIMIT = 3000
+LABEL_LIMIT = 75
+METADATA_TYPE = "dovecote_delivery"
+
+
+def target(address: Address) -> dict[str, Any]:
+    """Return where to say it."""
+    thread = {"thread_ts": address.thread} if address.thread else {}
+    return {"channel": address.room, **thread}
+
+
+def mark(key: str) -> dict[str, Any]:
+    """Return what makes a message findable by its delivery's key."""
+    return {"metadata": {"event_type": METADATA_TYPE, "event_payload": {"delivery_id": key}}}
+
+
+def escaped(text: str) -> str:
+    """Return text in which nothing is a reference."""
+    return markup.escape(slack_text.clean(text))
+
+
+def worded(reply: Reply) -> dict[str, Any]:
+    """Return what is said; the blocks of a message with buttons repeat its text, which notifications show."""
+    said = {"text": _rendered(reply.text, TEXT_LIMIT), "parse": "none", "link_names": False}
+    return {**said, "blocks": _blocks(reply) if reply.buttons else []}
+
+
+def bare(reply: Reply) -> dict[str, Any]:
+    """Return what is said without any markup."""
+    return {"text": escaped(reply.text), "mrkdwn": False, "blocks": []}
+
+
+def _rendered(text: str, limit: int) -> str:
+    """Render a text; one that does not fit with its marks is only escaped."""
+    rendered = markup.render(slack_text.clean(text))
+    return rendered if len(rendered) <= limit else escaped(text)
+
+
+def _blocks(reply: Reply) -> list[dict[str, Any]]:
+    parts = split(reply.text, SECTION_LIMIT, slack_text.measure)
+    sections = [_section(part) for part in parts]
+    return [*sections, {"type": "actions", "elements": [_button(one) for one in reply.buttons]}]
+
+
+def _section(part: str) -> dict[str, Any]:
+    text = {"type": "mrkdwn", "text": _rendered(part, SECTION_LIMIT), "verbatim": True}
+    return {"type": "section", "text": text}
+
+
+def _button(button: Button) -> dict[str, Any]:
+    label = {"type": "plain_text", "text": slack_text.clean(button.label)[:LABEL_LIMIT] or "…"}
+    name = payloads.name_of(button)
+    return {"type": "button", "text": label, "value": button.data, "action_id": name}

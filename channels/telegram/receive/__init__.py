@@ -1,0 +1,1 @@
+"""Receive from Telegram: polling, webhook, albums and attachments."""

@@ -1,0 +1,262 @@
+"""Telegram's updates into our words; pure.
+
+Only the fields that are read are declared (`shapes`): an update whose other parts are odd is still
+understood, and one whose needed parts are odd is Ignored, never an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pydantic import ValidationError
+
+from channels.message import (
+    Address,
+    Author,
+    Command,
+    Ignored,
+    Message,
+    Moved,
+    Press,
+    Reaction,
+    Room,
+    Update,
+)
+from channels.telegram import commands
+from channels.telegram.commands import Order
+from channels.telegram.payloads import Bot, Callback, Chat, Reacted, ReactionType, Told, Updated, User
+from channels.telegram.receive.attachments import attachments
+from channels.telegram.text import clean
+
+_ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
+
+
+def number_of(update: object) -> int | None:
+    """Return the number Telegram gave an update, or None if it is none of Telegram's."""
+    number = update.get("update_id") if isinstance(update, dict) else None
+    return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
+
+
+def album_of(update: object) -> str | None:
+    """Return the name of the album an update is a part of: its pictures come as updates of their own."""
+    message = update.get("message") if isinstance(update, dict) else None
+    album = message.get("media_group_id") if isinstance(message, dict) else None
+    room = room_of(update)
+    if room is None or not isinstance(album, str) or not _ALBUM.fullmatch(album):
+        return None
+    return f"{room}:{album}"
+
+
+def room_of(update: object) -> int | None:
+    """Return the id of the room a message is in."""
+    message = update.get("message") if isinstance(update, dict) else None
+    chat = message.get("chat") if isinstance(message, dict) else None
+    room = chat.get("id") if isinstance(chat, dict) else None
+    return room if isinstance(room, int) else None
+
+
+def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
+    """Translate one update of `getUpdates` or of a webhook."""
+    try:
+        parsed = Updated.model_validate(update)
+    except (ValidationError, RecursionError):
+        return Ignored(reason="a malformed update")
+    key = f"{bot.id}:{parsed.update_id}"
+    if parsed.callback_query:
+        return _press(parsed.callback_query, key=key, channel=channel)
+    if parsed.message_reaction:
+        return _reaction(parsed.message_reaction, key=key, channel=channel, bot=bot)
+    message = parsed.message or parsed.edited_message
+    if message is None:
+        kinds = sorted(set(update) - {"update_id"}) if isinstance(update, dict) else []
+        return Ignored(reason=f"an update of another kind: {', '.join(map(str, kinds))[:80] or 'empty'}")
+    moved = _moved(message, key=key, channel=channel)
+    return moved or _spoken(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
+
+
+def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | Ignored:
+    """Translate the updates of one album, in order, into one message with the key of the first."""
+    decoded = [decode(update, channel=channel, bot=bot) for update in updates]
+    messages = [one for one in decoded if isinstance(one, Message)]
+    if len(messages) < 2:  # noqa: PLR2004 - the others are malformed or not for us
+        return (messages or decoded)[0]
+    texts = dict.fromkeys(message.text for message in messages if message.text)
+    return replace(
+        messages[0],
+        text="\n".join(texts),
+        mentions_bot=any(message.mentions_bot for message in messages),
+        attachments=tuple(attachment for message in messages for attachment in message.attachments),
+    )
+
+
+def _press(press: Callback, *, key: str, channel: str) -> Press | Ignored:
+    if press.message is None or press.data is None:
+        return Ignored(reason="a press of a button that is not ours")
+    return Press(
+        key=key,
+        address=_address(press.message, channel),
+        author=_person(press.from_),
+        data=clean(press.data),
+        token=clean(press.id),
+        room=_room(press.message.chat),
+        platform_id=str(press.message.message_id),
+    )
+
+
+def _reaction(reacted: Reacted, *, key: str, channel: str, bot: Bot) -> Reaction | Ignored:
+    """Tell the sign that is new, else the one that went. Telegram does not say which topic it is in."""
+    if reacted.user:
+        author = _person(reacted.user)
+    elif reacted.actor_chat:
+        author = _speaking_chat(reacted.actor_chat)
+    else:
+        return Ignored(reason="a reaction of nobody")
+    if author.id == bot.id:
+        return Ignored(reason="our own reaction")
+    before, now = _emoji(reacted.old_reaction), _emoji(reacted.new_reaction)
+    came, went = [one for one in now if one not in before], [one for one in before if one not in now]
+    if not came and not went:
+        return Ignored(reason="a reaction that is no emoji")
+    return Reaction(
+        key=key,
+        address=Address(channel=channel, room=str(reacted.chat.id)),
+        author=author,
+        emoji=clean((came or went)[0]),
+        added=bool(came),
+        platform_id=str(reacted.message_id),
+        room=_room(reacted.chat),
+    )
+
+
+def _emoji(signs: Sequence[ReactionType]) -> list[str]:
+    return [sign.emoji for sign in signs if sign.type == "emoji" and sign.emoji]
+
+
+def _moved(message: Told, *, key: str, channel: str) -> Moved | None:
+    """A group that became a supergroup says so in both rooms."""
+    here = str(message.chat.id)
+    if message.migrate_to_chat_id:
+        old, new = here, str(message.migrate_to_chat_id)
+    elif message.migrate_from_chat_id:
+        old, new = str(message.migrate_from_chat_id), here
+    else:
+        return None
+    return Moved(key=key, old=Address(channel=channel, room=old), new=Address(channel=channel, room=new))
+
+
+def _spoken(message: Told, *, key: str, channel: str, bot: Bot, edited: bool) -> Message | Command | Ignored:
+    author = _author(message)
+    if author is None or message.is_automatic_forward or message.chat.type == "channel":
+        return Ignored(reason="a post of a channel")
+    if author.id == bot.id:
+        return Ignored(reason="our own message")
+    text, mentioned = _without_mention(_text(message), message, bot)
+    order = commands.slash(text)
+    if order and order.to and order.to.lower() != bot.username.lower():
+        return Ignored(reason="a command for another bot")
+    if order and order.to:
+        text, mentioned = order.text, True
+    said = Message(
+        key=key,
+        address=_address(message, channel),
+        author=author,
+        text=text,
+        sent_at=datetime.fromtimestamp(message.edit_date or message.date, UTC),
+        room=_room(message.chat),
+        mentions_bot=mentioned or _answers(message, bot),
+        edited=edited,
+        attachments=attachments(message),
+        platform_id=str(message.message_id),
+    )
+    if not said.text and not said.attachments and not said.mentions_bot:
+        return Ignored(reason="a message with neither text nor file")
+    return _as_command(said, order or (commands.spoken(text) if mentioned else None))
+
+
+def _as_command(said: Message, order: Order | None) -> Message | Command:
+    """Give an order as one; edits, files and strange words to a whole group are talk."""
+    if order is None or said.edited or said.attachments:
+        return said
+    if not order.is_known and said.room is Room.GROUP and not said.mentions_bot:
+        return said
+    return Command(
+        key=said.key,
+        address=said.address,
+        author=said.author,
+        name=order.name,
+        rest=order.rest,
+        sent_at=said.sent_at,
+        room=said.room,
+        platform_id=said.platform_id,
+    )
+
+
+def _address(message: Told, channel: str) -> Address:
+    """The thread is a forum topic's; other threads of replies are no place of their own."""
+    thread = (
+        str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
+    )
+    return Address(channel=channel, room=str(message.chat.id), thread=thread)
+
+
+def _room(chat: Chat) -> Room:
+    return Room.DIRECT if chat.type == "private" else Room.GROUP
+
+
+def _author(message: Told) -> Author | None:
+    """An anonymous administrator and a linked channel speak as a chat; its id is theirs."""
+    if message.sender_chat:
+        return _speaking_chat(message.sender_chat)
+    return _person(message.from_) if message.from_ else None
+
+
+def _speaking_chat(chat: Chat) -> Author:
+    return Author(id=str(chat.id), name=clean(chat.title or ""))
+
+
+def _person(user: User) -> Author:
+    name = " ".join(part for part in (user.first_name, user.last_name) if part)
+    return Author(id=str(user.id), name=clean(name or user.username or ""), is_bot=user.is_bot)
+
+
+def _text(message: Told) -> str:
+    emoji = message.sticker.emoji if message.sticker else None
+    return clean(message.text or message.caption or emoji or _shared(message)).strip()
+
+
+def _shared(message: Told) -> str:
+    """Say in words what is shared and is no file: a place, a person's number."""
+    if message.venue:
+        place = message.location
+        where = f" ({place.latitude}, {place.longitude})" if place else ""
+        return f"Place: {message.venue.title}, {message.venue.address}{where}"
+    if message.location:
+        return f"Location: {message.location.latitude}, {message.location.longitude}"
+    if message.contact:
+        names = (message.contact.first_name, message.contact.last_name)
+        return f"Contact: {' '.join(name for name in names if name)}, {message.contact.phone_number}"
+    return ""
+
+
+def _without_mention(text: str, message: Told, bot: Bot) -> tuple[str, bool]:
+    """Drop a mention of the bot from the start; say whether one stands anywhere."""
+    name = (
+        re.compile(rf"(?<![\w@/])@{re.escape(bot.username)}(?!\w)", re.IGNORECASE) if bot.username else None
+    )
+    entities = message.entities or message.caption_entities
+    by_id = any(entity.user and str(entity.user.id) == bot.id for entity in entities)
+    if name is None or not name.search(text):
+        return text, by_id
+    start = name.match(text)
+    return (text[start.end() :].lstrip(" ,:\n\t") if start else text), True
+
+
+def _answers(message: Told, bot: Bot) -> bool:
+    """Whether it replies to the bot. In a topic, each message replies to the one that opened the topic."""
+    replied = message.reply_to_message
+    if replied is None or replied.from_ is None or replied.forum_topic_created is not None:
+        return False
+    return str(replied.from_.id) == bot.id

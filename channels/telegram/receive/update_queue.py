@@ -1,0 +1,111 @@
+"""What Telegram still keeps for us: which updates are taken, and which wait for their album; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from channels.telegram.receive import codec
+
+MOST_PARTS = 10
+"""Files of an album at the most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Piece:
+    """What is taken at once: one update, or the updates of one album."""
+
+    updates: tuple[object, ...]
+    numbers: tuple[int, ...]
+    room: int | None
+    album: str | None = None
+
+
+class Backlog:
+    """A poller's place in the updates.
+
+    `offset` is the number of the first one that is not taken: all before it may be forgotten by Telegram.
+    An album is due `seconds` after its first part was seen, or when it is full; what came later in the same
+    room waits behind it, what came in other rooms does not. Nothing here outlives the process: what was not
+    confirmed comes again.
+    """
+
+    def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
+        self.offset: int | None = None
+        self._seconds = seconds
+        self._clock = clock
+        self._taken: set[int] = set()
+        self._seen: dict[str, float] = {}
+
+    def due(self, updates: Sequence[object]) -> list[Piece]:
+        """Return what of these updates can be taken now, in order."""
+        held: set[int | None] = set()
+        found = []
+        pieces = self._pieces(updates)
+        here = {piece.album for piece in pieces}
+        self._seen = {album: since for album, since in self._seen.items() if album in here}
+        for piece in pieces:
+            if piece.room is not None and piece.room in held:
+                continue
+            if piece.album is not None and not self._is_complete(piece):
+                held.add(piece.room)
+                continue
+            found.append(piece)
+        return found
+
+    @property
+    def wait(self) -> float | None:
+        """How many seconds until an album is due; None when none is waited for."""
+        if not self._seen:
+            return None
+        return max(0.0, min(self._seen.values()) + self._seconds - self._clock())
+
+    def take(self, piece: Piece) -> None:
+        """Note that a piece is stored."""
+        self._taken.update(piece.numbers)
+        if piece.album is not None:
+            self._seen.pop(piece.album, None)
+
+    def advance(self, updates: Sequence[object]) -> bool:
+        """Move the offset past what is taken without a gap; say whether it moved."""
+        before = self.offset
+        self.offset = before or 0
+        for number in sorted(_numbers(updates)):
+            if number >= self.offset and number not in self._taken:
+                break
+            self.offset = max(self.offset, number + 1)
+        self._taken = {number for number in self._taken if number >= self.offset}
+        return self.offset != before
+
+    def _pieces(self, updates: Sequence[object]) -> list[Piece]:
+        """Put the parts of albums together, at the place of the first; leave out what is taken."""
+        albums: dict[str, list[object]] = {}
+        order: list[tuple[str | None, list[object]]] = []
+        for update in updates:
+            number = codec.number_of(update)
+            if number is None or number in self._taken:
+                continue
+            album = codec.album_of(update)
+            if album is not None and album in albums:
+                albums[album].append(update)
+                continue
+            parts = [update]
+            order.append((album, parts))
+            if album is not None:
+                albums[album] = parts
+        return [_piece(album, parts) for album, parts in order]
+
+    def _is_complete(self, piece: Piece) -> bool:
+        assert piece.album is not None
+        since = self._seen.setdefault(piece.album, self._clock())
+        return len(piece.numbers) >= MOST_PARTS or self._clock() - since >= self._seconds
+
+
+def _piece(album: str | None, parts: Sequence[object]) -> Piece:
+    return Piece(
+        updates=tuple(parts), numbers=tuple(_numbers(parts)), room=codec.room_of(parts[0]), album=album
+    )
+
+
+def _numbers(updates: Sequence[object]) -> list[int]:
+    return [number for update in updates if (number := codec.number_of(update)) is not None]

@@ -1,0 +1,1 @@
+"""Send to Telegram: rendering, drafts, uploads and reactions."""

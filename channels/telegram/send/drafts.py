@@ -1,0 +1,62 @@
+"""Show a reply while it is being said, by `sendMessageDraft` (Bot API 9.3 and later, private chats alone)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
+from channels.message import Address, Showing
+from channels.telegram.errors import is_unknown_method
+from channels.telegram.send.rendering import target
+from channels.telegram.text import is_group
+
+METHOD = "sendMessageDraft"
+MOST_REFUSALS = 10_000
+Say = Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
+
+
+def draft_id(key: str) -> int:
+    """Return the number of a reply's draft: the same for a key, never 0, within 31 bits."""
+    return (int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) & 0x7FFFFFFF) or 1
+
+
+class Stage:
+    """Knows where previews are taken; what was refused once is not asked for again."""
+
+    def __init__(self, say: Say) -> None:
+        self._say = say
+        self._is_known = True
+        self._refused: set[str] = set()
+
+    async def preview(self, address: Address, showing: Showing) -> bool:
+        """Show a preview; False where a message has to do, now and from now on."""
+        if showing.platform_id is not None or not self._is_taken(address.room):
+            return False
+        try:
+            await self._say(METHOD, {**target(address), "draft_id": draft_id(showing.key)}, showing.text)
+        except ChannelError as error:
+            if not self._is_refusal(error, address.room):
+                raise
+            return False
+        return True
+
+    def _is_taken(self, room: str) -> bool:
+        return self._is_known and not is_group(room) and room not in self._refused
+
+    def _is_refusal(self, error: ChannelError, room: str) -> bool:
+        """Remember a server without the method, and a room without previews."""
+        if is_unknown_method(error):
+            self._is_known = False
+            return True
+        if not isinstance(error, Rejected | NotPermitted | Undeliverable) or _is_about_text(error):
+            return False
+        if len(self._refused) < MOST_REFUSALS:
+            self._refused.add(room)
+        return True
+
+
+def _is_about_text(error: ChannelError) -> bool:
+    """Say whether a message with these words would be refused as well."""
+    return any(words in str(error).lower() for words in ("too long", "is empty", "must be non-empty"))

@@ -1,0 +1,135 @@
+"""Send files: by the method of their type, with a caption, and as a document where that is refused."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from telegram import InputFile
+
+from channels.errors import NotPermitted, Rejected
+from channels.markup import split
+from channels.message import Address, File, Reply, Sent
+from channels.telegram.api import Api, sent
+from channels.telegram.errors import is_about_markup
+from channels.telegram.send import markup
+from channels.telegram.send.rendering import target
+from channels.telegram.text import encodable, measure
+
+UPLOAD_LIMIT = 50_000_000
+PHOTO_LIMIT = 10_000_000
+TEXT_LIMIT = 4096
+CAPTION_LIMIT = 1024
+MOST_UNFINISHED = 1000
+
+_METHODS = {
+    "image/jpeg": ("sendPhoto", "photo"),
+    "image/png": ("sendPhoto", "photo"),
+    "image/webp": ("sendPhoto", "photo"),
+    "image/gif": ("sendAnimation", "animation"),
+    "audio/mpeg": ("sendAudio", "audio"),
+    "audio/mp4": ("sendAudio", "audio"),
+    "audio/x-m4a": ("sendAudio", "audio"),
+    "audio/ogg": ("sendVoice", "voice"),
+    "video/mp4": ("sendVideo", "video"),
+}
+"""What Telegram plays and shows by itself; all else is a document."""
+
+_DOCUMENT = ("sendDocument", "document")
+Send = Callable[[Address, Reply], Awaitable[Sent]]
+
+
+class Uploads:
+    """Sends files, each with what is said of it; `say` sends a text.
+
+    A caption too long for Telegram goes on as messages under the file. When one of those fails, the same key
+    goes on where it stopped, so that the file is not sent twice (as long as this process lives).
+    """
+
+    def __init__(self, api: Api, say: Send) -> None:
+        self._api = api
+        self._say = say
+        self._unfinished: OrderedDict[str, tuple[Sent, list[str]]] = OrderedDict()
+
+    async def send(self, address: Address, file: File, *, key: str) -> Sent:
+        """Send a file, 50 MB at the most."""
+        if len(file.content) > UPLOAD_LIMIT:
+            raise Rejected(f"{file.name} has {len(file.content)} bytes, Telegram takes {UPLOAD_LIMIT}")
+        if key in self._unfinished:
+            return await self._finish(address, key)
+        caption, *rest = split(file.caption, CAPTION_LIMIT, measure) if file.caption.strip() else [""]
+        first = await self._by_type(address, file, caption)
+        if rest:
+            self._unfinished[key] = (first, list(split("\n\n".join(rest), TEXT_LIMIT, measure)))
+            while len(self._unfinished) > MOST_UNFINISHED:
+                self._unfinished.popitem(last=False)
+            await self._finish(address, key)
+        return first
+
+    async def _finish(self, address: Address, key: str) -> Sent:
+        """Say what did not fit under the file."""
+        first, rest = self._unfinished[key]
+        while rest:
+            await self._say(address, Reply(text=rest[0], key=key))
+            del rest[0]
+        self._unfinished.pop(key, None)
+        return first
+
+    async def _by_type(self, address: Address, file: File, caption: str) -> Sent:
+        method = _METHODS.get(file.media_type.partition(";")[0].strip().lower(), _DOCUMENT)
+        if method[0] == "sendPhoto" and len(file.content) > PHOTO_LIMIT:
+            method = _DOCUMENT
+        if method is not _DOCUMENT:
+            try:
+                return await self._captioned(method, address, file, caption)
+            except (Rejected, NotPermitted) as error:  # too wide, not decodable, or not wanted as that here
+                if not _is_about_type(error):
+                    raise
+        return await self._captioned(_DOCUMENT, address, file, caption)
+
+    async def _captioned(self, method: tuple[str, str], address: Address, file: File, caption: str) -> Sent:
+        said = _worded(caption)
+        try:
+            return await self._upload(method, address, file, said)
+        except Rejected as error:
+            if "caption_entities" not in said or not is_about_markup(error):
+                raise
+        return await self._upload(method, address, file, {"caption": encodable(caption)})
+
+    async def _upload(
+        self, method: tuple[str, str], address: Address, file: File, said: dict[str, Any]
+    ) -> Sent:
+        name, field = method
+        content = InputFile(file.content, filename=file.name)
+        return sent(name, await self._api.call(name, {**target(address), **said, field: content}))
+
+
+def _is_about_type(error: Rejected | NotPermitted) -> bool:
+    """Say whether the file might be taken as a document."""
+    words = str(error).partition(":")[2].upper()
+    kinds = (
+        "PHOTO",
+        "IMAGE",
+        "VIDEO",
+        "AUDIO",
+        "VOICE",
+        "ANIMATION",
+        "FILE_REFERENCE",
+        "MEDIA",
+        "GIF",
+        "MUSIC",
+    )
+    return any(kind in words for kind in kinds) and "DOCUMENT" not in words
+
+
+def _worded(caption: str) -> dict[str, Any]:
+    """Render a caption; one that does not fit with its rendering is sent as it is."""
+    if not caption:
+        return {}
+    rendered = markup.render(caption)
+    if measure(rendered.text) > CAPTION_LIMIT:
+        return {"caption": encodable(caption)}
+    entities = [markup.dump(entity) for entity in rendered.entities]
+    said: dict[str, Any] = {"caption": encodable(rendered.text)}
+    return {**said, "caption_entities": entities} if entities else said

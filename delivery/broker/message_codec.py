@@ -1,0 +1,78 @@
+"""How events are written as broker messages, and read back."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from nats.aio.msg import Msg
+
+from delivery.events.event import Event, Kind
+from delivery.events.port import Recorded
+
+PREVIOUS = "Dovecote-Previous"
+TYPE = "Dovecote-Type"
+NUMBER = "Dovecote-N"
+MESSAGE_ID = "Nats-Msg-Id"
+EXPECTED = "Nats-Expected-Last-Subject-Sequence"
+EXPECTED_SUBJECT = "Nats-Expected-Last-Subject-Sequence-Subject"
+TTL = "Nats-TTL"
+ROLLUP = "Nats-Rollup"
+SEQUENCE = "Nats-Sequence"
+SUBJECT = "Nats-Subject"
+LAST_SEQUENCE = "Nats-Last-Sequence"
+
+
+def headers_of(event: Event, *, previous: int) -> dict[str, str]:
+    """Return the headers that let a reader judge an event without decoding it."""
+    headers = {MESSAGE_ID: event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
+    if event.n is not None:
+        headers[NUMBER] = str(event.n)
+    return headers
+
+
+def recorded_from(message: Msg, *, live: bool = False) -> Recorded:
+    """Return the event of a stored or republished message."""
+    headers: Mapping[str, str] = message.headers or {}
+    seq = int(headers[SEQUENCE])
+    previous = int(headers.get(PREVIOUS, "0"))
+    return Recorded(
+        seq=seq,
+        previous=previous if previous < seq else 0,  # the stream was made anew since
+        type=Kind(headers[TYPE]),
+        raw=message.data,
+        # Only a republished message tells the subject's previous sequence by this header.
+        sibling=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """A message as the stream's leader tells of it."""
+
+    seq: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @classmethod
+    def of(cls, message: Mapping[str, Any]) -> Stored:
+        """Return what the JSON of the API holds."""
+        lines = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]
+        parts = (line.partition(":") for line in lines)
+        return cls(
+            seq=message["seq"],
+            headers={name: value.strip() for name, _, value in parts if name},
+            body=base64.b64decode(message.get("data", "")),
+        )
+
+    def recorded(self) -> Recorded:
+        """Return the event."""
+        previous = int(self.headers.get(PREVIOUS, "0"))
+        return Recorded(
+            seq=self.seq,
+            previous=previous if previous < self.seq else 0,
+            type=Kind(self.headers[TYPE]),
+            raw=self.body,
+        )

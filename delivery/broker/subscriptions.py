@@ -1,0 +1,148 @@
+"""One core subscription per followed conversation, shared by all its followers in this process.
+
+The broker republishes every stored event once, without memory. So after a reconnection every follower is
+told to read again, and from time to time the newest stored sequences are compared with what was seen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import islice
+
+from nats.aio.msg import Msg
+
+from delivery.broker.connection import Link
+from delivery.broker.follower import Follower
+from delivery.broker.message_codec import SEQUENCE, SUBJECT, recorded_from
+from delivery.broker.stream_config import EVENTS, lasting_subject, token, transient_subject
+from delivery.errors import DeliveryError
+from delivery.events.port import Recorded
+
+_log = logging.getLogger(__name__)
+
+CHECK_EVERY = 30.0
+_CONVERSATIONS_A_REQUEST = 400
+"""Two subjects each; the broker refuses more than about a thousand in one request."""
+
+
+@dataclass(slots=True)
+class _Topic:
+    """A followed conversation: who follows it and the newest seq seen."""
+
+    conversation: str
+    followers: set[Follower] = field(default_factory=set)
+    newest: int = 0
+    unsubscribe: AsyncExitStack = field(default_factory=AsyncExitStack)
+
+    def doubt(self) -> None:
+        for follower in self.followers:
+            follower.doubt()
+
+
+class Hub:
+    """Hands live events to followers; made by `opened`."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._topics: dict[str, _Topic] = {}
+
+    @asynccontextmanager
+    async def follow(self, conversation: str) -> AsyncIterator[Follower]:
+        """Follow a conversation from the moment of entering."""
+        follower = Follower()
+        topic = await self._join(conversation, follower)
+        try:
+            yield follower
+        finally:
+            await self._leave(topic, follower)
+
+    async def _join(self, conversation: str, follower: Follower) -> _Topic:
+        topic = self._topics.get(conversation)
+        if topic is not None:
+            topic.followers.add(follower)
+            return topic
+        topic = self._topics[conversation] = _Topic(conversation, {follower})
+        try:
+            await self._subscribe(topic)
+        except BaseException:
+            await self._leave(topic, follower)
+            raise
+        return topic
+
+    async def _subscribe(self, topic: _Topic) -> None:
+        async def receive(message: Msg) -> None:
+            self._receive(topic, message)
+
+        subject = f"live.ev.{token(topic.conversation)}.*"
+        await topic.unsubscribe.enter_async_context(
+            self._link.subscribed(subject, receive, overflowed=topic.doubt)
+        )
+
+    async def _leave(self, topic: _Topic, follower: Follower) -> None:
+        topic.followers.discard(follower)
+        if not topic.followers and self._topics.get(topic.conversation) is topic:
+            del self._topics[topic.conversation]
+            await topic.unsubscribe.aclose()
+
+    def _receive(self, topic: _Topic, message: Msg) -> None:
+        try:
+            recorded: Recorded = recorded_from(message, live=True)
+        except (KeyError, ValueError):
+            _log.warning("ignored a live message without the headers of an event")
+            return
+        topic.newest = max(topic.newest, recorded.seq)
+        for follower in topic.followers:
+            follower.offer(recorded)
+
+    def doubt_all(self) -> None:
+        """Tell every follower to read again."""
+        for topic in self._topics.values():
+            topic.doubt()
+
+    async def check(self) -> None:
+        """Compare what was seen with what is stored, and tell the followers who lag."""
+        topics = list(self._topics.values())
+        for start in range(0, len(topics), _CONVERSATIONS_A_REQUEST):
+            await self._check_some(list(islice(topics, start, start + _CONVERSATIONS_A_REQUEST)))
+
+    async def _check_some(self, topics: list[_Topic]) -> None:
+        by_subject = {
+            subject(topic.conversation): (topic, topic.newest)
+            for topic in topics
+            for subject in (lasting_subject, transient_subject)
+        }
+        for message in await self._link.fetch(EVENTS, {"multi_last": list(by_subject)}):
+            headers = message.headers or {}
+            topic, newest = by_subject[headers[SUBJECT]]
+            seq = int(headers[SEQUENCE])
+            if newest < seq and topic.newest < seq:
+                topic.newest = seq
+                topic.doubt()
+
+    async def _keep_checking(self, stop: asyncio.Event, every: float) -> None:
+        while not stop.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(every):
+                    await stop.wait()
+            with suppress(DeliveryError):
+                if not stop.is_set():
+                    await self.check()
+
+
+@asynccontextmanager
+async def opened(link: Link, *, check_every: float = CHECK_EVERY) -> AsyncIterator[Hub]:
+    """Run a hub on a link."""
+    hub = Hub(link)
+    stop = asyncio.Event()
+    unwatch = link.watch_reconnects(hub.doubt_all)
+    checking = asyncio.create_task(hub._keep_checking(stop, check_every))  # noqa: SLF001 - of its own class
+    try:
+        yield hub
+    finally:
+        unwatch()
+        stop.set()
+        await checking

@@ -1,0 +1,151 @@
+"""SQL of drafts: what of a message shows in a chat while the message is still being said.
+
+A row of a turn's own (its id in place of a message's) says that the turn has ended there, so that no draft
+of it may begin any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Update, delete, func, or_, select, update
+
+from delivery.database.engine import Connection, insert_or
+from delivery.database.tables import drafts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """Where a draft shows (None: perhaps nowhere), what it says, and until when its writer may be at it."""
+
+    platform_id: str | None
+    busy_until: datetime | None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A call that is to be made for a draft, which will show `text`."""
+
+    message: str
+    target: str
+    turn: str
+    text: str
+    now: datetime
+    busy_until: datetime
+
+
+async def may_begin(connection: Connection, turn: str, target: str, *, now: datetime) -> bool:
+    """Say whether a turn has not ended yet in a chat; its end then waits for this transaction."""
+    begun = await connection.execute(
+        insert_or(drafts, connection.dialect.name)
+        .values(message=turn, target=target, created_at=now)
+        .on_conflict_do_update(
+            index_elements=["message", "target"],
+            set_={"busy_until": None},
+            where=drafts.c.claimed_at.is_(None),
+        )
+        .returning(drafts.c.message)
+    )
+    return begun.first() is not None
+
+
+async def take_up(connection: Connection, call: Call) -> Shown | None:
+    """Announce a call for a draft; None when the final text has claimed it and no call may follow."""
+    taken = await connection.execute(
+        insert_or(drafts, connection.dialect.name)
+        .values(
+            message=call.message,
+            target=call.target,
+            turn=call.turn,
+            shown=call.text,
+            busy_until=call.busy_until,
+            created_at=call.now,
+        )
+        .on_conflict_do_update(
+            index_elements=["message", "target"],
+            set_={"busy_until": call.busy_until, "shown": call.text},
+            where=drafts.c.claimed_at.is_(None),
+        )
+        .returning(drafts.c.platform_id)
+    )
+    row = taken.first()
+    return None if row is None else Shown(platform_id=row[0], busy_until=call.busy_until, text=call.text)
+
+
+async def keep(connection: Connection, message: str, target: str, platform_id: str) -> None:
+    """Remember under which id a draft shows."""
+    await connection.execute(_one(message, target).values(platform_id=platform_id))
+
+
+async def rest(connection: Connection, message: str, target: str) -> None:
+    """Say that no call for a draft is under way."""
+    await connection.execute(_one(message, target).values(busy_until=None))
+
+
+async def find(connection: Connection, message: str, target: str) -> Shown | None:
+    """Return a draft, or None when there never was one."""
+    found = await connection.execute(
+        select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown).where(
+            drafts.c.message == message, drafts.c.target == target
+        )
+    )
+    row = found.first()
+    return None if row is None else Shown(platform_id=row[0], busy_until=row[1], text=row[2] or "")
+
+
+async def claim(connection: Connection, message: str, target: str, *, now: datetime) -> str | None:
+    """Take a draft over for the final text, for good; return where it shows."""
+    claimed = await connection.execute(
+        _one(message, target).values(claimed_at=now).returning(drafts.c.platform_id)
+    )
+    found: str | None = claimed.scalar_one_or_none()
+    return found
+
+
+async def end_turn(connection: Connection, turn: str, target: str, *, by: str, now: datetime) -> None:
+    """Let no draft of a turn begin any more in a chat, because a delivery says there that it has ended."""
+    await connection.execute(
+        insert_or(drafts, connection.dialect.name)
+        .values(message=turn, target=target, claimed_at=now, ended_by=by, created_at=now)
+        .on_conflict_do_update(
+            index_elements=["message", "target"],
+            set_={"claimed_at": func.coalesce(drafts.c.claimed_at, now)},
+        )
+    )
+
+
+async def left_by(connection: Connection, turn: str, target: str, *, by: str) -> dict[str, Shown]:
+    """Return the drafts of a turn that no final text has claimed but this delivery, the newest first."""
+    rows = await connection.execute(
+        select(drafts.c.message, drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown)
+        .where(
+            drafts.c.turn == turn,
+            drafts.c.target == target,
+            or_(drafts.c.claimed_at.is_(None), drafts.c.ended_by == by),
+        )
+        .order_by(drafts.c.created_at.desc())
+    )
+    return {row[0]: Shown(platform_id=row[1], busy_until=row[2], text=row[3] or "") for row in rows}
+
+
+async def claim_left(
+    connection: Connection, messages: Collection[str], target: str, *, by: str, now: datetime
+) -> None:
+    """Take over what a turn has left, for the delivery that says how it ended."""
+    await connection.execute(
+        update(drafts)
+        .where(drafts.c.message.in_(list(messages)), drafts.c.target == target)
+        .values(claimed_at=now, ended_by=by, busy_until=None)
+    )
+
+
+async def forget(connection: Connection, *, before: datetime) -> int:
+    """Drop drafts older than any delivery that could still claim them."""
+    return (await connection.execute(delete(drafts).where(drafts.c.created_at < before))).rowcount
+
+
+def _one(message: str, target: str) -> Update:
+    return update(drafts).where(drafts.c.message == message, drafts.c.target == target)

@@ -1,0 +1,131 @@
+"""The SQL door: one engine, transactions off the event loop, the same for SQLite and PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, cast
+
+from sqlalchemy import MetaData, Table, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from delivery.database import sqlite
+from delivery.database.group_commit import Batches, Broken
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects.sqlite import Insert
+
+Connection = AsyncConnection
+"""What store functions take first, so that callers compose transactions."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+"""The tables of every package; migrations are compared with it."""
+
+
+class Unavailable(RuntimeError):
+    """The database does not answer; nothing was changed."""
+
+
+def insert_or(table: Table, dialect: str) -> Insert:
+    """Return an INSERT that may say what to do when the row exists: SQL has none, each dialect its own.
+
+    The one that is not spoken here is not imported.
+    """
+    if dialect == "sqlite":
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+        return sqlite_insert(table)
+    from sqlalchemy.dialects.postgresql import insert as postgres_insert
+
+    # The same methods with the same meaning; their classes have no base that says so.
+    return cast("Insert", postgres_insert(table))
+
+
+@contextmanager
+def _translated() -> Iterator[None]:
+    """Say in our own words that the database does not answer."""
+    try:
+        yield
+    except PoolTimeout as error:
+        raise Unavailable("the database has no connection free") from error
+    except Broken as error:
+        raise Unavailable("the database gave a transaction up") from error
+    except DBAPIError as error:
+        if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
+            raise Unavailable(f"the database does not answer: {error.orig}") from error
+        raise
+
+
+class Database:
+    """Transactions. On SQLite one writer at a time, so that none meets a busy file: the urgent ones first,
+    else in arrival order.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        self.is_sqlite = self.url.get_backend_name() == "sqlite"
+        self._engine = self._open()
+        self._batches = Batches(self._connect) if self.is_sqlite else None
+
+    def _open(self) -> AsyncEngine:
+        if not self.is_sqlite:
+            return create_async_engine(
+                self.url,
+                pool_size=10,
+                max_overflow=10,
+                pool_timeout=5,
+                pool_pre_ping=True,
+                hide_parameters=True,  # an error in the log must not tell what people said
+            )
+        engine = create_async_engine(
+            self.url,
+            pool_size=5,
+            max_overflow=5,
+            hide_parameters=True,
+            connect_args={"async_creator_fn": lambda path, **_: sqlite.open_connection(path)},
+        )
+        event.listen(engine.sync_engine, "connect", sqlite.prepare)
+        return engine
+
+    @asynccontextmanager
+    async def begin(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
+        """Open a writing transaction, committed at the end, rolled back by an exception.
+
+        `urgent`: what is written has happened already, and would happen again if we died before writing it.
+        """
+        if self._batches is None:
+            async with self._connect() as connection, connection.begin():
+                yield connection
+        else:
+            with _translated():
+                async with self._batches.entry(urgent=urgent) as connection:
+                    yield connection
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[Connection]:
+        """Open a connection for reading; whatever was written on it is rolled back."""
+        async with self._connect() as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def _connect(self) -> AsyncIterator[Connection]:
+        with _translated():
+            async with self._engine.connect() as connection:
+                yield connection
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._batches is not None:
+            await self._batches.close()
+        await self._engine.dispose()

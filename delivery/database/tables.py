@@ -1,0 +1,194 @@
+"""The tables of delivery. SQL on them stands in `delivery.deliveries.routes` and nowhere else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+
+from delivery.database.engine import metadata
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware UTC datetime, on SQLite too (which forgets zones)."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:  # noqa: ARG002
+        """Store every moment as UTC."""
+        return value if value is None else value.astimezone(UTC)
+
+    def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:  # noqa: ARG002
+        """Give back what was stored as UTC."""
+        return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
+
+
+BigKey = BigInteger().with_variant(Integer, "sqlite")
+
+streams = Table(
+    "streams",
+    metadata,
+    Column("conversation", String(40), primary_key=True),
+    Column("account", String(40), nullable=False, index=True),
+    Column("agent", String(40), nullable=False),
+    Column("last_n", Integer, nullable=False, default=0),
+    Column("relayed_n", Integer, nullable=False, default=0),
+    Column("last_seq", BigInteger, nullable=False, default=0),
+)
+
+outbox = Table(
+    "outbox",
+    metadata,
+    Column("event_id", String(80), primary_key=True),
+    Column(
+        "conversation", String(40), ForeignKey("streams.conversation", ondelete="CASCADE"), nullable=False
+    ),
+    Column("n", Integer, nullable=False),
+    Column("type", String(40), nullable=False),
+    Column("turn", String(40)),
+    Column("body", LargeBinary, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("conversation", "n"),
+)
+
+epochs = Table(
+    "epochs",
+    metadata,
+    Column("stream", String(40), primary_key=True),
+    Column("created", String(40), nullable=False),
+    Column("high_water", BigInteger, nullable=False, default=0),
+    Column("bumps", Integer, nullable=False, default=0),
+)
+
+endpoints = Table(
+    "endpoints",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account", String(40), nullable=False, index=True),
+    Column("name", String(200)),
+    Column("origin", String(80), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("trusted", Boolean, nullable=False, default=False),
+    Column("events", Text, nullable=False),
+    Column("conversation", String(40)),
+    Column("secret", LargeBinary, nullable=False),
+    Column("previous_secret", LargeBinary),
+    Column("previous_until", Moment),
+    Column("disabled_at", Moment),
+    Column("disabled_why", Text),
+    Column("ordered", Boolean, nullable=False, default=False, server_default="0"),
+    Column("failing_since", Moment),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("account", "name"),
+)
+
+routes = Table(
+    "routes",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("account", String(40), nullable=False),
+    Column("conversation", String(40), nullable=False, index=True),
+    Column("turn", String(40)),
+    Column("kind", String(20), nullable=False),
+    Column("target", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    UniqueConstraint("conversation", "turn", "kind", "target"),
+)
+
+# `armed_at` and `armed_from`: when, and after how many attempts, the schedule (last) began.
+deliveries = Table(
+    "deliveries",
+    metadata,
+    Column("position", BigKey, primary_key=True, autoincrement=True),
+    Column("id", String(40), nullable=False, unique=True),
+    Column("account", String(40), nullable=False, index=True),
+    Column("event_id", String(80), nullable=False, index=True),
+    Column("event_type", String(40), nullable=False),
+    Column("event_time", Moment, nullable=False),
+    Column("conversation", String(40), index=True),
+    Column("turn", String(40), index=True),
+    Column("kind", String(20), nullable=False),
+    Column("target", Text, nullable=False),
+    Column("destination", String(300), nullable=False),
+    Column("part", Integer, nullable=False),
+    Column("body", LargeBinary, nullable=False),
+    Column("state", String(20), nullable=False),
+    Column("attempts", Integer, nullable=False, default=0),
+    Column("armed_at", Moment, nullable=False),
+    Column("armed_from", Integer, nullable=False, default=0),
+    Column("uncertain", Boolean, nullable=False, default=False),
+    Column("next_at", Moment),
+    Column("platform_id", String(200)),
+    Column("error", Text),
+    Column("created_at", Moment, nullable=False),
+    Column("updated_at", Moment, nullable=False),
+    UniqueConstraint("event_id", "kind", "target", "part"),
+    Index("ix_deliveries_due", "destination", "state", "position"),
+)
+
+destinations = Table(
+    "destinations",
+    metadata,
+    Column("destination", String(300), primary_key=True),
+    Column("account", String(40), nullable=False),
+    Column("held_until", Moment),
+    Column("dead_at", Moment),
+    Column("dead_why", Text),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("id", BigKey, primary_key=True, autoincrement=True),
+    Column(
+        "delivery", String(40), ForeignKey("deliveries.id", ondelete="CASCADE"), nullable=False, index=True
+    ),
+    Column("number", Integer, nullable=False),
+    Column("started_at", Moment, nullable=False),
+    Column("duration_ms", Float),
+    Column("outcome", String(20)),
+    Column("status", Integer),
+    Column("detail", Text),
+    Column("excerpt", Text),
+)
+
+drafts = Table(
+    "drafts",
+    metadata,
+    Column("message", String(80), primary_key=True),
+    Column("target", Text, primary_key=True),
+    Column("platform_id", String(200)),
+    Column("busy_until", Moment),
+    Column("claimed_at", Moment),
+    Column("turn", String(80), index=True),
+    Column("shown", Text),
+    Column("ended_by", String(40)),
+    Column("created_at", Moment, nullable=False, index=True),
+)
+
+# What bots may still say, where several replicas speak for them: moments are the database's own seconds.
+allowances = Table(
+    "allowances",
+    metadata,
+    Column("name", String(300), primary_key=True),
+    Column("level", Float, nullable=False),
+    Column("seen", Float, nullable=False),
+    Column("strict_until", Float, nullable=False),
+)

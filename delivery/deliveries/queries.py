@@ -1,0 +1,176 @@
+"""SQL of looking at deliveries: lists, one with its attempts, what a webhook can be sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, select
+
+from delivery.database.engine import Connection
+from delivery.database.tables import attempts, deliveries, endpoints, outbox, streams
+from delivery.events.event import Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """A delivery as it stands now."""
+
+    id: str
+    account: str
+    event_id: str
+    event_type: str
+    event_time: datetime
+    conversation: str | None
+    turn: str | None
+    kind: str
+    target: str
+    part: int
+    state: str
+    attempts: int
+    uncertain: bool
+    next_at: datetime | None
+    platform_id: str | None
+    error: str | None
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One attempt of a delivery; `outcome` None while it is at work or was cut off."""
+
+    number: int
+    started_at: datetime
+    duration_ms: float | None
+    outcome: str | None
+    status: int | None
+    detail: str | None
+    excerpt: str | None
+
+
+_COLUMNS = [deliveries.c[name] for name in Standing.__dataclass_fields__]
+_TRIED = [attempts.c[name] for name in Tried.__dataclass_fields__]
+
+
+def _standing(row: Row[Any]) -> Standing:
+    return Standing(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
+
+
+async def listed(
+    connection: Connection,
+    account: str,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    state: str | None = None,
+    conversation: str | None = None,
+) -> list[Standing]:
+    """Return an account's deliveries, newest first, older than the id `after`."""
+    query = select(*_COLUMNS).where(deliveries.c.account == account)
+    if after:
+        query = query.where(deliveries.c.id < after)
+    if state:
+        query = query.where(deliveries.c.state == state)
+    if conversation:
+        query = query.where(deliveries.c.conversation == conversation)
+    rows = await connection.execute(query.order_by(deliveries.c.id.desc()).limit(limit))
+    return [_standing(row) for row in rows]
+
+
+async def find(connection: Connection, account: str, delivery: str) -> Standing | None:
+    """Return an account's delivery."""
+    rows = await connection.execute(
+        select(*_COLUMNS).where(deliveries.c.id == delivery, deliveries.c.account == account)
+    )
+    row = rows.one_or_none()
+    return _standing(row) if row else None
+
+
+async def of_turns(connection: Connection, account: str, turns: Iterable[str]) -> list[Standing]:
+    """Return what these turns' events are owed to, in order."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(deliveries.c.account == account, deliveries.c.turn.in_(list(turns)))
+        .order_by(deliveries.c.position)
+        .limit(200)
+    )
+    return [_standing(row) for row in rows]
+
+
+async def of_job(connection: Connection, account: str, turn: str, job: str) -> list[Standing]:
+    """Return what a job's own events are owed to, in order; they stand under the turn that started it."""
+    of_turn = (deliveries.c.account == account, deliveries.c.turn == turn)
+    hooked = (deliveries.c.kind == "webhook", deliveries.c.event_type.like("job.%"))
+    told = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*of_turn, *hooked))
+    mine = [row.id for row in told if Event.load(row.body).data.get("resultId") == job]
+    query = select(*_COLUMNS).where(deliveries.c.id.in_(mine[:200])).order_by(deliveries.c.position)
+    return [_standing(row) for row in await connection.execute(query)]
+
+
+async def of_event(connection: Connection, event: str, target: str) -> list[Standing]:
+    """Return the deliveries of one event to one target."""
+    rows = await connection.execute(
+        select(*_COLUMNS).where(deliveries.c.event_id == event, deliveries.c.target == target)
+    )
+    return [_standing(row) for row in rows]
+
+
+async def question_at(connection: Connection, destination: str, platform_id: str) -> Standing | None:
+    """Return the delivery of a question (may this be run?) that shows as this message of a room."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(
+            deliveries.c.destination == destination,
+            deliveries.c.state == "delivered",
+            deliveries.c.event_type == "approval.requested",
+            deliveries.c.platform_id == platform_id,
+        )
+        .order_by(deliveries.c.position.desc())
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return _standing(row) if row else None
+
+
+async def attempts_of(connection: Connection, delivery: str) -> list[Tried]:
+    """Return a delivery's attempts, in order."""
+    rows = await connection.execute(
+        select(*_TRIED).where(attempts.c.delivery == delivery).order_by(attempts.c.id)
+    )
+    return [Tried(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+
+
+async def urls(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
+    """Return the URLs of endpoints by id."""
+    rows = await connection.execute(
+        select(endpoints.c.id, endpoints.c.url).where(endpoints.c.id.in_(list(ids)))
+    )
+    return {row.id: row.url for row in rows}
+
+
+async def told_between(
+    connection: Connection,
+    account: str,
+    *,
+    ids: Sequence[str],
+    after: datetime | None,
+    until: datetime | None,
+    limit: int,
+) -> list[Event]:
+    """Return the account's events by id or by time, oldest first."""
+    query = (
+        select(outbox.c.body)
+        .join(streams, streams.c.conversation == outbox.c.conversation)
+        .where(streams.c.account == account)
+    )
+    if ids:
+        query = query.where(outbox.c.event_id.in_(list(ids)))
+    if after is not None:
+        query = query.where(outbox.c.created_at > after)
+    if until is not None:
+        query = query.where(outbox.c.created_at <= until)
+    rows = await connection.execute(query.order_by(outbox.c.created_at, outbox.c.n).limit(limit))
+    return [Event.load(row.body) for row in rows]

@@ -1,0 +1,92 @@
+"""SQL of streams, outbox, routes and endpoints; deliveries stand in `delivery.deliveries.store`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, insert, or_, select, update
+
+from delivery.database.engine import Connection
+from delivery.database.tables import endpoints, routes, streams
+from delivery.deliveries.route import Route, RouteKind
+
+_ROUTES = select(routes).where(
+    routes.c.conversation == bindparam("of"),
+    or_(routes.c.turn.is_(None), routes.c.turn == bindparam("turn_of")),
+)
+
+
+async def add_route(connection: Connection, route: Route) -> None:
+    """Add where a conversation's (or one turn's) results go."""
+    await connection.execute(
+        insert(routes).values(
+            id=route.id,
+            account=route.account,
+            conversation=route.conversation,
+            turn=route.turn,
+            kind=str(route.kind),
+            target=route.target,
+            created_at=route.created_at,
+        )
+    )
+
+
+async def routes_for(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
+    """Return the routes of a conversation and, of the turn-bound ones, those of `turn`."""
+    rows = await connection.execute(_ROUTES, {"of": conversation, "turn_of": turn})
+    return [_route(row) for row in rows]
+
+
+def _route(row: object) -> Route:
+    fields = row._mapping  # type: ignore[attr-defined]  # noqa: SLF001 - SQLAlchemy's public name of it
+    return Route(
+        id=fields["id"],
+        account=fields["account"],
+        conversation=fields["conversation"],
+        turn=fields["turn"],
+        kind=RouteKind(fields["kind"]),
+        target=fields["target"],
+        created_at=fields["created_at"],
+    )
+
+
+async def readdress(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
+    """Point every route of one target to another (a room has moved)."""
+    await connection.execute(
+        update(routes).where(routes.c.kind == str(kind), routes.c.target == old).values(target=new)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """A webhook of a conversation's account or agent, and the patterns of the events it wants."""
+
+    account: str
+    endpoint: str
+    patterns: Sequence[str]
+
+
+_LISTENING = (
+    select(endpoints.c.account, endpoints.c.id, endpoints.c.events)
+    .join(streams, streams.c.account == endpoints.c.account)
+    .where(
+        streams.c.conversation == bindparam("conversation"),
+        (endpoints.c.origin == "record") | (endpoints.c.origin == "agent:" + streams.c.agent),
+        endpoints.c.conversation.is_(None) | (endpoints.c.conversation == streams.c.conversation),
+        endpoints.c.disabled_at.is_(None),
+    )
+)
+
+
+async def listening_endpoints(connection: Connection, conversation: str) -> list[Listening]:
+    """Return the webhooks of the conversation's account and agent."""
+    rows = await connection.execute(_LISTENING, {"conversation": conversation})
+    return [Listening(account=row[0], endpoint=row[1], patterns=json.loads(row[2])) for row in rows]
+
+
+def wants(patterns: Sequence[str], event_type: str) -> bool:
+    """Say whether patterns such as `*`, `job.*` or `agent.finished` cover an event's type."""
+    family = event_type.split(".", 1)[0] + ".*"
+    return any(pattern in ("*", family, event_type) for pattern in patterns)

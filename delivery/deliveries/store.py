@@ -1,0 +1,363 @@
+"""SQL of deliveries and their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+
+from channels.message import Address
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from delivery.database.tables import attempts, deliveries, endpoints
+from delivery.deliveries import destinations
+from delivery.deliveries.attempt import DeliveryState, Judgement
+from delivery.deliveries.port import Delivery, Outcome
+from delivery.deliveries.route import RouteKind
+from delivery.errors import LeaseLost
+from delivery.events.event import Event, new_id
+
+OPEN = tuple(
+    str(state)
+    for state in (
+        DeliveryState.PENDING,
+        DeliveryState.SENDING,
+        DeliveryState.RETRYING,
+    )
+)
+"""States in which there is still something to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A delivery to be: one part of one event for one target.
+
+    With a `platform_id` it takes the place of what shows there, where the platform lets a message be edited.
+    """
+
+    account: str
+    event: Event
+    kind: RouteKind
+    target: str
+    destination: str
+    part: int
+    body: bytes
+    platform_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A delivery as the worker finds it."""
+
+    delivery: Delivery
+    destination: str
+    state: DeliveryState
+    armed_at: datetime
+    armed_from: int
+    next_at: datetime | None
+
+
+# Statements that every delivery needs are built once: building one takes longer than running it.
+_OPEN_AT = (
+    select(deliveries)
+    .where(deliveries.c.destination == bindparam("at"), deliveries.c.state.in_(OPEN))
+    .order_by(deliveries.c.position)
+    .limit(bindparam("most"))
+)
+_FIRST_TRIED = select(func.min(attempts.c.started_at)).where(attempts.c.delivery == bindparam("of"))
+_BEGIN = (
+    update(deliveries)
+    .where(
+        deliveries.c.id == bindparam("delivery"),
+        deliveries.c.state == bindparam("found_state"),
+        deliveries.c.attempts == bindparam("found_attempts"),
+    )
+    .values(
+        state=str(DeliveryState.SENDING),
+        attempts=bindparam("number"),
+        body=bindparam("sent"),
+        uncertain=bindparam("unsure"),
+        updated_at=bindparam("now"),
+    )
+)
+_ATTEMPT = insert(attempts)
+_ENDED = (
+    update(attempts)
+    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("place"))
+    .values(
+        duration_ms=bindparam("took"),
+        outcome=bindparam("verdict"),
+        status=bindparam("answer"),
+        detail=bindparam("why"),
+        excerpt=bindparam("said"),
+    )
+)
+
+
+@cache
+def _plan(dialect: str) -> Executable:
+    return insert_or(deliveries, dialect).on_conflict_do_nothing(
+        index_elements=["event_id", "kind", "target", "part"]
+    )
+
+
+async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
+    """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
+    if not planned:
+        return
+    now = utc_now()
+    await connection.execute(
+        _plan(connection.dialect.name),
+        [
+            {
+                "id": new_id("dlv"),
+                "account": one.account,
+                "event_id": one.event.id,
+                "event_type": str(one.event.type),
+                "event_time": one.event.time,
+                "conversation": one.event.conversation or None,
+                "turn": one.event.turn,
+                "kind": str(one.kind),
+                "target": one.target,
+                "destination": one.destination,
+                "part": one.part,
+                "body": one.body,
+                "platform_id": one.platform_id,
+                "state": str(DeliveryState.PENDING),
+                "attempts": 0,
+                "armed_at": now,
+                "armed_from": 0,
+                "uncertain": False,
+                "created_at": now,
+                "updated_at": now,
+            }
+            for one in planned
+        ],
+    )
+
+
+async def open_at(connection: Connection, destination: str, *, limit: int) -> list[Due]:
+    """Return the unfinished deliveries of a destination, oldest first."""
+    rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
+    return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+
+
+async def being_sent(connection: Connection, ids: Sequence[str]) -> list[Due]:
+    """Return those of these deliveries whose last attempt has no end yet."""
+    wanted = select(deliveries).where(
+        deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
+    )
+    return [_due(row._mapping) for row in await connection.execute(wanted)]  # noqa: SLF001 - as above
+
+
+def _due(row: object) -> Due:
+    fields = dict(row)  # type: ignore[call-overload]
+    return Due(
+        delivery=Delivery(
+            id=fields["id"],
+            account=fields["account"],
+            event_id=fields["event_id"],
+            event_type=fields["event_type"],
+            event_time=fields["event_time"],
+            conversation=fields["conversation"],
+            kind=fields["kind"],
+            target=fields["target"],
+            part=fields["part"],
+            body=fields["body"],
+            attempt=fields["attempts"],
+            platform_id=fields["platform_id"],
+            uncertain=fields["uncertain"] or fields["state"] == DeliveryState.SENDING,
+            turn=fields["turn"],
+        ),
+        destination=fields["destination"],
+        state=DeliveryState(fields["state"]),
+        armed_at=fields["armed_at"],
+        armed_from=fields["armed_from"],
+        next_at=fields["next_at"],
+    )
+
+
+async def begin_attempt(connection: Connection, due: Due, *, now: datetime, body: bytes) -> int:
+    """Mark a delivery as being sent with this body, count the attempt and log it; returns its number.
+
+    Raises LeaseLost when it no longer stands as it was found: somebody else has taken it since.
+    """
+    number = due.delivery.attempt + 1
+    begun = await connection.execute(
+        _BEGIN,
+        {
+            "delivery": due.delivery.id,
+            "found_state": str(due.state),
+            "found_attempts": due.delivery.attempt,
+            "number": number,
+            "sent": body,
+            "unsure": due.delivery.uncertain,
+            "now": now,
+        },
+    )
+    if begun.rowcount != 1:
+        raise LeaseLost(f"delivery {due.delivery.id} is looked after by somebody else")
+    await connection.execute(_ATTEMPT, {"delivery": due.delivery.id, "number": number, "started_at": now})
+    return number
+
+
+async def end_attempt(
+    connection: Connection,
+    delivery: str,
+    number: int,
+    outcome: Outcome,
+    judgement: Judgement,
+    *,
+    duration_ms: float,
+) -> bool:
+    """Record what came of an attempt and where the delivery stands now.
+
+    False when it stands elsewhere already: a worker that was frozen comes too late to change it, except
+    that what has arrived has arrived.
+    """
+    values: dict[str, object] = {
+        "state": str(judgement.state),
+        "next_at": judgement.next_at,
+        "updated_at": utc_now(),
+        "error": None if judgement.state is DeliveryState.DELIVERED else outcome.detail[:2000],
+        "uncertain": judgement.uncertain,
+    }
+    if outcome.platform_id is not None:
+        values["platform_id"] = outcome.platform_id
+    ours = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
+    if judgement.state is DeliveryState.DELIVERED:
+        ours = [deliveries.c.state.in_(OPEN)]
+    changed = await connection.execute(
+        update(deliveries).where(deliveries.c.id == delivery, *ours).values(**values)
+    )
+    await connection.execute(
+        _ENDED,
+        {
+            "of": delivery,
+            "place": number,
+            "took": duration_ms,
+            "verdict": str(outcome.verdict),
+            "answer": outcome.status,
+            "why": outcome.detail[:2000],
+            "said": outcome.excerpt[:1024],
+        },
+    )
+    return changed.rowcount == 1
+
+
+async def leave(
+    connection: Connection, delivery: str, *, state: DeliveryState, error: str | None = None
+) -> None:
+    """Bring a delivery to a state without an attempt."""
+    said = {} if error is None else {"error": error[:2000]}
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.id == delivery, deliveries.c.state.in_(OPEN))
+        .values(state=str(state), updated_at=utc_now(), **said)
+    )
+
+
+async def first_tried(connection: Connection, delivery: str) -> datetime | None:
+    """Return when the first attempt at a delivery began."""
+    found: datetime | None = (await connection.execute(_FIRST_TRIED, {"of": delivery})).scalar_one()
+    return found
+
+
+async def due_destinations(
+    connection: Connection, *, now: datetime, before: datetime
+) -> list[tuple[str, str]]:
+    """Return (kind, destination) with something due that nobody has touched since `before`."""
+    rows = await connection.execute(
+        select(deliveries.c.kind, deliveries.c.destination)
+        .where(
+            deliveries.c.state.in_(OPEN),
+            deliveries.c.updated_at < before,
+            (deliveries.c.next_at.is_(None)) | (deliveries.c.next_at <= now),
+        )
+        .distinct()
+        .limit(5000)
+    )
+    return [(row[0], row[1]) for row in rows]
+
+
+async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
+    """Stop calling a webhook; what waited for it is suppressed and can be replayed."""
+    now = utc_now()
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint, endpoints.c.disabled_at.is_(None))
+        .values(disabled_at=now, disabled_why=why)
+    )
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.destination == endpoint, deliveries.c.state.in_(OPEN))
+        .values(state=str(DeliveryState.SUPPRESSED), error=why, updated_at=now)
+    )
+
+
+async def rearm(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
+    """Make a delivery due again, its schedule begun anew, whatever is said of its chat.
+
+    Returns (kind, destination); None if it is not theirs, or being sent at this moment.
+    """
+    now = utc_now()
+    changed = await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.id == delivery,
+            deliveries.c.account == account,
+            deliveries.c.state != str(DeliveryState.SENDING),
+        )
+        .values(
+            state=str(DeliveryState.PENDING),
+            next_at=None,
+            error=None,
+            uncertain=False,
+            armed_at=now,
+            armed_from=deliveries.c.attempts,
+            updated_at=now,
+        )
+        .returning(deliveries.c.kind, deliveries.c.destination)
+    )
+    row = changed.first()
+    if row is None:
+        return None
+    await destinations.revive(connection, row[1])
+    return row[0], row[1]
+
+
+async def drop(connection: Connection, account: str, delivery: str) -> bool:
+    """Give a delivery up by an operator's word; says whether there was one to give up."""
+    changed = await connection.execute(
+        update(deliveries)
+        .where(
+            deliveries.c.id == delivery,
+            deliveries.c.account == account,
+            deliveries.c.state != str(DeliveryState.DELIVERED),
+        )
+        .values(state=str(DeliveryState.SUPPRESSED), error="dropped", updated_at=utc_now())
+    )
+    return changed.rowcount == 1
+
+
+async def forget(connection: Connection, *, before: datetime) -> int:
+    """Drop deliveries that ended before a moment, with their attempts; dead ones stay until dropped."""
+    gone = await connection.execute(
+        delete(deliveries).where(
+            deliveries.c.updated_at < before,
+            deliveries.c.state.in_((str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))),
+        )
+    )
+    return gone.rowcount
+
+
+async def readdress(connection: Connection, *, old: Address, new: Address) -> None:
+    """Send what is still due for a room to where the room has moved."""
+    await connection.execute(
+        update(deliveries)
+        .where(deliveries.c.destination == old.destination, deliveries.c.state.in_(OPEN))
+        .values(target=new.dump(), destination=new.destination)
+    )

@@ -1,1 +1,0 @@
-"""Sinks: each delivers to one kind of route."""

@@ -1,1 +1,0 @@
-"""Streams: the durable order of events, in memory for tests and on JetStream."""

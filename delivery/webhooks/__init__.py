@@ -1,0 +1,1 @@
+"""Send to webhooks: endpoints, signatures, egress rules and the circuit breaker."""

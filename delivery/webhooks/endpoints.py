@@ -1,0 +1,197 @@
+"""SQL of webhook endpoints, and the end of everything an account has here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, bindparam, delete, insert, select, update
+
+from delivery.database.engine import Connection
+from delivery.database.tables import deliveries, endpoints, routes, streams
+
+_ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
+
+RECORD = "record"
+"""The origin of an endpoint that is a record of its account; others are `agent:<id>` and `turn:<id>`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A URL that wants events. `secret` and `previous_secret` are sealed; `events` are patterns.
+
+    `ordered`: the next event waits until the one before it is delivered or given up. `failing_since`: no
+    attempt has succeeded since then.
+    """
+
+    id: str
+    account: str
+    name: str | None = None
+    origin: str = RECORD
+    url: str
+    trusted: bool = False
+    events: tuple[str, ...]
+    conversation: str | None = None
+    secret: bytes
+    previous_secret: bytes | None = None
+    previous_until: datetime | None = None
+    disabled_at: datetime | None = None
+    disabled_why: str | None = None
+    ordered: bool = False
+    failing_since: datetime | None = None
+    created_at: datetime
+
+
+def _endpoint(row: Row[Any]) -> Endpoint:
+    fields = dict(row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
+    return Endpoint(**fields | {"events": tuple(json.loads(fields["events"]))})
+
+
+def _columns(endpoint: Endpoint) -> dict[str, Any]:
+    return {
+        "name": endpoint.name,
+        "url": endpoint.url,
+        "events": json.dumps(list(endpoint.events)),
+        "conversation": endpoint.conversation,
+        "secret": endpoint.secret,
+        "previous_secret": endpoint.previous_secret,
+        "previous_until": endpoint.previous_until,
+        "disabled_at": endpoint.disabled_at,
+        "disabled_why": endpoint.disabled_why,
+        "ordered": endpoint.ordered,
+        "failing_since": endpoint.failing_since,
+    }
+
+
+async def add(connection: Connection, endpoint: Endpoint) -> None:
+    """Insert an endpoint; a name taken within the account is an IntegrityError."""
+    await connection.execute(
+        insert(endpoints).values(
+            id=endpoint.id,
+            account=endpoint.account,
+            origin=endpoint.origin,
+            trusted=endpoint.trusted,
+            created_at=endpoint.created_at,
+            **_columns(endpoint),
+        )
+    )
+
+
+async def change(connection: Connection, endpoint: Endpoint) -> None:
+    """Write all but account, origin and trust over the row of this id."""
+    await connection.execute(
+        update(endpoints).where(endpoints.c.id == endpoint.id).values(_columns(endpoint))
+    )
+
+
+async def find(
+    connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD
+) -> Endpoint | None:
+    """Return an account's endpoint of one origin by id, else by name."""
+    rows = await connection.execute(
+        select(endpoints)
+        .where(
+            endpoints.c.account == account,
+            endpoints.c.origin == origin,
+            (endpoints.c.id == id_or_name) | (endpoints.c.name == id_or_name),
+        )
+        .order_by(endpoints.c.id != id_or_name)
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return _endpoint(row) if row else None
+
+
+async def of_origin(connection: Connection, account: str, origin: str) -> Endpoint | None:
+    """Return the endpoint an agent or a turn brought with it."""
+    rows = await connection.execute(
+        select(endpoints)
+        .where(endpoints.c.account == account, endpoints.c.origin == origin)
+        .order_by(endpoints.c.id)
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return _endpoint(row) if row else None
+
+
+async def by_id(connection: Connection, endpoint_id: str) -> Endpoint | None:
+    """Return an endpoint of whichever account and origin: for the workers, never for a request's id."""
+    row = (await connection.execute(select(endpoints).where(endpoints.c.id == endpoint_id))).one_or_none()
+    return _endpoint(row) if row else None
+
+
+async def note_failure(connection: Connection, endpoint_id: str, *, now: datetime) -> datetime:
+    """Remember that an attempt failed; returns since when none has succeeded."""
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_(None))
+        .values(failing_since=now)
+    )
+    found = await connection.execute(select(endpoints.c.failing_since).where(endpoints.c.id == endpoint_id))
+    return found.scalar_one_or_none() or now
+
+
+async def note_success(connection: Connection, endpoint_id: str) -> None:
+    """Remember that an attempt succeeded."""
+    await connection.execute(
+        update(endpoints)
+        .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_not(None))
+        .values(failing_since=None)
+    )
+
+
+async def is_ordered(connection: Connection, endpoint_id: str) -> bool:
+    """Say whether an endpoint wants one event after the other."""
+    found = await connection.execute(_ORDERED, {"of": endpoint_id})
+    return bool(found.scalar_one_or_none())
+
+
+async def list_of(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[Endpoint]:
+    """Return the account's endpoint records, oldest first."""
+    rows = await connection.execute(
+        select(endpoints)
+        .where(endpoints.c.account == account, endpoints.c.origin == RECORD, endpoints.c.id > after)
+        .order_by(endpoints.c.id)
+        .limit(limit)
+    )
+    return [_endpoint(row) for row in rows]
+
+
+async def every(connection: Connection, *, after: str, limit: int) -> Sequence[Endpoint]:
+    """Return endpoints of all accounts and origins, to seal their secrets anew."""
+    rows = await connection.execute(
+        select(endpoints).where(endpoints.c.id > after).order_by(endpoints.c.id).limit(limit)
+    )
+    return [_endpoint(row) for row in rows]
+
+
+async def remove(connection: Connection, account: str, endpoint_id: str) -> bool:
+    """Delete an endpoint; False when the account has none of this id."""
+    done = await connection.execute(
+        delete(endpoints).where(endpoints.c.account == account, endpoints.c.id == endpoint_id)
+    )
+    return done.rowcount > 0
+
+
+async def remove_origin(connection: Connection, account: str, origin: str) -> None:
+    """Delete what an agent brought with it."""
+    await connection.execute(
+        delete(endpoints).where(endpoints.c.account == account, endpoints.c.origin == origin)
+    )
+
+
+async def forget_account(connection: Connection, account: str) -> None:
+    """Delete an account's deliveries, routes, endpoints and outboxes."""
+    for table in (deliveries, routes, endpoints, streams):
+        await connection.execute(delete(table).where(table.c.account == account))
+
+
+async def forget_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
+    """Delete a conversation's deliveries, routes, outbox, and the endpoints that its turns brought."""
+    for table in (deliveries, routes, streams):
+        await connection.execute(delete(table).where(table.c.conversation == conversation))
+    for origin in turns:
+        await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{origin}"))

@@ -1,0 +1,1 @@
+"""API keys, encryption of secrets, key rotation and budgets of an account."""

@@ -1,0 +1,144 @@
+"""Accounts and the keys that open them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from sqlalchemy.exc import IntegrityError
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, Database
+from delivery.events.event import new_id
+from gateway.store.accounts import accounts as store
+from gateway.store.accounts.accounts import Account, Key
+
+Scope = Literal["chat", "read", "jobs", "admin"]
+ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
+
+KEY_FORM = re.compile(r"^dvk_[A-Za-z0-9_-]{43}$")
+_REMEMBERED = 1.0
+"""Seconds an authentication may be answered from memory; a revocation elsewhere cuts after this long."""
+_REMEMBERED_AT_MOST = 10_000
+
+
+class Taken(Exception):
+    """The name is in use."""
+
+    remedy = "give_up"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principal:
+    """Who is asking: taken from the key alone, never from a field of the request."""
+
+    account: str
+    key: str
+    scopes: frozenset[str]
+
+
+def digest_of(key: str) -> bytes:
+    """Return what is stored of a key; keys are random, so that one hash suffices."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def mint() -> str:
+    """Return a new key's text."""
+    return f"dvk_{secrets.token_urlsafe(32)}"
+
+
+async def create_account(connection: Connection, name: str) -> tuple[Account, str]:
+    """Make an account with one key of every scope; returns the key's text, which is told once."""
+    account = Account(id=new_id("acc"), name=name, created_at=utc_now())
+    try:
+        await store.add_account(connection, account)
+    except IntegrityError as error:
+        raise Taken(f"there is already an account named {name!r}") from error
+    _key, text = await create_key(connection, account.id, name="first")
+    return account, text
+
+
+async def create_key(
+    connection: Connection,
+    account: str,
+    *,
+    name: str,
+    scopes: Sequence[str] = ALL_SCOPES,
+    text: str | None = None,
+) -> tuple[Key, str]:
+    """Make a key (of this text, if one is given); only its digest is stored."""
+    text = text or mint()
+    key = Key(id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=utc_now())
+    await store.add_key(connection, key, digest_of(text))
+    return key, text
+
+
+class Gatekeeper:
+    """Turns bearer keys into principals, remembering an answer for at most a second.
+
+    `on_revoked` is called with the key's id when this process revokes one, so that open sockets can be cut
+    at once; sockets opened with a key that another replica revokes ask `still_valid` now and then.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._database = database
+        self._clock = clock
+        self._known: dict[bytes, tuple[float, Principal]] = {}
+        self.on_revoked: list[Callable[[str], None]] = []
+
+    async def authenticate(self, bearer: str) -> Principal | None:
+        """Return who this key is, or None; raises Unavailable when the database does not answer."""
+        if not KEY_FORM.match(bearer):
+            return None
+        digest = digest_of(bearer)
+        known = self._known.get(digest)
+        if known is not None and known[0] > self._clock():
+            return known[1]
+        return await self._look_up(digest)
+
+    async def _look_up(self, digest: bytes) -> Principal | None:
+        self._known.pop(digest, None)
+        async with self._database.read() as connection:
+            key = await store.key_by_digest(connection, digest)
+        if key is None or key.revoked_at is not None:
+            return None
+        principal = Principal(account=key.account, key=key.id, scopes=frozenset(key.scopes))
+        if len(self._known) >= _REMEMBERED_AT_MOST:
+            self._known.clear()
+        self._known[digest] = (self._clock() + _REMEMBERED, principal)
+        return principal
+
+    async def still_valid(self, principal: Principal) -> bool:
+        """Say whether the principal's key still opens its account."""
+        async with self._database.read() as connection:
+            return await store.find_key(connection, principal.account, principal.key) is not None
+
+    async def revoke(self, key_id: str) -> bool:
+        """End a key everywhere: here at once, on other replicas within a second."""
+        async with self._database.begin() as connection:
+            ended = await store.revoke_key(connection, key_id)
+        self.forget(lambda principal: principal.key == key_id)
+        for tell in self.on_revoked:
+            tell(key_id)
+        return ended
+
+    def cut(self, account: str) -> None:
+        """Forget an account that was deleted, and tell of every key of its that was at work here."""
+        gone = {principal.key for _until, principal in self._known.values() if principal.account == account}
+        self.forget(lambda principal: principal.account == account)
+        for key in gone:
+            for tell in self.on_revoked:
+                tell(key)
+
+    def forget(self, which: Callable[[Principal], bool]) -> None:
+        """Drop remembered answers, after keys were changed or an account was deleted."""
+        self._known = {
+            digest: (until, principal)
+            for digest, (until, principal) in self._known.items()
+            if not which(principal)
+        }

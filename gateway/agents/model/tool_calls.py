@@ -1,0 +1,124 @@
+"""Tool calls: ours as pydantic-ai's tools, people's decisions as its results, and the guard against loops."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from pydantic_ai import (
+    ApprovalRequired,
+    DeferredToolRequests,
+    DeferredToolResults,
+    RunContext,
+    Tool,
+    ToolApproved,
+    ToolDenied,
+)
+from pydantic_ai.messages import ModelMessage, ModelResponse, ToolCallPart
+
+from gateway.agents.model.state import Progress
+from gateway.agents.model.text import mend, shorten
+from gateway.agents.port import AgentError, Call, Decision, Tools, ToolSpec
+
+SHORTEST_UNIQUE = 16
+LONGEST_ACCEPTED = 40
+SHOWN_ARGS = 200
+
+
+def offer(tools: Tools, *, most_chars: int) -> list[Tool[None]]:
+    """Return the turn's tools for pydantic-ai; results longer than `most_chars` (0: any) lose their middle.
+
+    They run one after another: they share a workspace, and a re-run must meet them in the same order.
+    """
+    return [_tool(spec, tools, most_chars) for spec in tools.offered()]
+
+
+def _tool(spec: ToolSpec, tools: Tools, most_chars: int) -> Tool[None]:
+    async def call(context: RunContext[None], /, **args: Any) -> str:
+        name, identity = spec.name, context.tool_call_id or ""
+        if not context.tool_call_approved and await tools.asks(name, args, call=identity):
+            raise ApprovalRequired
+        result = await tools.call(name, args, call=identity)
+        return shorten(mend(result.content), most_chars)
+
+    return Tool.from_schema(
+        call, spec.name, spec.description, dict(spec.schema), takes_ctx=True, sequential=True
+    )
+
+
+def asked_calls(requests: DeferredToolRequests) -> tuple[Call, ...]:
+    """Return the calls that wait for people."""
+    return tuple(
+        Call(id=part.tool_call_id, name=part.tool_name, args=part.args_as_dict())
+        for part in requests.approvals
+    )
+
+
+def decided(requests: DeferredToolRequests, decisions: Mapping[str, Decision]) -> DeferredToolResults | None:
+    """Return what people decided as pydantic-ai takes it, or None while a call is undecided."""
+    waiting = [part.tool_call_id for part in requests.approvals]
+    if not all(identity in decisions for identity in waiting):
+        return None
+    results = DeferredToolResults()
+    for identity in waiting:
+        decision = decisions[identity]
+        results.approvals[identity] = ToolApproved() if decision.approved else ToolDenied(refusal(decision))
+    return results
+
+
+def refusal(decision: Decision) -> str:
+    """Return what the model is told of a denied call."""
+    comment = f" They said: {decision.comment}" if decision.comment else ""
+    return f"{decision.by} denied this call; it was not carried out.{comment} Do not try it again as it was."
+
+
+def verdict(part: ToolCallPart, decision: Decision) -> str:
+    """Return a decision as a note that outlives compaction."""
+    word = "approved" if decision.approved else "denied"
+    comment = f' ("{decision.comment}")' if decision.comment else ""
+    return f"{decision.by} {word} {part.tool_name} {part.args_as_json_str()[:SHOWN_ARGS]}{comment}"
+
+
+def make_unique(calls: Iterable[ToolCallPart], messages: Sequence[ModelMessage]) -> None:
+    """Give calls ids of our own where the server's may come back: checkpoints and approvals hang on them.
+
+    Some servers number the calls of each response from zero, and some repeat an id.
+    """
+    seen = {part.tool_call_id for message in messages for part in _calls_of(message)}
+    for part in calls:
+        if isinstance(part.args, dict):
+            part.args = json.dumps(part.args)
+        identity = part.tool_call_id
+        fits = SHORTEST_UNIQUE <= len(identity) <= LONGEST_ACCEPTED
+        if not fits or identity in seen:
+            part.tool_call_id = f"call_{uuid4().hex[:24]}"
+        seen.add(part.tool_call_id)
+
+
+def _calls_of(message: ModelMessage) -> Sequence[ToolCallPart]:
+    return message.tool_calls if isinstance(message, ModelResponse) else ()
+
+
+def guard(progress: Progress, calls: Iterable[ToolCallPart], *, most: int) -> None:
+    """Count calls that repeat the one before; raises AgentError at the `most`-th in a row (0: any number)."""
+    for part in calls:
+        digest = _digest(part)
+        progress.repeats = progress.repeats + 1 if digest == progress.last_call else 1
+        progress.last_call = digest
+        if most and progress.repeats >= most:
+            raise AgentError(
+                f"This turn was stopped: the model called {part.tool_name} {progress.repeats} times in a row "
+                f"with the same arguments ({part.args_as_json_str()[:SHOWN_ARGS]}). Ask in another way, or "
+                "raise limits.repeated_calls of the agent."
+            )
+
+
+def _digest(part: ToolCallPart) -> str:
+    try:
+        args = json.dumps(part.args_as_dict(), sort_keys=True)
+    except ValueError:
+        args = part.args_as_json_str()
+    return hashlib.sha256(f"{part.tool_name}\n{args}".encode()).hexdigest()[:32]

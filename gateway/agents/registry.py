@@ -1,0 +1,78 @@
+"""Who performs turns: the built-in shell, and language models opened when one is first needed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import structlog
+
+from gateway.agents.model import ModelAgent, Vendors, check_chain, open_model_agent
+from gateway.agents.port import Agent, Persona
+from gateway.agents.shell import ShellAgent
+from gateway.config.setting_types import SHELL, Role, VendorSettings
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+def vendors_of(settings: VendorSettings, base_url: str | None) -> Vendors:
+    """Return keys and endpoints as the operator configured them; the default agent's address is trusted."""
+    given: dict[str, object] = {
+        "openai_key": settings.openai and settings.openai.get_secret_value(),
+        "anthropic_key": settings.anthropic and settings.anthropic.get_secret_value(),
+        "google_key": settings.google and settings.google.get_secret_value(),
+        "openai_base_url": settings.openai_base_url,
+        "ollama_base_url": settings.ollama_url,
+        "trusted_base_urls": (base_url,) if base_url else (),
+    }
+    return Vendors(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
+
+
+def models_of(settings: Settings) -> tuple[str, ...]:
+    """Return the language models that this process asks for its default agent, the first choice first."""
+    agent = settings.agent
+    asks = agent.model != SHELL and Role.TURNS in settings.roles
+    return (agent.model, *agent.fallback) if asks else ()
+
+
+def unusable_models(settings: Settings) -> tuple[str, ...]:
+    """Return what is wrong with the default agent's models, a line each; asks no vendor, loads no SDK."""
+    base_url = settings.agent.base_url
+    return check_chain(models_of(settings), vendors_of(settings.vendors, base_url), base_url)
+
+
+class Performers:
+    """Finds agents; the stack closes what was opened."""
+
+    def __init__(self, vendors: Vendors, stack: AsyncExitStack) -> None:
+        self._vendors = vendors
+        self._stack = stack
+        self._shell = ShellAgent()
+        self._model: ModelAgent | None = None
+
+    def find(self, persona: Persona) -> Agent:
+        """Return who performs for this persona; what a model lacks is told when it performs."""
+        return self._shell if persona.models[0] == SHELL else self._opened()
+
+    async def warm(self, models: Sequence[str]) -> None:
+        """Load what these models need now, so that the first turn does not wait for it."""
+        if not models:
+            return
+        began = time.monotonic()
+        try:
+            await self._opened().warm(models)
+        except Exception:  # a background task: the first turn tells what is wrong, and others go on
+            log.exception("models.not_loaded", models=list(models))
+            return
+        log.info("models.loaded", models=list(models), seconds=round(time.monotonic() - began, 1))
+
+    def _opened(self) -> ModelAgent:
+        if self._model is None:
+            self._model = open_model_agent(self._vendors)
+            self._stack.push_async_callback(self._model.aclose)
+        return self._model

@@ -1,0 +1,1 @@
+"""The command groups of `dovecote`, one module each."""

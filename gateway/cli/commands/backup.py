@@ -1,0 +1,84 @@
+"""`dovecote backup`: a copy of what a running gateway keeps, from which another goes on."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.errors import Failure, WrongUsage
+from gateway.cli.group import Config, Data, settings_of
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+LEFT_OUT = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
+"""Made anew at the start, or (the event log, the database) not to be copied file by file while in use."""
+
+
+def backup(
+    target: Annotated[Path, typer.Argument(help="A directory that does not exist yet, for the copy.")],
+    *,
+    config: Config = None,
+    data: Data = None,
+) -> None:
+    """Copy the data directory, while the gateway runs too; the event log is left out."""
+    settings = settings_of(config, data_dir=data)
+    if target.exists():
+        raise WrongUsage(f"{target} exists already; name a directory to be made")
+    if not settings.data_dir.is_dir():
+        raise Failure(f"{settings.data_dir} is no data directory")
+    if target.resolve().is_relative_to(settings.data_dir.resolve()):
+        raise WrongUsage("the copy cannot stand in the data directory itself")
+    target.mkdir(mode=0o700, parents=True)
+    said = _copy_database(settings, target)
+    changed = _copy_files(settings.data_dir, target)
+    typer.echo(f"{said}; files copied to {target}, which holds keys: keep it as you keep them")
+    if changed:
+        typer.echo(f"{changed} files changed or went away meanwhile, and are missing or torn", err=True)
+
+
+def _copy_database(settings: Settings, target: Path) -> str:
+    """Copy a SQLite file as it stands at one moment; another server has its own tools."""
+    from sqlalchemy.engine import make_url
+
+    url = make_url(settings.database)
+    if url.get_backend_name() != "sqlite":
+        return "the database is another server's: copy it with pg_dump"
+    source = Path(url.database or "")
+    if not source.is_file():
+        raise Failure(f"there is no database at {source}")
+    copy = target / "dovecote.db"
+    try:
+        with (
+            closing(sqlite3.connect(f"{source.resolve().as_uri()}?mode=ro", uri=True)) as running,
+            closing(sqlite3.connect(copy)) as made,
+        ):
+            running.backup(made)
+    except sqlite3.Error as error:
+        raise Failure(f"the database cannot be copied: {error}") from error
+    return f"database copied ({copy.stat().st_size // 1024} KiB)"
+
+
+def _left_out(source: Path) -> Callable[[str, list[str]], set[str]]:
+    """Leave out names in the data directory itself; a workspace may have files of these names."""
+    ours = shutil.ignore_patterns(*LEFT_OUT)
+
+    def ignore(directory: str, names: list[str]) -> set[str]:
+        return ours(directory, names) if Path(directory) == source else set()
+
+    return ignore
+
+
+def _copy_files(source: Path, target: Path) -> int:
+    """Copy what stands beside the database, after it: what rows name is there; count what could not be."""
+    try:
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_left_out(source))
+    except shutil.Error as errors:
+        return len(errors.args[0])
+    return 0

@@ -1,0 +1,72 @@
+"""`dovecote chat` and `dovecote tail`: a conversation in the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.errors import Exit, WrongUsage, complain
+from gateway.cli.group import Json
+from gateway.cli.terminal.transcript import summary
+
+if TYPE_CHECKING:
+    from gateway.cli.client import Gateway
+
+
+async def chat(
+    gateway: Gateway,
+    message: Annotated[str | None, typer.Argument(help="Say this, print the answer, and end.")] = None,
+    *,
+    conversation: Annotated[str, typer.Option(help="A name of your own, or a cnv_ id.")] = "terminal",
+    agent: Annotated[str | None, typer.Option(help="The agent to talk to.")] = None,
+) -> None:
+    """Talk to a running gateway: with MESSAGE one turn, without it until Ctrl-D."""
+    from gateway.cli.terminal.conversation_client import Talk
+    from gateway.cli.terminal.session import Session
+
+    if message is not None and not message.strip():
+        raise WrongUsage("there is nothing to say: the message is blank")
+    ended = await Session(Talk(gateway, conversation, may_be_new=True), agent=agent, once=message).run()
+    if message is not None and ended != "turn.completed":
+        raise typer.Exit(Exit.FAILED)
+
+
+async def tail(
+    gateway: Gateway,
+    conversation: Annotated[str, typer.Argument(help="A name of your own, or a cnv_ id.")],
+    *,
+    after: Annotated[int | None, typer.Option(help="Begin after this seq; 0: the first kept.", min=0)] = None,
+    follow: Annotated[bool, typer.Option(help="Stay and print what comes.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Print a conversation's events, a line each."""
+    from gateway.cli.terminal.conversation_client import Talk
+    from gateway.cli.terminal.session import on_interrupt
+
+    talk = Talk(gateway, conversation, after=after)
+    stop = asyncio.Event()
+    with on_interrupt(stop.set):
+        async with asyncio.TaskGroup() as group:
+            printing = group.create_task(_print_frames(talk.frames(), follow=follow, as_json=as_json))
+            printing.add_done_callback(lambda _task: stop.set())
+            await stop.wait()
+            printing.cancel()
+
+
+async def _print_frames(frames: AsyncGenerator[Mapping[str, Any]], *, follow: bool, as_json: bool) -> None:
+    async with aclosing(frames) as open_frames:
+        async for frame in open_frames:
+            kind = str(frame.get("type"))
+            if kind == "caught_up" and not follow:
+                return
+            if kind == "gap":
+                complain(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
+            elif kind == "reset":
+                complain("the conversation's stream was made anew; its place numbers begin again")
+            elif "seq" in frame and "." in kind:
+                typer.echo(json.dumps(frame, ensure_ascii=False) if as_json else summary(frame))

@@ -1,0 +1,120 @@
+"""Commands on the settings and the database: config, init, migrate, version."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gateway.cli.database import database_failures, look
+from gateway.cli.errors import Exit, Failure, complain
+from gateway.cli.group import Config, Data, Json, group, local, require_models, settings_of
+from gateway.cli.output import print_json
+
+config = group("The settings: what is in force, what there is.")
+migrate = group("The database's schema.")
+
+EXAMPLE = """# Settings of Dovecote. A flag wins over a DOVECOTE_* variable, that over .env, that over this.
+# `dovecote config check` tells what is wrong; `dovecote config schema` lists everything there is.
+
+# host = "127.0.0.1"
+# port = 8080
+# public_url = "https://bots.example.org"     # where platforms and sandboxes reach this gateway
+# data_dir = "/var/lib/dovecote"
+# log_format = "json"
+
+# Without these the gateway starts its own nats-server and keeps a SQLite file in the data directory.
+# nats_url = "nats://user:password@127.0.0.1:4222"
+# database_url = "postgresql://user:password@127.0.0.1/dovecote"
+
+[agent]
+model = "builtin:shell"                       # or openai:NAME, anthropic:NAME, google:NAME, ollama:NAME
+# instructions = "You are a careful operator of this machine."
+# base_url = "http://127.0.0.1:8000/v1"       # an OpenAI-compatible server
+# fallback = ["anthropic:NAME"]
+
+[sandbox]
+provider = "host"                             # commands run in namespaces of this machine
+
+# [channels.telegram]
+# token = "123456:ABC"                        # better: DOVECOTE_CHANNELS__TELEGRAM__TOKEN in .env
+# mode = "polling"                            # or "webhook", with webhook_secret
+# allow = ["pairing"]                         # strangers get a code; or user ids; or "*" for anyone
+"""
+
+
+@local(config, "show")
+def show_config(*, config: Config = None, data: Data = None) -> None:
+    """Print the settings in force as JSON, secrets masked."""
+    from gateway.config.settings import show
+
+    print_json(show(settings_of(config, data_dir=data)))
+
+
+@local(config, "check")
+def check_config(*, config: Config = None, data: Data = None) -> None:
+    """Report every problem of the settings; nothing is started."""
+    settings = settings_of(config, data_dir=data)
+    for warning in settings.warnings():
+        complain(f"warning: {warning}")
+    require_models(settings)
+    typer.echo("the settings are in order")
+
+
+@local(config, "schema")
+def print_schema() -> None:
+    """Print the JSON schema of dovecote.toml."""
+    from gateway.config.settings import Settings
+
+    print_json(Settings.model_json_schema())
+
+
+def init(*, directory: Annotated[Path, typer.Option(help="Where to write it.")] = Path()) -> None:
+    """Write a commented dovecote.toml; one that is there stays as it is."""
+    target = directory / "dovecote.toml"
+    try:
+        with target.open("x", encoding="utf-8") as file:
+            file.write(EXAMPLE)
+    except FileExistsError:
+        raise Failure(f"{target} is there already and stays as it is") from None
+    except OSError as error:
+        raise Failure(f"{target} cannot be written: {error.strerror}") from error
+    typer.echo(f"wrote {target}; start with `dovecote serve`")
+
+
+def version() -> None:
+    """Print the version."""
+    from importlib.metadata import version as installed
+
+    typer.echo(installed("dovecote"))
+
+
+@local(migrate, "up")
+def migrate_up(*, config: Config = None, data: Data = None) -> None:
+    """Bring the database to this version's schema (`serve` does so too)."""
+    import asyncio
+
+    from gateway.migrations import migrate_up as bring_up
+
+    settings = settings_of(config, data_dir=data)
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with database_failures():
+        asyncio.run(bring_up(settings.database))
+    typer.echo("the database is up to date")
+
+
+@local(migrate, "status")
+def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = False) -> None:
+    """Say how far the database is; exit code 1 when migrations are missing."""
+    import asyncio
+    from dataclasses import asdict
+
+    with database_failures():
+        found = asyncio.run(look(settings_of(config, data_dir=data)))
+    if as_json:
+        print_json({**asdict(found), "up_to_date": found.up_to_date})
+    else:
+        typer.echo(f"at {found.current or 'nothing yet'}; this version wants {found.head}")
+    if not found.up_to_date:
+        raise typer.Exit(Exit.FAILED)

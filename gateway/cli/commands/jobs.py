@@ -1,0 +1,147 @@
+"""Commands on what is going on: jobs, approvals, deliveries."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.group import Json, group, remote
+from gateway.cli.output import Columns, clean, print_record, print_rows, short
+
+if TYPE_CHECKING:
+    from gateway.cli.client import Gateway
+
+jobs = group("Background jobs.")
+approvals = group("Tool calls that wait for a person.")
+deliveries = group("Results on their way to chats and webhooks.")
+
+Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
+State = Annotated[str | None, typer.Option(help="Only those in this state.")]
+
+
+def only(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
+    """Keep the rows of one state."""
+    return [row for row in rows if state is None or row.get("state") == state]
+
+
+@remote(jobs, "list")
+async def list_jobs(gateway: Gateway, *, state: State = None, as_json: Json = False) -> None:
+    """List the jobs, running ones and ended ones."""
+    columns: Columns = {
+        "id": lambda row: row.get("id") or row.get("resultId"),
+        "state": "state",
+        "exit": "exit_code",
+        "started": "created_at",
+        "command": lambda row: short(row.get("command")),
+    }
+    print_rows(only(await gateway.every("jobs"), state), columns, as_json=as_json, empty="no jobs")
+
+
+@remote(jobs, "show")
+async def show_job(gateway: Gateway, job: Id, *, as_json: Json = False) -> None:
+    """Show one job."""
+    print_record(await gateway.get("jobs", job), as_json=as_json)
+
+
+@remote(jobs, "logs")
+async def show_logs(gateway: Gateway, job: Id, *, as_json: Json = False) -> None:
+    """Print what a job has written, while it runs too."""
+    answer = await gateway.get("jobs", job, "logs")
+    if as_json or not isinstance(answer, dict | str):
+        print_record(answer if isinstance(answer, dict) else {"output": answer}, as_json=True)
+        return
+    text = answer if isinstance(answer, str) else str(answer.get("output") or "")
+    typer.echo(clean(text), nl=not text.endswith("\n"))
+
+
+@remote(jobs, "stop")
+async def stop_job(gateway: Gateway, job: Id) -> None:
+    """Stop a job and all it has started."""
+    await gateway.post("jobs", job, "stop")
+    typer.echo(f"{job} is being stopped")
+
+
+@remote(approvals, "list")
+async def list_approvals(
+    gateway: Gateway,
+    *,
+    decided: Annotated[bool, typer.Option("--all", help="Those already decided too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the tool calls that wait for a decision."""
+    columns: Columns = {
+        "id": "id",
+        "state": "state",
+        "tool": "tool",
+        "command": lambda row: short(row.get("command"), 80),
+        "asked": "created_at",
+        "by": "decided_by",
+    }
+    found = [row for row in await gateway.every("approvals") if decided or row.get("state") == "pending"]
+    print_rows(found, columns, as_json=as_json, empty="nothing waits for approval")
+
+
+Comment = Annotated[str | None, typer.Option(help="What the agent is told with it.")]
+
+
+@remote(approvals, "approve")
+async def approve(gateway: Gateway, approval: Id, *, comment: Comment = None) -> None:
+    """Let a waiting tool call run."""
+    await _decide(gateway, approval, "approve", comment)
+
+
+@remote(approvals, "deny")
+async def deny(gateway: Gateway, approval: Id, *, comment: Comment = None) -> None:
+    """Refuse a waiting tool call."""
+    await _decide(gateway, approval, "deny", comment)
+
+
+async def _decide(gateway: Gateway, approval: str, decision: str, comment: str | None) -> None:
+    body = {"decision": decision} | ({"comment": comment} if comment else {})
+    await gateway.post("approvals", approval, body=body)
+    typer.echo(f"{approval}: {'approved' if decision == 'approve' else 'denied'}")
+
+
+@remote(deliveries, "list")
+async def list_deliveries(gateway: Gateway, *, state: State = None, as_json: Json = False) -> None:
+    """List the deliveries with their state; dead ones can be sent again."""
+    columns: Columns = {
+        "id": "id",
+        "state": "state",
+        "route": "kind",
+        "event": "type",
+        "attempts": "attempts",
+        "due": "due_at",
+        "error": lambda row: short(row.get("error"), 80),
+    }
+    rows = only(await gateway.every("deliveries"), state)
+    print_rows(rows, columns, as_json=as_json, empty="no deliveries")
+
+
+@remote(deliveries, "show")
+async def show_delivery(gateway: Gateway, delivery: Id, *, as_json: Json = False) -> None:
+    """Show one delivery with every attempt."""
+    found = await gateway.get("deliveries", delivery)
+    if as_json:
+        print_record(found, as_json=True)
+        return
+    attempts = found.pop("attempts", None)
+    print_record(found, as_json=False)
+    if isinstance(attempts, list):
+        columns: Columns = {name: name for name in ("time", "outcome", "status", "duration_ms", "detail")}
+        print_rows(attempts, columns, as_json=False, empty="no attempts yet")
+
+
+@remote(deliveries, "retry")
+async def retry_delivery(gateway: Gateway, delivery: Id) -> None:
+    """Send a delivery again, a dead one too."""
+    await gateway.post("deliveries", delivery, "retry")
+    typer.echo(f"{delivery} is due again")
+
+
+@remote(deliveries, "drop")
+async def drop_delivery(gateway: Gateway, delivery: Id) -> None:
+    """Give a delivery up for good."""
+    await gateway.post("deliveries", delivery, "drop")
+    typer.echo(f"{delivery} dropped")

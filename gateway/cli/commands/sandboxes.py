@@ -1,0 +1,141 @@
+"""Commands on sandboxes: the records, and what lives of them."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.errors import WrongUsage
+from gateway.cli.group import Json, group, remote
+from gateway.cli.output import Columns, Row, clean, print_record, print_rows
+
+if TYPE_CHECKING:
+    from gateway.cli.client import Gateway
+
+sandboxes = group("Sandboxes of the account.")
+
+Name = Annotated[str, typer.Argument(help="The id of a live sandbox, or its record's id or name.")]
+LIVE = "box_"
+
+
+@remote(sandboxes, "list")
+async def list_sandboxes(
+    gateway: Gateway,
+    *,
+    records: Annotated[bool, typer.Option("--records", help="The records instead.")] = False,
+    as_json: Json = False,
+) -> None:
+    """List the live sandboxes."""
+    if records:
+        await _list_records(gateway, as_json=as_json)
+        return
+    columns: Columns = {
+        "id": "id",
+        "name": "name",
+        "state": "state",
+        "provider": "provider",
+        "provider id": "provider_id",
+        "scope": "scope",
+        "seconds": _seconds,
+        "used": "used_at",
+    }
+    print_rows(await gateway.every("sandboxes"), columns, as_json=as_json, empty="no live sandboxes")
+
+
+async def _list_records(gateway: Gateway, *, as_json: bool) -> None:
+    found = await gateway.every("accounts", "me", "sandboxes")
+    columns: Columns = {
+        "id": "id",
+        "name": "name",
+        "provider": lambda row: row.get("config", {}).get("provider"),
+        "reserved": lambda row: row.get("config", {}).get("persistent"),
+        "network": lambda row: (row.get("config", {}).get("network") or {}).get("mode"),
+        "permission": lambda row: row.get("config", {}).get("permissionMode"),
+    }
+    print_rows(found, columns, as_json=as_json, empty="no sandboxes")
+
+
+def _seconds(row: Row) -> str:
+    return "" if row.get("seconds") is None else f"{row['seconds']:.0f}"
+
+
+@remote(sandboxes, "show")
+async def show_sandbox(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+    """Show a live sandbox, or a record."""
+    where = ("sandboxes", name) if name.startswith(LIVE) else ("accounts", "me", "sandboxes", name)
+    print_record(await gateway.get(*where), as_json=as_json)
+
+
+async def _live(gateway: Gateway, name: str) -> str:
+    """Return the id of the one live sandbox that is meant."""
+    if name.startswith(LIVE):
+        return name
+    record = await gateway.get("accounts", "me", "sandboxes", name)
+    found = [row["id"] for row in await gateway.every("sandboxes") if row["record"] == record["id"]]
+    if len(found) != 1:
+        several = f"there are several: {', '.join(found)}" if found else "nothing lives of it"
+        raise WrongUsage(f"{name} does not name one live sandbox: {several}")
+    return str(found[0])
+
+
+@remote(sandboxes, "exec")
+async def run_in(
+    gateway: Gateway,
+    name: Name,
+    command: Annotated[list[str], typer.Argument(help="The bash command.")],
+    *,
+    timeout: Annotated[float, typer.Option(help="Seconds it may take.")] = 120.0,
+    as_json: Json = False,
+) -> None:
+    """Run a command in a live sandbox; ends with its exit code."""
+    body = {"command": " ".join(command), "timeout": timeout}
+    result = await gateway.post("sandboxes", await _live(gateway, name), "exec", body=body)
+    if as_json:
+        print_record(result, as_json=True)
+    else:
+        sys.stdout.write(clean(result["stdout"]))
+        sys.stderr.write(clean(result["stderr"]))
+    raise typer.Exit(min(int(result["exit_code"]), 255))
+
+
+@remote(sandboxes, "services")
+async def list_services(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+    """List what is kept running in a live sandbox, which wakes it."""
+    found = await gateway.get("sandboxes", await _live(gateway, name), "services")
+    columns: Columns = {
+        "name": "name",
+        "state": "state",
+        "port": "port",
+        "starts": "starts",
+        "ends": "ends",
+        "exit code": "exit_code",
+    }
+    print_rows(found["items"], columns, as_json=as_json, empty="no services")
+
+
+@remote(sandboxes, "stop")
+async def stop_sandbox(gateway: Gateway, name: Name) -> None:
+    """Put a live sandbox to sleep; its next use wakes it."""
+    sandbox = await _live(gateway, name)
+    await gateway.post("sandboxes", sandbox, "stop")
+    typer.echo(f"{sandbox} sleeps")
+
+
+@remote(sandboxes, "rm")
+async def remove_sandbox(gateway: Gateway, name: Name) -> None:
+    """Remove a live sandbox (by its id), or a record with all that lives of it."""
+    where = ("sandboxes", name) if name.startswith(LIVE) else ("accounts", "me", "sandboxes", name)
+    await gateway.delete(*where)
+    typer.echo(f"{name} removed")
+
+
+@remote(sandboxes, "sweep")
+async def sweep(gateway: Gateway, *, as_json: Json = False) -> None:
+    """Remove what belongs to nobody any more, at every provider."""
+    swept = await gateway.post("sandboxes", "sweep")
+    if as_json:
+        print_record(swept, as_json=True)
+    else:
+        typer.echo(f"{swept['orphans']} removed")

@@ -1,0 +1,58 @@
+"""`dovecote serve`: the gateway itself."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from gateway.cli.errors import complain
+from gateway.cli.group import Config, Data, require_models, settings_of
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+
+def _imported() -> tuple[Callable[[Settings], int], Callable[..., None]]:
+    """Import the gateway; what that makes is kept for good, so the collector need not look at it."""
+    gc.disable()
+    from gateway.app import run
+    from gateway.observability.log_setup import set_up_logging
+
+    gc.freeze()
+    gc.enable()
+    return run, set_up_logging
+
+
+def serve(
+    *,
+    data: Data = None,
+    host: Annotated[str | None, typer.Option(help="The address to listen on.")] = None,
+    port: Annotated[int | None, typer.Option(help="The port to listen on; 0 takes a free one.")] = None,
+    roles: Annotated[str | None, typer.Option(help="all, or some of ingress,turns,delivery,reaper.")] = None,
+    config: Config = None,
+    allow_unsandboxed_host: Annotated[
+        bool, typer.Option("--allow-unsandboxed-host", help="Plain processes where namespaces are forbidden.")
+    ] = False,
+    allow_shared_host: Annotated[
+        bool, typer.Option("--allow-shared-host", help="Let several accounts run commands on this machine.")
+    ] = False,
+) -> None:
+    """Run the gateway until it is told to stop."""
+    settings = settings_of(
+        config,
+        data_dir=data,
+        host=host,
+        port=port,
+        roles=roles,
+        allow_unsandboxed_host=allow_unsandboxed_host or None,
+        allow_shared_host=allow_shared_host or None,
+    )
+    require_models(settings)
+    run, set_up_logging = _imported()
+    set_up_logging(settings.log_format, settings.log_level, secrets=settings.secrets())
+    for warning in settings.warnings():
+        complain(f"warning: {warning}")
+    raise typer.Exit(run(settings))

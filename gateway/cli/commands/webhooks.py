@@ -1,0 +1,179 @@
+"""Commands on webhook endpoints, and a receiver on this machine that prints what it verifies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gateway.cli.errors import Failure, WrongUsage, complain
+from gateway.cli.group import Json, group, local, remote
+from gateway.cli.output import Columns, clean, print_record, print_rows, short
+
+if TYPE_CHECKING:
+    from aiohttp import web
+
+    from gateway.cli.client import Gateway
+
+webhooks = group("Webhook endpoints of the account.")
+
+LARGEST = 2**20
+"""Bytes of a delivery that the receiver takes."""
+
+Id = Annotated[str, typer.Argument(help="An id or a name.")]
+
+
+@remote(webhooks, "list")
+async def list_webhooks(gateway: Gateway, *, as_json: Json = False) -> None:
+    """List the endpoints."""
+    columns: Columns = {
+        "id": "id",
+        "url": "url",
+        "events": "events",
+        "conversation": "conversation",
+        "enabled": "enabled",
+        "why not": "disabled_why",
+    }
+    found = await gateway.every("accounts", "me", "webhooks")
+    print_rows(found, columns, as_json=as_json, empty="no webhooks")
+
+
+@remote(webhooks, "add")
+async def add_webhook(
+    gateway: Gateway,
+    target: Annotated[str, typer.Argument(help="Where to post the events.", metavar="URL")],
+    *,
+    event: Annotated[list[str] | None, typer.Option(help="A type to send; repeat for more.")] = None,
+    conversation: Annotated[str | None, typer.Option(help="Only this conversation's events.")] = None,
+    ordered: Annotated[bool, typer.Option("--ordered", help="Send one event after the other.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Add an endpoint; its secret is printed this once."""
+    body: dict[str, Any] = {"url": target, "events": event or ["agent.finished"]}
+    if conversation:
+        body["conversation"] = conversation
+    if ordered:
+        body["ordered"] = True
+    print_record(await gateway.post("accounts", "me", "webhooks", body=body), as_json=as_json)
+
+
+@remote(webhooks, "test")
+async def send_test(gateway: Gateway, webhook: Id) -> None:
+    """Send a test event to an endpoint."""
+    answer = await gateway.post("webhooks", webhook, "test")
+    typer.echo(f"test event sent to {webhook}" if not answer else json.dumps(answer))
+
+
+@remote(webhooks, "rotate")
+async def rotate_webhook(gateway: Gateway, webhook: Id, *, as_json: Json = False) -> None:
+    """Give an endpoint a new secret; the old one signs too for a while."""
+    print_record(await gateway.post("webhooks", webhook, "rotate"), as_json=as_json)
+
+
+@remote(webhooks, "enable")
+async def enable_webhook(gateway: Gateway, webhook: Id) -> None:
+    """Open an endpoint again that was disabled; what it missed can be replayed."""
+    await gateway.patch("accounts", "me", "webhooks", webhook, body={"enabled": True})
+    typer.echo(f"{webhook} is enabled")
+
+
+@remote(webhooks, "replay")
+async def replay_webhook(
+    gateway: Gateway,
+    webhook: Id,
+    *,
+    after: Annotated[str | None, typer.Option(help="From this moment on: 2026-01-31T00:00:00Z.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to this moment.")] = None,
+    event: Annotated[list[str] | None, typer.Option(help="An event's id; repeat for more.")] = None,
+) -> None:
+    """Send events again to an endpoint, of a time or by their ids; each keeps its id."""
+    if not event and after is None:
+        raise WrongUsage("say what to send again: --after, or --event")
+    given = {"ids": event, "after": after, "until": until}
+    body = {name: value for name, value in given.items() if value}
+    answer = await gateway.post("webhooks", webhook, "replay", body=body)
+    more = "; there are more, go on after them" if answer.get("more") else ""
+    typer.echo(f"{answer.get('replayed', 0)} events are on their way again{more}")
+
+
+@remote(webhooks, "rm")
+async def remove_webhook(gateway: Gateway, webhook: Id) -> None:
+    """Delete an endpoint; what it was still owed is suppressed."""
+    await gateway.delete("accounts", "me", "webhooks", webhook)
+    typer.echo(f"{webhook} deleted")
+
+
+@local(webhooks, "listen")
+def listen(
+    *,
+    secret: Annotated[str, typer.Option(help="The endpoint's whsec_ secret.", prompt=True, hide_input=True)],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port to listen on.", min=0, max=65535)] = 8099,
+    as_json: Json = False,
+) -> None:
+    """Receive webhooks on this machine, verify their signature, and print them."""
+    from delivery.webhooks.signing import BadSecret, secret_key
+
+    try:
+        secret_key(secret)
+    except BadSecret as error:
+        raise WrongUsage(f"--secret: {error}") from None
+    try:
+        asyncio.run(_receive(Receiver(secret, as_json=as_json), host, port))
+    except KeyboardInterrupt:
+        typer.echo("stopped", err=True)
+
+
+class Receiver:
+    """Answers deliveries: 204 to what is signed with the secret, 401 to the rest."""
+
+    def __init__(self, secret: str, *, as_json: bool) -> None:
+        self._secret = secret
+        self._as_json = as_json
+
+    async def receive(self, request: web.Request) -> web.Response:
+        """Take one delivery and print it."""
+        from aiohttp import web
+
+        from delivery.webhooks.signing import BadSignature, verify
+
+        body = await request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        try:
+            verify([self._secret], headers, body, now=datetime.now(UTC))
+        except BadSignature as error:
+            complain(f"refused a delivery: {error}")
+            return web.Response(status=401)
+        typer.echo(self.describe(headers, body))
+        return web.Response(status=204)
+
+    def describe(self, headers: dict[str, str], body: bytes) -> str:
+        """Return the line that stands for a verified delivery."""
+        text = body.decode("utf-8", "replace")
+        if self._as_json:
+            return text
+        kind, identity = headers.get("ce-type", "event"), headers.get("webhook-id", "")
+        return clean(f"✓ {kind} {identity} {short(text, 400)}")
+
+
+async def _receive(receiver: Receiver, host: str, port: int) -> None:
+    from aiohttp import web
+
+    app = web.Application(client_max_size=LARGEST)
+    app.router.add_post("/{path:.*}", receiver.receive)
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    try:
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            raise Failure(f"cannot listen on {host}:{port}: {error.strerror}; pass another --port") from error
+        at = runner.addresses[0]
+        typer.echo(f"listening on http://{at[0]}:{at[1]}/ (Ctrl-C ends)", err=True)
+        await asyncio.get_running_loop().create_future()
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,66 @@
+"""Where the gateway is and which key opens it: what was given, else what a local gateway left behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from gateway.cli.errors import WrongUsage
+
+if TYPE_CHECKING:
+    from gateway.config.settings import Settings
+
+URL_FILE = "url"
+KEY_FILE = "key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """A gateway's base URL and the key for it."""
+
+    url: str
+    key: str | None = field(repr=False)
+
+
+def find(settings: Settings) -> Reach:
+    """Return the gateway to talk to.
+
+    A key that was only found in the data directory goes to this machine, to the address the local gateway
+    wrote down, or to its public URL; never to any other place a URL may name.
+    """
+    noted = _read(settings.data_dir / URL_FILE)
+    url = settings.url or noted or f"http://{_reachable(settings.host)}:{settings.port or 8080}"
+    if settings.key:
+        return Reach(url=url, key=settings.key.get_secret_value())
+    trusted = _is_local(url) or url in {noted, settings.public_url}
+    return Reach(url=url, key=_read(settings.data_dir / KEY_FILE) if trusted else None)
+
+
+def _reachable(host: str) -> str:
+    if host in {"0.0.0.0", "::"}:  # noqa: S104 - where a server listens is not where a client calls
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def _is_local(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="ascii").strip() or None
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        return None
+    except PermissionError as error:
+        raise WrongUsage(f"{path} cannot be read: run as the gateway's user, or pass --key") from error
+    except UnicodeDecodeError as error:
+        raise WrongUsage(f"{path} does not hold what the gateway writes there") from error

@@ -1,0 +1,111 @@
+"""What every command of a group shares: the options that find the gateway, and how it runs and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+
+import typer
+
+from gateway.cli.errors import Exit, complain, plain_failures
+
+if TYPE_CHECKING:
+    from gateway.cli.client import Gateway
+    from gateway.config.settings import Settings
+
+Config = Annotated[Path | None, typer.Option(help="The settings file (default: ./dovecote.toml).")]
+Data = Annotated[Path | None, typer.Option(help="The data directory of a gateway on this machine.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Url = Annotated[str | None, typer.Option(help="The gateway's address (DOVECOTE_URL).")]
+Key = Annotated[str | None, typer.Option(help="An API key (DOVECOTE_KEY).", show_default=False)]
+
+REACHING = {"url": Url, "key": Key, "data": Data, "config": Config}
+"""The options that every command towards a running gateway takes."""
+
+
+def group(help_text: str) -> typer.Typer:
+    """Return an empty group of commands."""
+    return typer.Typer(
+        help=help_text, no_args_is_help=True, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+
+
+def settings_of(config: Path | None, **flags: Any) -> Settings:
+    """Read the settings under these flags; raises Misconfigured."""
+    from gateway.config.settings import load
+
+    return load(flags, config=config)
+
+
+def require_models(settings: Settings) -> None:
+    """End the program when the default agent's models cannot be used as configured, a line for each."""
+    from gateway.agents.registry import unusable_models
+
+    problems = unusable_models(settings)
+    for problem in problems:
+        complain(problem)
+    if problems:
+        raise typer.Exit(Exit.USAGE)
+
+
+def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Register a command that needs no gateway."""
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def command(*args: Any, **kwargs: Any) -> None:
+            with plain_failures():
+                function(*args, **kwargs)
+
+        app.command(name)(command)
+        return function
+
+    return register
+
+
+def remote(
+    app: typer.Typer, name: str
+) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., Awaitable[None]]]:
+    """Register a command `async def f(gateway, …)`; it also takes the options that find the gateway."""
+
+    def register(function: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Awaitable[None]]:
+        def command(
+            *, url: str | None, key: str | None, data: Path | None, config: Path | None, **own: Any
+        ) -> None:
+            with plain_failures():
+                settings = settings_of(config, url=url, key=key, data_dir=data)
+                asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
+
+        _describe(command, function)
+        app.command(name)(command)
+        return function
+
+    return register
+
+
+async def with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[None]]) -> None:
+    """Do some work with the gateway that the settings lead to."""
+    from gateway.cli.client import open_gateway
+    from gateway.cli.connection import find
+
+    reach = find(settings)
+    async with open_gateway(reach.url, reach.key) as gateway:
+        await work(gateway)
+
+
+def _describe(command: Callable[..., None], function: Callable[..., Any]) -> None:
+    """Give `command` the name, help and options of `function`, and those that find the gateway."""
+    own = list(inspect.signature(function).parameters.values())[1:]
+    hints = get_type_hints(function, include_extras=True, localns={"Gateway": object})
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
+        for name, kind in REACHING.items()
+    ]
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own]
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect.Signature([*parameters, *shared])  # type: ignore[attr-defined]
+    command.__annotations__ = {one.name: one.annotation for one in [*parameters, *shared]}

@@ -1,0 +1,1 @@
+"""The terminal client behind `dovecote chat` and `dovecote tail`."""

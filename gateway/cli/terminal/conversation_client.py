@@ -1,0 +1,160 @@
+"""One conversation over the gateway's WebSocket, resumed where it stood when the connection breaks."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from typing import Any
+
+import aiohttp
+
+from gateway.cli.client import Gateway, Refused
+from gateway.cli.errors import Failure, Unreachable
+
+Frame = Mapping[str, Any]
+
+PAUSES = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
+"""Seconds between attempts to come back to a gateway that went away; then we give up."""
+
+CLOSES = {
+    4400: "the gateway did not understand us: is it of another version?",
+    4401: "the key is not accepted (any more); pass --key or --data, or set DOVECOTE_KEY",
+}
+"""Close codes that no new attempt would change."""
+
+
+class _Hiccup(Unreachable):
+    """The gateway is there and cannot answer just now."""
+
+
+class Talk:
+    """A conversation followed live. What was sent and not yet accepted is sent again after a break."""
+
+    def __init__(
+        self, gateway: Gateway, conversation: str, *, after: int | None = None, may_be_new: bool = False
+    ) -> None:
+        self._gateway = gateway
+        self._may_be_new = may_be_new
+        self._conversation = conversation
+        self._after = after
+        self._epoch: object = None
+        self._waiting: dict[str, dict[str, Any]] = {}
+        self._socket: aiohttp.ClientWebSocketResponse | None = None
+        self._subscribed = False
+
+    async def say(self, text: str, *, agent: str | None = None) -> str:
+        """Send a message; returns the id that its `accepted` frame will carry."""
+        frame = {
+            "type": "send",
+            "conversation": self._conversation,
+            "text": text,
+            "id": secrets.token_hex(12),
+        }
+        if agent:
+            frame["agent"] = agent
+        self._waiting[frame["id"]] = frame
+        await self._send(frame)
+        return frame["id"]
+
+    async def decide(self, approval: str, *, approved: bool) -> None:
+        """Answer a waiting tool call."""
+        decision = "approve" if approved else "deny"
+        await self._send({"type": "approve", "approval": approval, "decision": decision})
+
+    async def cancel(self, turn: str) -> None:
+        """Stop a turn and the command it runs."""
+        await self._send({"type": "cancel", "turn": turn})
+
+    async def _send(self, frame: Frame) -> None:
+        if self._socket is not None and not self._socket.closed:
+            await self._socket.send_json(frame)
+
+    async def frames(self) -> AsyncGenerator[Frame]:
+        """Yield every frame, events one by one, across reconnections; raises Unreachable when all fail."""
+        failures = 0
+        while True:
+            try:
+                async for frame in self._connection():
+                    failures = 0
+                    yield frame
+            except Unreachable as error:
+                is_passing = isinstance(error, _Hiccup) or self._epoch is not None
+                if not is_passing or failures == len(PAUSES):
+                    raise
+            if failures < len(PAUSES):
+                await asyncio.sleep(PAUSES[failures])
+            failures += 1
+
+    async def _connection(self) -> AsyncIterator[Frame]:
+        """Yield the frames of one connection until it ends."""
+        async with self._gateway.socket() as socket:
+            self._socket, self._subscribed = socket, False
+            await self._subscribe()
+            for waiting in list(self._waiting.values()):
+                await socket.send_json(waiting)
+            async for message in socket:
+                if message.type is not aiohttp.WSMsgType.TEXT:
+                    continue
+                for frame in unpack(message.data):
+                    if await self._note(frame):
+                        yield frame
+            if socket.close_code in CLOSES:
+                raise Refused(socket.close_code or 0, CLOSES[socket.close_code or 0])
+
+    async def _subscribe(self) -> None:
+        frame: dict[str, Any] = {"type": "subscribe", "conversation": self._conversation}
+        if self._after is not None:
+            frame["after"] = self._after
+        if self._epoch is not None:
+            frame["epoch"] = self._epoch
+        await self._send(frame)
+
+    async def _note(self, frame: Frame) -> bool:
+        """Keep the place; says whether the frame is of interest to the caller."""
+        kind = frame.get("type")
+        if kind == "subscribed":
+            self._subscribed = True
+            self._epoch = frame.get("epoch")
+            self._conversation = str(frame.get("conversation") or self._conversation)
+            if self._after is None:
+                self._after = int(frame.get("last_seq") or 0)
+        elif kind == "reset":
+            self._epoch, self._after = frame.get("epoch"), 0
+        elif kind == "accepted":
+            await self._accepted(frame)
+        elif kind == "error":
+            return self._failed(frame)
+        elif "seq" in frame:
+            self._after = max(self._after or 0, int(frame["seq"]))
+        return True
+
+    async def _accepted(self, frame: Frame) -> None:
+        self._waiting.pop(str(frame.get("id")), None)
+        self._conversation = str(frame.get("conversation") or self._conversation)
+        if not self._subscribed:  # the first message made the conversation
+            self._after = 0
+            await self._subscribe()
+
+    def _failed(self, frame: Frame) -> bool:
+        """Say whether an error is the caller's to see; one of the connection ends it."""
+        if frame.get("code") == "unavailable":
+            raise _Hiccup(str(frame.get("detail")))
+        if "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new:
+            return False
+        self._waiting.pop(str(frame.get("id")), None)
+        if {"id", "approval", "turn"} & set(frame):
+            return True
+        raise Failure(str(frame.get("detail") or frame.get("code")))
+
+
+def unpack(text: str) -> list[Frame]:
+    """Return the frames of one WebSocket message: itself, or the events of a batch."""
+    try:
+        frame = json.loads(text)
+    except ValueError as error:
+        raise Failure("the gateway sent what is no JSON: is it a gateway?") from error
+    if not isinstance(frame, dict):
+        raise Failure("the gateway sent what is no frame: is it a gateway?")
+    return list(frame["items"]) if frame.get("type") == "events" else [frame]

@@ -1,0 +1,1 @@
+"""Settings: their sources, types and validation. The only code that reads the environment."""

@@ -1,0 +1,105 @@
+"""Settings that are right one by one and cannot work together, above all with several replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from gateway.config.sources import Layers, Problem
+
+if TYPE_CHECKING:
+    from gateway.config.setting_types import BucketSettings
+    from gateway.config.settings import Settings
+
+
+def together(layers: Layers, settings: Settings) -> Iterator[Problem]:
+    """Yield what contradicts each other."""
+    if settings.sandbox.snapshots == "s3":
+        bucket = settings.sandbox.snapshot_s3
+        yield from _bucket(layers, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
+    if settings.workspaces.store == "s3":
+        bucket = settings.workspaces.s3
+        yield from _bucket(layers, ("workspaces", "store"), ("workspaces", "s3"), bucket)
+        yield from _twice_shared(layers, settings)
+    if settings.replicas > 1:
+        yield from _replicas(layers, settings)
+
+
+def _bucket(
+    layers: Layers, asking: tuple[str, ...], table: tuple[str, ...], bucket: BucketSettings
+) -> Iterator[Problem]:
+    """A bucket needs its name, keys that are whole, and what speaks with it."""
+    place = ".".join(table)
+    if not bucket.bucket:
+        yield _problem(layers, asking, "'s3'", "no bucket is named", f"Set {place}.bucket")
+    given = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
+    if any(given.values()) and not all(given.values()):
+        there, lacking = sorted(given, key=lambda name: given[name] is None)
+        yield _problem(
+            layers, (*table, there), "'***'", f"{lacking} is missing", f"Set {place}.{lacking} as well"
+        )
+    if find_spec("aiobotocore") is None:
+        yield _problem(
+            layers,
+            asking,
+            "'s3'",
+            "what speaks with S3 is not installed",
+            "Run pip install 'dovecote[s3]'",
+        )
+
+
+def _twice_shared(layers: Layers, settings: Settings) -> Iterator[Problem]:
+    if settings.shared_files:
+        yield _problem(
+            layers,
+            ("workspaces", "store"),
+            "'s3'",
+            "shared_files says that all replicas have one directory, where each needs copies of its own",
+            "Set workspaces.store to directory, or give each replica its own data_dir without shared_files",
+        )
+
+
+def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
+    """Each replica must find what the others have written."""
+    several = f"{settings.replicas} replicas"
+    if settings.database.startswith("sqlite"):
+        yield _problem(
+            layers,
+            ("replicas",),
+            str(settings.replicas),
+            "a SQLite file has one gateway",
+            "Set database_url to a PostgreSQL database, or replicas to 1",
+        )
+    if settings.nats_url is None:
+        yield _problem(
+            layers,
+            ("replicas",),
+            str(settings.replicas),
+            "a gateway's own broker is nobody else's",
+            "Set nats_url to a NATS server of all replicas, or replicas to 1",
+        )
+    if settings.shared_files:
+        return
+    if settings.workspaces.store == "directory":
+        yield _problem(
+            layers,
+            ("workspaces", "store"),
+            "'directory'",
+            "workspaces are directories of this machine, which the others do not see",
+            f"Set it to s3, or put data_dir of {several} on one file system and set shared_files, "
+            "or set replicas to 1",
+        )
+    if settings.sandbox.snapshots == "local":
+        yield _problem(
+            layers,
+            ("sandbox", "snapshots"),
+            "'local'",
+            f"{several} cannot restore what stays on one machine",
+            "Set it to s3, nats or none, or set shared_files",
+        )
+
+
+def _problem(layers: Layers, keys: tuple[str, ...], value: str, detail: str, remedy: str) -> Problem:
+    source = layers.source(keys)
+    return Problem(key=".".join(keys), value=value, source=source, detail=detail, remedy=remedy)

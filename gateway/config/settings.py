@@ -1,0 +1,298 @@
+"""The settings: one frozen value, read once; the only place that reads the environment.
+
+A value is taken from a flag, else from a `DOVECOTE_*` variable (`__` between nested keys), else from `.env`,
+else from `dovecote.toml`. Every problem is found before any is reported.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Literal
+
+from platformdirs import user_data_path
+from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from gateway.config.consistency import together
+from gateway.config.setting_types import (
+    SHORTEST_KEY,
+    WEEK,
+    AgentSettings,
+    DatabaseUrl,
+    Delays,
+    Directory,
+    FileSettings,
+    NatsUrl,
+    Networks,
+    Origins,
+    PriceSettings,
+    Role,
+    Roles,
+    SandboxSettings,
+    Seconds,
+    Secret,
+    Secrets,
+    Text,
+    VendorSettings,
+    WebUrl,
+    WorkspaceSettings,
+)
+from gateway.config.sources import PREFIX, Layers, Problem, mask
+from gateway.config.validation import explain, plugin_problems
+
+__all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
+
+DEFAULT_FILE = "dovecote.toml"
+
+
+class Settings(BaseSettings):
+    """Everything the operator decides; made by `load`."""
+
+    model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    data_dir: Directory = Field(
+        default_factory=lambda: user_data_path("dovecote"), description="where the gateway keeps its files"
+    )
+    host: Text = Field(default="127.0.0.1", description="the address to listen on")
+    port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    roles: Roles = Field(
+        default=frozenset(Role), description="all, or some of ingress, turns, delivery, reaper"
+    )
+    nats_url: NatsUrl | None = Field(
+        default=None, description="the NATS server; without it the gateway starts its own"
+    )
+    nats_bin: Path | None = Field(default=None, description="the nats-server program to start (NATS_BIN)")
+    database_url: DatabaseUrl | None = Field(
+        default=None,
+        description="postgresql:// or sqlite:///; without it a SQLite file in the data directory",
+    )
+    public_url: WebUrl | None = Field(
+        default=None, description="where platforms, sandboxes and webhook receivers reach the gateway"
+    )
+    secret_keys: Secrets = Field(
+        default=(),
+        description="keys that seal stored secrets: the first encrypts, all decrypt",
+    )
+    admin_key: Secret | None = Field(default=None, description="the key that may make accounts")
+    log_format: Literal["console", "json"] = Field(default="console", description="console or json")
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        default="info", description="debug, info, warning or error"
+    )
+    egress_allow: Networks = Field(
+        default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
+    )
+    trusted_proxies: Networks = Field(
+        default=(), description="networks whose X-Forwarded-For is believed, as CIDR"
+    )
+    origins: Origins = Field(default=(), description="further web origins whose pages may open the WebSocket")
+    agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
+    vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
+    sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")
+    workspaces: WorkspaceSettings = Field(
+        default=WorkspaceSettings(), description="where workspaces' files live"
+    )
+    files: FileSettings = Field(default=FileSettings(), description="files both ways")
+    channels: dict[str, dict[str, Any]] = Field(
+        default_factory=dict, repr=False, description="[channels.NAME]: the default account's channels"
+    )
+    allow_unsandboxed_host: bool = Field(
+        default=False, description="run commands as plain processes where namespaces are forbidden"
+    )
+    allow_shared_host: bool = Field(
+        default=False, description="let several accounts run commands on this machine"
+    )
+    webhook_schedule: Delays = Field(
+        default=(5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0),
+        description="seconds to wait before each further attempt at a webhook",
+    )
+    event_max_age: Seconds = Field(default=WEEK, description="seconds a conversation's events are kept")
+    lease_ttl: float = Field(
+        default=6.0, ge=1, le=300, description="seconds until a dead replica's work is taken"
+    )
+    reconcile_interval: float = Field(
+        default=5.0, gt=0, le=15, description="seconds between looks at jobs whose callback may be lost"
+    )
+    replicas: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="gateways on this database; what they could not share is refused",
+    )
+    shared_files: bool = Field(
+        default=False, description="the data directory is one shared file system of all replicas"
+    )
+    prices: dict[str, PriceSettings] = Field(
+        default={}, description='[prices."openai:NAME"]: what a model costs, for budgets'
+    )
+    turn_workers: int = Field(default=64, ge=1, le=1024, description="turns at work at once in this process")
+    delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries at work at once")
+    requests_per_minute: int = Field(
+        default=60_000, ge=1, description="HTTP requests a minute of one key, or of an address without one"
+    )
+    queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
+    job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
+    drain_timeout: float = Field(
+        default=8.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
+    )
+    url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
+    key: Secret | None = Field(default=None, description="the API key that client commands use")
+    fault: str | None = Field(default=None, description="kill the process at this fault point (tests)")
+
+    @classmethod
+    def settings_customise_sources(  # the signature is the library's
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Take values from the caller alone: `load` has laid the sources over each other."""
+        return (init_settings,)
+
+    @property
+    def database(self) -> str:
+        """The database in force: the configured one, or the SQLite file of the data directory."""
+        if self.database_url:
+            return self.database_url.get_secret_value()
+        return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
+
+    def warnings(self) -> tuple[str, ...]:
+        """Say what is allowed and unwise."""
+        found: list[str] = []
+        if not _is_loopback(self.host) and not (self.public_url or "").startswith("https://"):
+            found.append(
+                f"plain HTTP on {self.host}: keys travel in the clear; "
+                "put TLS in front and set public_url to https"
+            )
+        keys = [key for key in (self.admin_key, *self.secret_keys) if key]
+        if any(len(key.get_secret_value()) < SHORTEST_KEY for key in keys):
+            found.append(f"admin_key or secret_keys of fewer than {SHORTEST_KEY} characters may be guessed")
+        if self.allow_unsandboxed_host:
+            found.append(
+                "allow_unsandboxed_host: commands may run as plain processes with the gateway's rights"
+            )
+        return tuple(found)
+
+    def secrets(self) -> frozenset[str]:
+        """Return every secret value, so that logs can be kept free of them."""
+        return frozenset(_secrets_in(self))
+
+
+class Misconfigured(Exception):
+    """The settings cannot be used; holds every problem found."""
+
+    remedy = "operator"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        super().__init__("\n".join(str(problem) for problem in problems))
+        self.problems = problems
+
+
+def load(
+    flags: Mapping[str, Any] | None = None,
+    *,
+    config: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Settings:
+    """Read the settings; raises Misconfigured with every problem.
+
+    `flags` are by dotted key, None meaning not given. `config` must exist when it is named; otherwise
+    `dovecote.toml` in `directory` (the working directory) is read if it is there, and so is `.env`.
+    """
+    layers = Layers(root=Settings)
+    where = directory or Path.cwd()
+    layers.add_file(config or where / DEFAULT_FILE, required=config is not None)
+    _add_dotenv(layers, where / ".env")
+    layers.add_variables(os.environ if env is None else env)
+    layers.add_flags(flags or {})
+    return _validate(layers)
+
+
+def foreign_environment() -> dict[str, str]:
+    """Return the environment without our own variables, for a gateway that must not share our settings."""
+    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
+
+
+def wants_traces() -> bool:
+    """Say whether OpenTelemetry's own variables name a place for traces; its SDK reads the rest of them."""
+    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    named = any(
+        os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+    )
+    return named and not off and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
+
+
+def _add_dotenv(layers: Layers, path: Path) -> None:
+    if not path.is_file():
+        return
+    try:
+        source = DotEnvSettingsSource(Settings, env_file=path, case_sensitive=True)
+    except (OSError, UnicodeDecodeError) as error:
+        layers.refuse_file(path, f"cannot be read: {error}", "Make it a readable UTF-8 file")
+    else:
+        layers.add_variables(source.env_vars, source=".env")
+
+
+def _validate(layers: Layers) -> Settings:
+    of_plugins = list(plugin_problems(layers))  # first: it fills in kinds and splits lists
+    problems = list(layers.problems)
+    settings: Settings | None = None
+    try:
+        settings = Settings.model_validate(layers.values)
+    except ValidationError as error:
+        problems += [explain(layers, found) for found in error.errors()]
+    if settings is not None:
+        problems += together(layers, settings)
+    problems += of_plugins
+    if problems or settings is None:
+        raise Misconfigured(tuple(problems))
+    return settings
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _secrets_in(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:
+    if isinstance(value, SecretStr):
+        yield value.get_secret_value()
+    elif isinstance(value, BaseModel | Mapping):
+        for key, inner in dict(value).items():
+            yield from _secrets_in(inner, (*keys, str(key)))
+    elif isinstance(value, tuple | list):
+        for inner in value:
+            yield from _secrets_in(inner, keys)
+    elif isinstance(value, str) and mask(keys, value) == "'***'":
+        yield value
+
+
+def show(value: object, keys: tuple[str, ...] = ()) -> Any:
+    """Return settings as JSON, with every secret masked."""
+    if isinstance(value, BaseModel):
+        value = dict(value)
+    if isinstance(value, Mapping):
+        return {str(key): show(inner, (*keys, str(key))) for key, inner in value.items()}
+    if isinstance(value, SecretStr):
+        return "***"
+    if isinstance(value, frozenset):
+        return sorted(value)
+    if isinstance(value, tuple | list):
+        return [show(inner, keys) for inner in value]
+    if isinstance(value, bool | int | float) or value is None:
+        return value
+    return "***" if mask(keys, str(value)) == "'***'" else str(value)

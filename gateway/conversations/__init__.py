@@ -1,0 +1,1 @@
+"""Conversations and their queues: submission, queue policy, notices, retry and approvals."""

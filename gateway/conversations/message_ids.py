@@ -1,0 +1,38 @@
+"""What a turn says: ids that are the same in every attempt, and where the whole of a long text stands."""
+
+from __future__ import annotations
+
+import hashlib
+
+from delivery.events.event import Event
+
+
+def message_of(turn: str, place: int) -> str:
+    """Return the id of a turn's message number `place`."""
+    return "msg_" + _digest(f"{turn} {place}")
+
+
+def event_of(message: str) -> str:
+    """Return the id of the event that tells a message is complete."""
+    return "evt_" + _digest(f"completed {message}")
+
+
+def question_of(approval: str) -> str:
+    """Return the id of the event that asks for a decision."""
+    return "evt_" + _digest(f"asked {approval}")
+
+
+def whole_of(event: Event) -> str | None:
+    """Return the path at which all of an event's text stands."""
+    family = event.type.split(".", 1)[0]
+    if family == "job":
+        return f"/jobs/{event.data['resultId']}/logs"
+    if family == "tool":
+        return f"/turns/{event.turn}/log"
+    if family == "message":
+        return f"/conversations/{event.conversation}/snapshot"
+    return f"/status/{event.turn}" if event.turn else None
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:26]

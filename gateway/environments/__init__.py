@@ -1,0 +1,1 @@
+"""Which sandbox and workspace an agent works in, and how to open them."""

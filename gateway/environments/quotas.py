@@ -1,0 +1,79 @@
+"""How much a workspace may hold, for files that come by another door than a sandbox.
+
+A quota belongs to a sandbox's record (`diskGb`), or to a provider on this machine (the operator's
+`workspace_bytes`). A workspace is held to the smallest of those its agents use it with; one that no agent
+uses, to the operator's for the usual provider.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from delivery.database.engine import Connection
+from gateway.config.setting_types import SandboxSettings
+from gateway.records.agent import agent_config
+from gateway.records.records import Book
+from gateway.store.accounts import records
+from gateway.store.accounts.records import Record
+from sandbox import registry
+from sandbox.config import SandboxConfig
+from sandbox.port import Feature
+from sandbox.workspaces.port import Store
+
+_GIGABYTE = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quotas:
+    """The operator's quotas by provider; `usual` is the provider of a workspace that no agent uses."""
+
+    defaults: Mapping[str, int] = field(default_factory=dict)
+    usual: str = "host"
+
+    async def limit(self, connection: Connection, book: Book, workspace: Record) -> int | None:
+        """Return the bytes that a workspace may hold; None: nothing bounds it."""
+        configs = [config async for config in _configs(connection, book, workspace)]
+        found = [self._limit(config) for config in configs or [SandboxConfig(provider=self.usual)]]
+        return min((one for one in found if one is not None), default=None)
+
+    def _limit(self, config: SandboxConfig) -> int | None:
+        plugin = registry.installed().get(config.provider)
+        if plugin is None or Feature.MOUNTS_WORKSPACE not in plugin.features:
+            return None
+        if config.options.disk_gb is not None:
+            return int(config.options.disk_gb * _GIGABYTE)
+        return self.defaults.get(config.provider)
+
+
+def quotas_of(settings: SandboxSettings) -> Quotas:
+    """Return the quotas that the settings name."""
+    tables = {name: settings.of(name).get("workspace_bytes") for name in registry.installed()}
+    defaults = {name: int(limit) for name, limit in tables.items() if limit is not None}
+    return Quotas(defaults=defaults, usual=settings.provider)
+
+
+async def _configs(connection: Connection, book: Book, workspace: Record) -> AsyncIterator[SandboxConfig]:
+    """Yield the config of each sandbox that an agent uses with the workspace."""
+    for agent in await records.list_of(connection, workspace.account, "agent"):
+        config = agent_config(agent)
+        for use in config.workspaces:
+            without = "sandbox" in use.model_fields_set and use.sandbox is None
+            if use.workspace in (workspace.id, workspace.name) and not without:
+                wanted = use.sandbox or config.sandbox
+                record = (
+                    await records.find(connection, workspace.account, "sandbox", wanted) if wanted else None
+                )
+                yield book.sandbox_config(record) if record else SandboxConfig()
+
+
+async def refusal(store: Store, namespace: str, limit: int, path: str, size: int) -> str | None:
+    """Say why a file of so many bytes has no room in a workspace; None: it has. Raises SandboxError."""
+    sizes = {name: seen.size for name, seen in (await store.side(namespace).listing()).items()}
+    used = sum(sizes.values())
+    if used - sizes.get(path, 0) + size <= limit:
+        return None
+    return (
+        f"the workspace holds {used} bytes and may hold {limit}: remove files before uploading more, or have "
+        "its quota raised (diskGb of the sandbox's record, workspace_bytes of the provider)"
+    )

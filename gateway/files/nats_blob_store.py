@@ -1,0 +1,90 @@
+"""Bytes of files that several replicas share: chunks in a stream of the broker, read one by one.
+
+A file is `file.<digest>.<number>` for each chunk and, written last, `file.<digest>.end` with their count: a
+file whose end is there is whole. Chunks are read by direct gets, as events are; a consumer that loses
+messages silently is never asked.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+from delivery.broker.connection import Link
+from delivery.errors import Refused, Unreachable
+from gateway.files.blob_store import CHUNK, Absent, Depot
+
+FILES = "FILES"
+_NOT_CLUSTERED = 10074
+_EXISTS = 10058
+_SECONDS = 10.0
+
+
+class SharedDepot(Depot):
+    """A stream of the broker's own."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._ready = False
+
+    async def put(self, digest: str, content: bytes) -> None:
+        """Publish the chunks, each confirmed, and then the end."""
+        await self._ensure()
+        if await self._last(digest, "end") is not None:
+            return
+        chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
+        for number, chunk in enumerate(chunks):
+            await self._link.publish(f"file.{digest}.{number}", chunk, timeout=_SECONDS)
+        end = json.dumps({"chunks": len(chunks)}).encode()
+        await self._link.publish(f"file.{digest}.end", end, timeout=_SECONDS)
+
+    async def open(self, digest: str) -> AsyncIterator[bytes]:
+        """Read chunk after chunk."""
+        await self._ensure()
+        end = await self._last(digest, "end")
+        if end is None:
+            raise Absent
+        for number in range(int(json.loads(end)["chunks"])):
+            chunk = await self._last(digest, str(number))
+            if chunk is None:
+                raise Absent
+            yield chunk
+
+    async def drop(self, digest: str) -> None:
+        """Purge the end first, so that no half of a file is taken for a whole one."""
+        await self._ensure()
+        for subject in (f"file.{digest}.end", f"file.{digest}.*"):
+            answer = await self._link.call(f"STREAM.PURGE.{FILES}", {"filter": subject})
+            if "error" in answer:
+                raise Refused(f"stream {FILES}: {answer['error'].get('description')}")
+
+    async def _last(self, digest: str, part: str) -> bytes | None:
+        found = await self._link.fetch(FILES, {"multi_last": [f"file.{digest}.{part}"]}, timeout=_SECONDS)
+        return found[0].data if found else None
+
+    async def _ensure(self) -> None:
+        """Make the stream where there is none, of three replicas on a cluster."""
+        if self._ready:
+            return
+        answer = await self._link.call(f"STREAM.INFO.{FILES}")
+        if "error" in answer:
+            answer = await self._create(replicas=3)
+        if answer.get("error", {}).get("err_code") == _NOT_CLUSTERED:
+            answer = await self._create(replicas=1)
+        if "error" in answer and answer["error"].get("err_code") != _EXISTS:
+            raise Unreachable(f"stream {FILES}: {answer['error'].get('description')}")
+        self._ready = True
+
+    async def _create(self, *, replicas: int) -> dict[str, Any]:
+        wanted = {
+            "name": FILES,
+            "subjects": ["file.*.*"],
+            "retention": "limits",
+            "discard": "old",
+            "storage": "file",
+            "num_replicas": replicas,
+            "max_msgs_per_subject": 1,
+            "allow_direct": True,
+        }
+        return await self._link.call(f"STREAM.CREATE.{FILES}", wanted)

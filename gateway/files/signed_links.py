@@ -1,0 +1,90 @@
+"""Links to files: signed, expiring, with nothing in them that opens anything else."""
+
+from __future__ import annotations
+
+import base64
+import hmac
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+
+from delivery.database.clock import utc_now
+from delivery.events.event import rfc3339
+from gateway.store.conversations.files import FileRow
+
+PURPOSE = "links to files"
+_LONGEST = 12
+"""Digits of a moment that is not nonsense."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Makes and checks links. The first of `keys` signs, all of them verify (keys rotate)."""
+
+    keys: Sequence[bytes] = field(repr=False)
+    public_url: str | None = None
+    lifetime: timedelta = timedelta(days=7)
+
+    def to(self, file: str, name: str, *, expires: datetime) -> str:
+        """Return the link to a file: absolute where the gateway's public address is known, else a path."""
+        moment = str(int(expires.timestamp()))
+        signature = _signature(self.keys[0], file, moment)
+        path = f"/files/{quote(file)}/{quote(name, safe='')}?expires={moment}&signature={signature}"
+        return f"{(self.public_url or '').rstrip('/')}{path}"
+
+    def is_valid(self, file: str, expires: str, signature: str, *, now: datetime) -> bool:
+        """Say whether a link to a file is one of ours and still holds; the same time is taken for each no."""
+        fits = [
+            hmac.compare_digest(
+                _signature(key, file, expires).encode(), signature.encode("utf-8", "surrogatepass")
+            )
+            for key in self.keys
+        ]
+        plain = expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST
+        return any(fits) and plain and int(expires) > now.timestamp()
+
+    def file_of(self, url: str, *, now: datetime) -> str | None:
+        """Return the id of the file a link of ours leads to, None for any other address."""
+        try:
+            parts = urlsplit(url)
+        except ValueError:
+            return None
+        ours = urlsplit(self.public_url or "")
+        if (parts.scheme, parts.netloc) not in {("", ""), (ours.scheme, ours.netloc)}:
+            return None
+        names = parts.path.removeprefix(ours.path.rstrip("/")).split("/")
+        if len(names) != 4 or names[:2] != ["", "files"]:  # noqa: PLR2004 - /files/ID/NAME
+            return None
+        given = parse_qs(parts.query)
+        file, expires, signature = (
+            unquote(names[2]),
+            given.get("expires", [""])[0],
+            given.get("signature", [""])[0],
+        )
+        return file if self.is_valid(file, expires, signature, now=now) else None
+
+    def shape(self, row: FileRow, *, now: datetime | None = None) -> dict[str, Any]:
+        """Return a file as events, snapshots and answers show it, with a fresh link."""
+        expires = (now or utc_now()) + self.lifetime
+        shape: dict[str, Any] = {
+            "id": row.id,
+            "name": row.name,
+            "size": row.size,
+            "type": row.type,
+            "sha256": row.sha256,
+            "url": self.to(row.id, row.name, expires=expires),
+            "expires": rfc3339(expires),
+        }
+        return shape | _also(path=row.path, caption=row.caption)
+
+
+def _also(**words: str) -> dict[str, str]:
+    return {name: word for name, word in words.items() if word}
+
+
+def _signature(key: bytes, file: str, expires: str) -> str:
+    content = f"{file}\n{expires}".encode("utf-8", "surrogatepass")
+    return base64.urlsafe_b64encode(hmac.digest(key, content, sha256)).rstrip(b"=").decode()

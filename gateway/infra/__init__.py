@@ -1,0 +1,1 @@
+"""What a process depends on: data directory, database, NATS, snapshots, other replicas."""

@@ -1,0 +1,32 @@
+"""What adapters remember between restarts and replicas, in the database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from channels.port import Notes
+from delivery.database.engine import Database
+from gateway.store.conversations import channel_state as store
+
+
+class ChannelNotes(Notes):
+    """One channel's notes."""
+
+    def __init__(self, database: Database, channel: str) -> None:
+        self._database = database
+        self._channel = channel
+
+    async def get(self, name: str) -> str | None:
+        """Return a note; raises Unavailable."""
+        async with self._database.read() as connection:
+            return await store.get(connection, self._channel, name)
+
+    async def put(self, notes: Mapping[str, str]) -> None:
+        """Keep notes; raises Unavailable."""
+        async with self._database.begin() as connection:
+            await store.put(connection, self._channel, notes)
+
+    async def all(self, prefix: str = "") -> Mapping[str, str]:
+        """Return the newest notes whose names begin so; raises Unavailable."""
+        async with self._database.read() as connection:
+            return await store.every(connection, self._channel, prefix)

@@ -1,0 +1,1 @@
+"""Metrics, logs, traces, readiness and fault points."""

@@ -1,0 +1,80 @@
+"""The small words of record configs: names, references, event patterns, webhook secrets."""
+
+from __future__ import annotations
+
+import unicodedata
+from contextlib import suppress
+from typing import Annotated
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field, SecretStr, StrictStr
+
+from delivery.events.event import Kind
+from delivery.webhooks.signing import PREFIX, BadSecret, secret_key, secret_of
+
+MASK = "***"
+"""What stands for a secret in every answer; sent back, it keeps the secret that is stored."""
+
+_SURELY_BASE64 = 16
+"""Bytes of key from which on a text that can be base64 is taken for it, as the standard's libraries do."""
+
+
+def _plain(text: str) -> str:
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn", "Zl", "Zp") for letter in text):
+        raise ValueError("must not hold control characters")
+    if "/" in text or text != text.strip():
+        raise ValueError("must not hold a slash, nor begin or end with a space")
+    return text
+
+
+def _event_pattern(text: str) -> str:
+    families = {kind.split(".", 1)[0] + ".*" for kind in Kind}
+    if text != "*" and text not in families and text not in set(Kind):
+        known = ", ".join(["*", *sorted(families), *sorted(Kind)])
+        raise ValueError(f"there is no such event; there are {known}")
+    return text
+
+
+def _hook_url(text: str) -> str:
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError("must be an absolute http or https URL") from error
+    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
+        raise ValueError("must be an absolute http or https URL")
+    if parts.username is not None or parts.fragment or not text.isascii() or any(c <= " " for c in text):
+        raise ValueError("must be plain ASCII without credentials, fragment or spaces")
+    return text
+
+
+def _whsec(secret: SecretStr) -> SecretStr:
+    text = secret.get_secret_value()
+    if text == MASK:
+        return secret
+    if not text.startswith(PREFIX):
+        with suppress(BadSecret):
+            if len(secret_key(PREFIX + text)) >= _SURELY_BASE64:
+                return SecretStr(PREFIX + text)
+        text = secret_of(text)
+    try:
+        secret_key(text)
+    except BadSecret as error:
+        raise ValueError(str(error)) from error
+    return SecretStr(text)
+
+
+Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_plain)]
+"""What people call a record; unique within account and kind."""
+
+Reference = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+"""The id or name of another record of the same account; stored as the id."""
+
+EventPattern = Annotated[StrictStr, AfterValidator(_event_pattern)]
+"""An event's type, a family such as `job.*`, or `*`."""
+
+HookUrl = Annotated[StrictStr, Field(min_length=1, max_length=2000), AfterValidator(_hook_url)]
+"""Where a webhook is posted to; which networks may be called is decided when it is."""
+
+Whsec = AfterValidator(_whsec)
+"""A webhook secret: base64, with or without `whsec_` before it, or plain text, whose bytes are the key."""

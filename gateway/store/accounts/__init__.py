@@ -1,0 +1,1 @@
+"""SQL of accounts: keys, records, files of agents, audit log, usage."""

@@ -1,0 +1,139 @@
+"""SQL of accounts and their keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row, insert, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from gateway.store.tables import accounts, keys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A tenant."""
+
+    id: str
+    name: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Key:
+    """A key as its owner sees it: never the secret itself."""
+
+    id: str
+    account: str
+    name: str
+    scopes: tuple[str, ...]
+    created_at: datetime
+    revoked_at: datetime | None = None
+
+
+def _account(row: Row[Any]) -> Account:
+    return Account(id=row.id, name=row.name, created_at=row.created_at)
+
+
+def _key(row: Row[Any]) -> Key:
+    return Key(
+        id=row.id,
+        account=row.account,
+        name=row.name,
+        scopes=tuple(row.scopes),
+        created_at=row.created_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+async def add_account(connection: Connection, account: Account) -> None:
+    """Insert an account; a taken name is an IntegrityError."""
+    await connection.execute(
+        insert(accounts).values(id=account.id, name=account.name, created_at=account.created_at)
+    )
+
+
+async def find_account(
+    connection: Connection, *, account_id: str | None = None, name: str | None = None
+) -> Account | None:
+    """Return the account of this id or name."""
+    wanted = accounts.c.id == account_id if account_id is not None else accounts.c.name == name
+    row = (await connection.execute(select(accounts).where(wanted))).one_or_none()
+    return _account(row) if row else None
+
+
+async def list_accounts(connection: Connection, *, after: str, limit: int) -> Sequence[Account]:
+    """Return the accounts, oldest first."""
+    rows = await connection.execute(
+        select(accounts).where(accounts.c.id > after).order_by(accounts.c.id).limit(limit)
+    )
+    return [_account(row) for row in rows]
+
+
+async def add_key(connection: Connection, key: Key, digest: bytes) -> None:
+    """Insert a key by the digest of its text."""
+    await connection.execute(
+        insert(keys).values(
+            id=key.id,
+            account=key.account,
+            name=key.name,
+            scopes=list(key.scopes),
+            digest=digest,
+            created_at=key.created_at,
+        )
+    )
+
+
+async def key_by_digest(connection: Connection, digest: bytes) -> Key | None:
+    """Return the key with this digest, revoked or not."""
+    row = (await connection.execute(select(keys).where(keys.c.digest == digest))).one_or_none()
+    return _key(row) if row else None
+
+
+async def find_key(connection: Connection, account: str, id_or_name: str) -> Key | None:
+    """Return a live key of the account by id, else by name (the oldest of that name)."""
+    rows = await connection.execute(
+        select(keys)
+        .where(
+            keys.c.account == account,
+            keys.c.revoked_at.is_(None),
+            (keys.c.id == id_or_name) | (keys.c.name == id_or_name),
+        )
+        .order_by((keys.c.id != id_or_name), keys.c.id)
+        .limit(1)
+    )
+    row = rows.one_or_none()
+    return _key(row) if row else None
+
+
+async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[Key]:
+    """Return the account's live keys, oldest first."""
+    rows = await connection.execute(
+        select(keys)
+        .where(keys.c.account == account, keys.c.revoked_at.is_(None), keys.c.id > after)
+        .order_by(keys.c.id)
+        .limit(limit)
+    )
+    return [_key(row) for row in rows]
+
+
+async def change_key(
+    connection: Connection, key_id: str, *, name: str | None = None, scopes: Sequence[str] | None = None
+) -> None:
+    """Rename a key or give it other scopes."""
+    values: dict[str, Any] = {"name": name, "scopes": None if scopes is None else list(scopes)}
+    given = {column: value for column, value in values.items() if value is not None}
+    if given:
+        await connection.execute(update(keys).where(keys.c.id == key_id).values(given))
+
+
+async def revoke_key(connection: Connection, key_id: str) -> bool:
+    """End a key; False when it had ended before."""
+    done = await connection.execute(
+        update(keys).where(keys.c.id == key_id, keys.c.revoked_at.is_(None)).values(revoked_at=utc_now())
+    )
+    return done.rowcount > 0

@@ -1,0 +1,94 @@
+"""SQL of bundles: the files of skills and agents."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, func, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from gateway.store.tables import bundle_files as table
+from gateway.store.tables import records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A file of a bundle, without its content."""
+
+    path: str
+    sha256: str
+    size: int
+    updated_at: datetime
+
+
+_HELD = [table.c[name] for name in Held.__dataclass_fields__]
+
+
+async def put(connection: Connection, record: str, path: str, content: bytes) -> None:
+    """Write a file, in place of one of its path; the record counts as changed."""
+    now = utc_now()
+    values: dict[str, Any] = {
+        "content": content,
+        "sha256": hashlib.sha256(content).hexdigest(),
+        "size": len(content),
+        "updated_at": now,
+    }
+    await connection.execute(
+        insert_or(table, connection.dialect.name)
+        .values(record=record, path=path, **values)
+        .on_conflict_do_update(index_elements=["record", "path"], set_=values)
+    )
+    await _touch(connection, record, now)
+
+
+async def _touch(connection: Connection, record: str, now: datetime) -> None:
+    await connection.execute(update(records).where(records.c.id == record).values(updated_at=now))
+
+
+async def remove(connection: Connection, record: str, path: str) -> bool:
+    """Remove a file, or all below a directory; False when there was none."""
+    below = table.c.path.startswith(f"{path}/", autoescape=True)
+    done = await connection.execute(
+        delete(table).where(table.c.record == record, (table.c.path == path) | below)
+    )
+    if done.rowcount:
+        await _touch(connection, record, utc_now())
+    return done.rowcount > 0
+
+
+async def listed(connection: Connection, record: str) -> Sequence[Held]:
+    """Return the files of a bundle, by path."""
+    rows = await connection.execute(select(*_HELD).where(table.c.record == record).order_by(table.c.path))
+    return [Held(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+
+
+async def content(connection: Connection, record: str, path: str) -> bytes | None:
+    """Return a file's bytes."""
+    found = await connection.execute(
+        select(table.c.content).where(table.c.record == record, table.c.path == path)
+    )
+    return found.scalar_one_or_none()
+
+
+async def contents(connection: Connection, record: str) -> Mapping[str, bytes]:
+    """Return all files of a bundle; bundles are bounded when they are written."""
+    rows = await connection.execute(
+        select(table.c.path, table.c.content).where(table.c.record == record).order_by(table.c.path)
+    )
+    return {row.path: row.content for row in rows}
+
+
+async def weight(connection: Connection, record: str, *, besides: str) -> tuple[int, int]:
+    """Return how many files a bundle has besides one, and their bytes."""
+    found = await connection.execute(
+        select(func.count(), func.coalesce(func.sum(table.c.size), 0)).where(
+            table.c.record == record, table.c.path != besides
+        )
+    )
+    row = found.one()
+    return int(row[0]), int(row[1])

@@ -1,0 +1,144 @@
+"""SQL of what was used: seconds of sandboxes, tokens and money of models, with their sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+
+from delivery.database.engine import Connection, insert_or
+from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
+
+_INSERT = insert(usage)
+_FIND = select(usage).where(usage.c.id == bindparam("of"))
+_BUDGET = select(budgets.c.limits).where(budgets.c.account == bindparam("of"))
+_NUMBERS = ("seconds", "requests", "input_tokens", "output_tokens", "micros")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """How much was used; `micros` are millionths of the prices' currency."""
+
+    seconds: float = 0.0
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    micros: int = 0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens read and written."""
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Amount) -> Amount:
+        return Amount(**{name: getattr(self, name) + getattr(other, name) for name in _NUMBERS})
+
+    def __sub__(self, other: Amount) -> Amount:
+        return Amount(**{name: getattr(self, name) - getattr(other, name) for name in _NUMBERS})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Used:
+    """One row: a stretch of a sandbox's activity, or what a turn used of a model."""
+
+    id: str
+    account: str
+    agent: str
+    conversation: str
+    kind: str
+    what: str
+    reason: str
+    amount: Amount
+    started_at: datetime
+    ended_at: datetime
+
+
+def _values(used: Used) -> dict[str, Any]:
+    own = {field.name: getattr(used, field.name) for field in fields(used) if field.name != "amount"}
+    return own | {name: getattr(used.amount, name) for name in _NUMBERS}
+
+
+def _amount(row: Any) -> Amount:
+    return Amount(**{name: getattr(row, name) or 0 for name in _NUMBERS})
+
+
+async def record(connection: Connection, used: Used) -> Amount:
+    """Write a row, over the one of its id if there is one, and bring the sums along.
+
+    Returns what has come in addition.
+    """
+    before = await _find(connection, used.id)
+    if before is None:
+        await connection.execute(_INSERT, _values(used))
+    else:
+        await connection.execute(update(usage).where(usage.c.id == used.id).values(_values(used)))
+    more = used.amount - (before or Amount())
+    await _add_up(connection, used.account, used.agent, more)
+    return more
+
+
+async def _find(connection: Connection, used: str) -> Amount | None:
+    row = (await connection.execute(_FIND, {"of": used})).one_or_none()
+    return _amount(row) if row else None
+
+
+async def _add_up(connection: Connection, account: str, agent: str, more: Amount) -> None:
+    values = {name: getattr(more, name) for name in _NUMBERS}
+    given = {"account": account, "agent": agent, **values}
+    await connection.execute(_totals_added(connection.dialect.name), given)
+
+
+@cache
+def _totals_added(dialect: str) -> Executable:
+    asked = insert_or(usage_totals, dialect)
+    return asked.on_conflict_do_update(
+        index_elements=["account", "agent"],
+        set_={name: usage_totals.c[name] + asked.excluded[name] for name in _NUMBERS},
+    )
+
+
+async def totals(connection: Connection, account: str) -> Mapping[str, Amount]:
+    """Return what an account has used, by agent."""
+    rows = await connection.execute(select(usage_totals).where(usage_totals.c.account == account))
+    return {row.agent: _amount(row) for row in rows}
+
+
+async def running(connection: Connection, account: str, now: datetime) -> Mapping[str, float]:
+    """Return the seconds of the stretches that have not ended yet, by agent."""
+    rows = await connection.execute(
+        select(sandboxes.c.agent, sandboxes.c.active_since).where(
+            sandboxes.c.account == account, sandboxes.c.active_since.is_not(None)
+        )
+    )
+    found: dict[str, float] = {}
+    for row in rows:
+        found[row.agent] = found.get(row.agent, 0.0) + max((now - row.active_since).total_seconds(), 0.0)
+    return found
+
+
+async def by_reason(connection: Connection, account: str) -> Sequence[tuple[str, str, str, Amount]]:
+    """Return what an account has used by kind, what and reason."""
+    sums = [func.sum(usage.c[name]).label(name) for name in _NUMBERS]
+    keys = (usage.c.kind, usage.c.what, usage.c.reason)
+    rows = await connection.execute(
+        select(*keys, *sums).where(usage.c.account == account).group_by(*keys).order_by(*keys)
+    )
+    return [(row.kind, row.what, row.reason, _amount(row)) for row in rows]
+
+
+async def budget_of(connection: Connection, account: str) -> Mapping[str, Any]:
+    """Return what the operator lets an account use; empty: whatever it wants."""
+    found = await connection.execute(_BUDGET, {"of": account})
+    limits: Mapping[str, Any] = found.scalar_one_or_none() or {}
+    return limits
+
+
+async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
+    """Say what an account may use."""
+    await connection.execute(delete(budgets).where(budgets.c.account == account))
+    if limits:
+        await connection.execute(insert(budgets).values(account=account, limits=dict(limits)))

@@ -1,0 +1,62 @@
+"""SQL of channels' notes: the small durable memory of their adapters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, select
+
+from channels.port import RECENT
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from gateway.store.tables import channel_notes as table
+
+MOST = 10_000
+EMPTY_FOR = timedelta(days=1)
+"""How long a note without content is kept: that it was there may matter a little longer."""
+
+
+async def get(connection: Connection, channel: str, name: str) -> str | None:
+    """Return what a channel noted under a name."""
+    found = await connection.execute(
+        select(table.c.note).where(table.c.channel == channel, table.c.name == name)
+    )
+    return found.scalar_one_or_none()
+
+
+async def put(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
+    """Keep notes, each in place of an earlier one of its name; those long empty are forgotten."""
+    now = utc_now()
+    if "" in notes.values():
+        old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_FOR)
+        await connection.execute(delete(table).where(table.c.channel == channel, old))
+    for name, note in notes.items():
+        values = {"note": note, "updated_at": now}
+        await connection.execute(
+            insert_or(table, connection.dialect.name)
+            .values(channel=channel, name=name, **values)
+            .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
+        )
+
+
+async def every(connection: Connection, channel: str, prefix: str) -> dict[str, str]:
+    """Return a channel's newest notes whose names begin so."""
+    found = await connection.execute(
+        select(table.c.name, table.c.note)
+        .where(table.c.channel == channel, table.c.name.startswith(prefix, autoescape=True))
+        .order_by(table.c.updated_at.desc())
+        .limit(MOST)
+    )
+    return {row.name: row.note for row in found}
+
+
+async def forget_recent(connection: Connection, *, before: datetime) -> None:
+    """Delete notes that were to matter for a while only, last put before a moment."""
+    begins = table.c.name.startswith(RECENT, autoescape=True)
+    await connection.execute(delete(table).where(begins, table.c.updated_at < before))
+
+
+async def forget_channel(connection: Connection, channel: str) -> None:
+    """Delete what a channel noted."""
+    await connection.execute(delete(table).where(table.c.channel == channel))

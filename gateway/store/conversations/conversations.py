@@ -1,0 +1,319 @@
+"""SQL of conversations, messages and the inbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from gateway.store.tables import conversations, inbox, messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversation:
+    """One ordered thread of talk."""
+
+    id: str
+    account: str
+    agent: str
+    name: str | None = None
+    channel: str | None = None
+    address: str | None = None
+    queue_mode: str | None = None
+    queue_limit: int | None = None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """A message as it is kept: who said what, when; `platform_id` is what its chat platform calls it."""
+
+    id: str
+    role: str
+    author: str
+    text: str
+    turn: str | None
+    attachments: Sequence[Any]
+    platform_id: str | None = None
+    created_at: datetime
+
+
+_COLUMNS = (
+    conversations.c.id,
+    conversations.c.account,
+    conversations.c.agent,
+    conversations.c.name,
+    conversations.c.channel,
+    conversations.c.address,
+    conversations.c.queue_mode,
+    conversations.c.queue_limit,
+    conversations.c.created_at,
+)
+
+
+# Statements that every message needs are built once: building one takes longer than running it.
+_AT_ADDRESS = select(*_COLUMNS).where(
+    conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
+)
+_RAISE = (
+    update(conversations)
+    .where(conversations.c.id == bindparam("of"))
+    .values(fence=conversations.c.fence + 1)
+    .returning(conversations.c.fence)
+)
+_HISTORY = select(conversations.c.history).where(conversations.c.id == bindparam("of"))
+_KEEP_HISTORY = (
+    update(conversations).where(conversations.c.id == bindparam("of")).values(history=bindparam("remembered"))
+)
+_HOLDS = select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
+_ADD_MESSAGE = insert(messages)
+
+
+async def insert_conversation(
+    connection: Connection, conversation: Conversation, *, address_key: str | None = None
+) -> None:
+    """Insert a conversation; with `address_key` it is the open one of that chat thread."""
+    await connection.execute(
+        insert(conversations).values(
+            id=conversation.id,
+            account=conversation.account,
+            agent=conversation.agent,
+            name=conversation.name,
+            channel=conversation.channel,
+            address_key=address_key,
+            address=conversation.address,
+            fence=0,
+            created_at=conversation.created_at,
+        )
+    )
+
+
+async def find(connection: Connection, account: str, name_or_id: str) -> Conversation | None:
+    """Return an account's conversation by its id or its own name."""
+    column = conversations.c.id if name_or_id.startswith("cnv_") else conversations.c.name
+    return await _one(connection, conversations.c.account == account, column == name_or_id)
+
+
+async def at_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
+    """Return the open conversation of a chat thread."""
+    row = (await connection.execute(_AT_ADDRESS, {"whose": account, "at": address_key})).mappings().first()
+    return Conversation(**row) if row else None
+
+
+async def by_id(connection: Connection, conversation: str) -> Conversation | None:
+    """Return a conversation whosever it is; for the gateway's own workers."""
+    return await _one(connection, conversations.c.id == conversation)
+
+
+async def _one(connection: Connection, *conditions: Any) -> Conversation | None:
+    row = (await connection.execute(select(*_COLUMNS).where(*conditions))).mappings().first()
+    return Conversation(**row) if row else None
+
+
+async def listed(
+    connection: Connection,
+    account: str,
+    *,
+    after: str | None,
+    limit: int,
+    channel: str | None = None,
+    room: str | None = None,
+) -> list[Conversation]:
+    """Return an account's conversations, newest first, older than the id `after`."""
+    query = select(*_COLUMNS).where(conversations.c.account == account)
+    if after:
+        query = query.where(conversations.c.id < after)
+    if channel:
+        query = query.where(conversations.c.channel == channel)
+    if room:
+        query = query.where(conversations.c.address.like(f'%"room": "{_escaped(room)}"%', escape="\\"))
+    rows = (await connection.execute(query.order_by(conversations.c.id.desc()).limit(limit))).mappings()
+    return [Conversation(**row) for row in rows]
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+
+
+async def hand_over(connection: Connection, conversation: str, agent: str) -> bool:
+    """Give a conversation to another agent unless something was said in it already."""
+    said = select(messages.c.id).where(messages.c.conversation == conversation).exists()
+    changed = await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation, ~said)
+        .values(agent=agent)
+        .returning(conversations.c.id)
+    )
+    return changed.first() is not None
+
+
+async def set_queue(
+    connection: Connection, conversation: str, *, mode: str | None, limit: int | None
+) -> None:
+    """Say what happens to input that arrives while a turn runs; None: what the agent says."""
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation)
+        .values(queue_mode=mode, queue_limit=limit)
+    )
+
+
+async def leave_address(connection: Connection, conversation: str) -> None:
+    """Free the chat thread for the next conversation (`/new`)."""
+    await connection.execute(
+        update(conversations).where(conversations.c.id == conversation).values(address_key=None)
+    )
+
+
+async def move_address(connection: Connection, conversation: str, *, address: str, address_key: str) -> None:
+    """Give a conversation the new address of its chat thread."""
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == conversation)
+        .values(address=address, address_key=address_key)
+    )
+
+
+async def raise_fence(connection: Connection, conversation: str) -> int:
+    """Make every earlier holder's writes fail; returns the fence of the new one."""
+    raised = await connection.execute(_RAISE, {"of": conversation})
+    return int(raised.scalar_one())
+
+
+async def history(connection: Connection, conversation: str) -> bytes | None:
+    """Return what the agent remembers of a conversation, in its own format."""
+    found = await connection.execute(_HISTORY, {"of": conversation})
+    return found.scalar_one_or_none()
+
+
+async def keep_history(connection: Connection, conversation: str, history: bytes) -> None:
+    """Replace what the agent remembers."""
+    await connection.execute(_KEEP_HISTORY, {"of": conversation, "remembered": history})
+
+
+async def add_message(connection: Connection, conversation: str, spoken: Spoken) -> None:
+    """Keep a message."""
+    await connection.execute(
+        _ADD_MESSAGE,
+        {
+            "id": spoken.id,
+            "conversation": conversation,
+            "turn": spoken.turn,
+            "role": spoken.role,
+            "author": spoken.author,
+            "text": spoken.text,
+            "attachments": list(spoken.attachments),
+            "platform_id": spoken.platform_id,
+            "created_at": spoken.created_at,
+        },
+    )
+
+
+async def messages_of(connection: Connection, conversation: str, *, limit: int = 500) -> list[Spoken]:
+    """Return the last messages of a conversation, oldest first."""
+    rows = (
+        await connection.execute(
+            select(
+                messages.c.id,
+                messages.c.role,
+                messages.c.author,
+                messages.c.text,
+                messages.c.turn,
+                messages.c.attachments,
+                messages.c.created_at,
+            )
+            .where(messages.c.conversation == conversation)
+            .order_by(messages.c.position.desc())
+            .limit(limit)
+        )
+    ).mappings()
+    return [Spoken(**row) for row in reversed(list(rows))]
+
+
+@cache
+def _remember(dialect: str) -> Executable:
+    return insert_or(inbox, dialect).on_conflict_do_nothing().returning(inbox.c.event_key)
+
+
+async def remember(
+    connection: Connection, *, account: str, source: str, event_key: str, message: str, turn: str | None
+) -> bool:
+    """Remember a platform's event; False when it was remembered before (then nothing is changed)."""
+    inserted = await connection.execute(
+        _remember(connection.dialect.name),
+        {
+            "account": account,
+            "source": source,
+            "event_key": event_key[:300],
+            "message": message,
+            "turn": turn,
+            "created_at": utc_now(),
+        },
+    )
+    # An INSERT's rowcount is no answer on PostgreSQL: it said -1, and every message was taken for a repeat.
+    return inserted.first() is not None
+
+
+@cache
+def _remember_many(dialect: str) -> Executable:
+    return insert_or(inbox, dialect).on_conflict_do_nothing()
+
+
+async def remember_all(connection: Connection, keys: Sequence[tuple[str, str, str]]) -> None:
+    """Remember events (account, source, key) that led to nothing."""
+    now = utc_now()
+    await connection.execute(
+        _remember_many(connection.dialect.name),
+        [
+            {
+                "account": account,
+                "source": source,
+                "event_key": key[:300],
+                "message": key[:40],
+                "turn": None,
+                "created_at": now,
+            }
+            for account, source, key in sorted(keys)
+        ],
+    )
+
+
+async def remembered(
+    connection: Connection, *, account: str, source: str, event_key: str
+) -> tuple[str | None, str | None] | None:
+    """Return (message, turn) that an event led to, or None when it is new."""
+    row = (
+        await connection.execute(
+            select(inbox.c.message, inbox.c.turn).where(
+                inbox.c.account == account, inbox.c.source == source, inbox.c.event_key == event_key[:300]
+            )
+        )
+    ).first()
+    return (row[0], row[1]) if row else None
+
+
+async def forget_inbox(connection: Connection, *, before: datetime) -> int:
+    """Drop keys older than the window of platform retries."""
+    return (await connection.execute(delete(inbox).where(inbox.c.created_at < before))).rowcount
+
+
+async def holds(connection: Connection, conversation: str, fence: int) -> bool:
+    """Say whether the fence still stands, and keep it standing until this transaction ends."""
+    found = await connection.execute(_HOLDS, {"of": conversation})
+    return found.scalar_one_or_none() == fence
+
+
+async def said_in(connection: Connection, turn: str) -> int:
+    """Return how many messages a turn's earlier attempts have said."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(messages)
+        .where(messages.c.turn == turn, messages.c.role == "assistant")
+    )
+    return int(counted.scalar_one())

@@ -1,0 +1,312 @@
+"""SQL of files and of the bytes that are kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from sqlalchemy import ColumnElement, Executable, bindparam, delete, func, or_, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from gateway.store.tables import blobs, files, jobs, steps, turns
+
+
+class FileState(StrEnum):
+    """Where a file stands.
+
+    Out: staged → told (its event is committed); refused → declined (told that it does not come).
+    In: uploaded (no turn has it yet), arriving → received or missing.
+    """
+
+    STAGED = "staged"
+    TOLD = "told"
+    REFUSED = "refused"
+    DECLINED = "declined"
+    UPLOADED = "uploaded"
+    ARRIVING = "arriving"
+    RECEIVED = "received"
+    MISSING = "missing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileRow:
+    """A file as it is kept; `sha256` None: no bytes of it are. `path` is in the workspace, or empty."""
+
+    id: str
+    account: str
+    conversation: str | None
+    state: FileState
+    identity: str
+    name: str
+    type: str
+    size: int
+    sha256: str | None
+    created_at: datetime
+    turn: str | None = None
+    job: str | None = None
+    version: str = ""
+    path: str = ""
+    caption: str = ""
+    note: str | None = None
+    noted_turn: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """A time in which something of a conversation ran in its sandbox, and has ended."""
+
+    began: datetime
+    ended: datetime
+
+
+_COLUMNS = [files.c[name] for name in FileRow.__dataclass_fields__]
+_STAGED_OF_TURNS = (
+    select(*_COLUMNS)
+    .where(
+        files.c.conversation == bindparam("of"),
+        files.c.state.in_((str(FileState.STAGED), str(FileState.REFUSED))),
+        files.c.job.is_(None),
+    )
+    .order_by(files.c.created_at, files.c.id)
+)
+
+
+_NOTES = (
+    select(files.c.id, files.c.note)
+    .where(
+        files.c.conversation == bindparam("of"),
+        files.c.note.is_not(None),
+        files.c.noted_turn.is_(None) | (files.c.noted_turn == bindparam("turn_of")),
+    )
+    .order_by(files.c.created_at, files.c.id)
+    .limit(50)
+)
+
+
+def _row(row: Mapping[Any, Any]) -> FileRow:
+    return FileRow(**{**row, "state": FileState(row["state"])})
+
+
+async def _all(connection: Connection, query: Executable, given: Mapping[str, object] | None = None) -> Any:
+    return [_row(row) for row in (await connection.execute(query, given or {})).mappings()]
+
+
+@cache
+def _insert(dialect: str) -> Any:
+    return insert_or(files, dialect).on_conflict_do_nothing(index_elements=["conversation", "identity"])
+
+
+async def add(connection: Connection, row: FileRow) -> bool:
+    """Insert a file; False when this conversation has one of the same identity already."""
+    values = {name: getattr(row, name) for name in FileRow.__dataclass_fields__}
+    values["state"] = str(row.state)
+    added = await connection.execute(_insert(connection.dialect.name).values(values).returning(files.c.id))
+    return added.first() is not None
+
+
+async def revise(connection: Connection, conversation: str, identity: str, *, version: str) -> None:
+    """Remember that a file met before was written again with the same content."""
+    await connection.execute(
+        update(files)
+        .where(files.c.conversation == conversation, files.c.identity == identity)
+        .values(version=version)
+    )
+
+
+async def by_id(connection: Connection, file: str) -> FileRow | None:
+    """Return a file, whosever it is; the caller asks who wants it."""
+    found: list[FileRow] = await _all(connection, select(*_COLUMNS).where(files.c.id == file))
+    return found[0] if found else None
+
+
+async def of_identity(connection: Connection, conversation: str, identity: str) -> FileRow | None:
+    """Return a conversation's file by its identity."""
+    query = select(*_COLUMNS).where(files.c.conversation == conversation, files.c.identity == identity)
+    found: list[FileRow] = await _all(connection, query)
+    return found[0] if found else None
+
+
+async def of_turn(
+    connection: Connection, conversation: str, turn: str, job: str | None = None
+) -> list[FileRow]:
+    """Return what has been told of a turn's own files, and of the job's that it follows, in order."""
+    own = (files.c.turn == turn) & files.c.job.is_(None)
+    return await _told(connection, conversation, or_(own, files.c.job == job) if job else own)
+
+
+async def of_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
+    """Return what has been told of jobs' files, in order."""
+    return await _told(connection, conversation, files.c.job.in_(jobs))
+
+
+async def _told(connection: Connection, conversation: str, whose: ColumnElement[bool]) -> list[FileRow]:
+    query = (
+        select(*_COLUMNS)
+        .where(files.c.conversation == conversation, files.c.state == str(FileState.TOLD), whose)
+        .order_by(files.c.created_at, files.c.id)
+    )
+    rows: list[FileRow] = await _all(connection, query)
+    return rows
+
+
+async def counted(connection: Connection, conversation: str, *, turn: str, job: str | None) -> int:
+    """Return how many files a turn, or a job, has brought already."""
+    whose = files.c.job == job if job else (files.c.turn == turn) & files.c.job.is_(None)
+    found = await connection.execute(
+        select(func.count())
+        .select_from(files)
+        .where(
+            files.c.conversation == conversation,
+            whose,
+            files.c.state.in_((str(FileState.STAGED), str(FileState.TOLD))),
+        )
+    )
+    return int(found.scalar_one())
+
+
+async def known(connection: Connection, conversation: str, paths: Sequence[str]) -> dict[str, set[str]]:
+    """Return the versions and digests of files at these paths that the conversation has met already."""
+    rows = await connection.execute(
+        select(files.c.path, files.c.version, files.c.sha256).where(
+            files.c.conversation == conversation, files.c.path.in_(list(paths)), files.c.version != ""
+        )
+    )
+    met: dict[str, set[str]] = {}
+    for path, version, digest in rows:
+        met.setdefault(path, set()).update({version, digest or ""})
+    return met
+
+
+async def spans(connection: Connection, conversation: str, *, since: datetime) -> list[Span]:
+    """Return when tool calls and jobs of a conversation ran that ended after a moment.
+
+    A call that starts a job is left out: what is written then is the job's, and not whole before it ends.
+    """
+    called = (
+        select(steps.c.started_at, steps.c.finished_at, steps.c.args)
+        .join(turns, turns.c.id == steps.c.turn)
+        .where(turns.c.conversation == conversation, steps.c.finished_at >= since)
+    )
+    worked = select(jobs.c.created_at, jobs.c.finished_at).where(
+        jobs.c.conversation == conversation, jobs.c.finished_at >= since
+    )
+    calls = [row for row in await connection.execute(called) if not row.args.get("background")]
+    return [Span(began=row[0], ended=row[1]) for row in (*calls, *await connection.execute(worked))]
+
+
+async def take_staged(connection: Connection, conversation: str, job: str | None = None) -> list[FileRow]:
+    """Return what waits to be told of a conversation's turns, or of one job, and mark it as told."""
+    if job is None:
+        found: list[FileRow] = await _all(connection, _STAGED_OF_TURNS, {"of": conversation})
+    else:
+        waiting = (str(FileState.STAGED), str(FileState.REFUSED))
+        found = await _all(
+            connection,
+            select(*_COLUMNS)
+            .where(files.c.job == job, files.c.state.in_(waiting))
+            .order_by(files.c.created_at, files.c.id),
+        )
+    for before, after in ((FileState.STAGED, FileState.TOLD), (FileState.REFUSED, FileState.DECLINED)):
+        ids = [row.id for row in found if row.state is before]
+        if ids:
+            await connection.execute(update(files).where(files.c.id.in_(ids)).values(state=str(after)))
+    return found
+
+
+async def arrive(
+    connection: Connection,
+    file: str,
+    *,
+    state: FileState,
+    path: str = "",
+    content: tuple[str, int, str] | None = None,
+    why: str = "",
+) -> None:
+    """Record what came of an attachment: its type, size and digest, or why it is not here."""
+    values: dict[str, object] = {"state": str(state), "path": path, "caption": why}
+    if content is not None:
+        values |= dict(zip(("type", "size", "sha256"), content, strict=True))
+    await connection.execute(update(files).where(files.c.id == file).values(**values))
+
+
+async def adopt(
+    connection: Connection, account: str, ids: Sequence[str], *, conversation: str, turn: str
+) -> None:
+    """Let uploads belong to the conversation and turn that they were said with."""
+    await connection.execute(
+        update(files)
+        .where(files.c.id.in_(list(ids)), files.c.account == account, files.c.conversation.is_(None))
+        .values(conversation=conversation, turn=turn)
+    )
+
+
+async def add_note(connection: Connection, file: str, note: str) -> bool:
+    """Keep what a model must be told of a file; False when there is a note already."""
+    noted = await connection.execute(
+        update(files).where(files.c.id == file, files.c.note.is_(None)).values(note=note)
+    )
+    return noted.rowcount == 1
+
+
+async def notes_for(connection: Connection, conversation: str, turn: str) -> dict[str, str]:
+    """Return what this turn's model is to be told, by file; the same again when the turn is run again."""
+    rows = await connection.execute(_NOTES, {"of": conversation, "turn_of": turn})
+    return {row[0]: row[1] for row in rows}
+
+
+async def mark_noted(connection: Connection, ids: Iterable[str], turn: str) -> None:
+    """Remember which turn's model was told of files."""
+    await connection.execute(update(files).where(files.c.id.in_(list(ids))).values(noted_turn=turn))
+
+
+@cache
+def _touch(dialect: str) -> Any:
+    return insert_or(blobs, dialect)
+
+
+async def touch(connection: Connection, digest: str, size: int) -> bool:
+    """Say that bytes are about to be kept; False while earlier ones of this digest are being dropped."""
+    now = utc_now()
+    statement = (
+        _touch(connection.dialect.name)
+        .values(sha256=digest, size=size, dropping=False, touched_at=now)
+        .on_conflict_do_update(
+            index_elements=["sha256"], set_={"touched_at": now}, where=blobs.c.dropping.is_(False)
+        )
+        .returning(blobs.c.sha256)
+    )
+    return (await connection.execute(statement)).first() is not None
+
+
+async def forget(connection: Connection, *, before: datetime) -> int:
+    """Drop files that are older than the retention."""
+    return (await connection.execute(delete(files).where(files.c.created_at < before))).rowcount
+
+
+async def begin_dropping(
+    connection: Connection, *, now: datetime, grace: timedelta, limit: int = 100
+) -> list[str]:
+    """Mark bytes that no file has, and return those that are to be dropped."""
+    used = select(files.c.id).where(files.c.sha256 == blobs.c.sha256).exists()
+    idle = (
+        select(blobs.c.sha256).where(blobs.c.dropping.is_(False), blobs.c.touched_at < now - grace, ~used)
+    ).limit(limit)
+    found = [row[0] for row in await connection.execute(idle)]
+    if found:
+        await connection.execute(
+            update(blobs)
+            .where(blobs.c.sha256.in_(found), blobs.c.touched_at < now - grace, ~used)
+            .values(dropping=True)
+        )
+    rows = await connection.execute(select(blobs.c.sha256).where(blobs.c.dropping.is_(True)).limit(limit))
+    return [row[0] for row in rows]
+
+
+async def end_dropping(connection: Connection, digest: str) -> None:
+    """Forget bytes that were dropped."""
+    await connection.execute(delete(blobs).where(blobs.c.sha256 == digest, blobs.c.dropping.is_(True)))

@@ -1,0 +1,101 @@
+"""SQL of what people said: found by what a chat platform calls it, changed, counted by turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select, update
+
+from channels.message import Address
+from delivery.database.engine import Connection
+from gateway.store.tables import conversations, messages
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A message that came from a chat: whose it is, what it says, which turn it belongs to."""
+
+    id: str
+    conversation: str
+    author: str
+    text: str
+    turn: str | None
+    attachments: Sequence[Mapping[str, Any]]
+    platform_id: str | None
+
+
+_COLUMNS = [messages.c[name] for name in Kept.__dataclass_fields__]
+
+
+async def at_platform(connection: Connection, address: Address, platform_id: str) -> Kept | None:
+    """Return the newest message that a room's platform calls so, whichever conversation it is in."""
+    room = '%"room": ' + _escaped(json.dumps(address.room)) + "%"
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .join(conversations, conversations.c.id == messages.c.conversation)
+        .where(
+            messages.c.platform_id == platform_id,
+            messages.c.role == "user",
+            conversations.c.channel == address.channel,
+            conversations.c.address.like(room, escape="\\"),
+        )
+        .order_by(messages.c.position.desc())
+        .limit(1)
+    )
+    row = rows.mappings().first()
+    return Kept(**row) if row else None
+
+
+async def by_id(connection: Connection, message: str) -> Kept | None:
+    """Return a message."""
+    row = (await connection.execute(select(*_COLUMNS).where(messages.c.id == message))).mappings().first()
+    return Kept(**row) if row else None
+
+
+async def of_turn(connection: Connection, turn: str) -> list[Kept]:
+    """Return what people said that a turn answers, in order."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(messages.c.turn == turn, messages.c.role == "user")
+        .order_by(messages.c.position)
+    )
+    return [Kept(**row) for row in rows.mappings()]
+
+
+async def said_by(connection: Connection, turn: str) -> list[Kept]:
+    """Return what a turn said, in order."""
+    rows = await connection.execute(
+        select(*_COLUMNS)
+        .where(messages.c.turn == turn, messages.c.role == "assistant")
+        .order_by(messages.c.position)
+    )
+    return [Kept(**row) for row in rows.mappings()]
+
+
+async def attachments_of(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
+    """Return the files that people sent with what a turn answers: name, type, size, ref and channel."""
+    rows = await connection.execute(
+        select(messages.c.attachments)
+        .where(messages.c.turn == turn, messages.c.role == "user")
+        .order_by(messages.c.position)
+    )
+    return [one for row in rows for one in row[0]]
+
+
+async def change_text(connection: Connection, message: str, text: str) -> None:
+    """Make a message say what its author made of it."""
+    await connection.execute(update(messages).where(messages.c.id == message).values(text=text))
+
+
+async def give_to(connection: Connection, old: str, new: str) -> None:
+    """Make what people said for one turn belong to another."""
+    await connection.execute(
+        update(messages).where(messages.c.turn == old, messages.c.role == "user").values(turn=new)
+    )
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")

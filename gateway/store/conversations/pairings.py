@@ -1,0 +1,130 @@
+"""SQL of pairings: strangers who may talk to a bot because an operator said so."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, and_, delete, or_, select, update
+
+from channels.message import Address
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection, insert_or
+from gateway.store.tables import pairings
+
+CODE_LIFE = timedelta(hours=1)
+_LETTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pairing:
+    """Somebody let in, or somebody who waits for it; their code is for nobody else to see."""
+
+    person: str
+    name: str
+    address: Address | None
+    paired_at: datetime | None
+    expires_at: datetime | None
+    created_at: datetime
+
+
+async def is_paired(connection: Connection, channel: str, person: str) -> bool:
+    """Say whether an operator has let this person in."""
+    found = await connection.execute(
+        select(pairings.c.paired_at).where(pairings.c.channel == channel, pairings.c.person == person)
+    )
+    return found.scalar_one_or_none() is not None
+
+
+async def offer_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
+    """Return the code of a stranger met at this address and whether it is a new one: a code lives an hour."""
+    now, channel = utc_now(), address.channel
+    found = await connection.execute(
+        select(pairings.c.code, pairings.c.expires_at).where(
+            pairings.c.channel == channel, pairings.c.person == person
+        )
+    )
+    row = found.first()
+    if row is not None and row.code and row.expires_at and row.expires_at > now:
+        return row.code, False
+    code = "".join(secrets.choice(_LETTERS) for _ in range(8))
+    values = {
+        "code": code,
+        "name": name[:200],
+        "address": address.dump(),
+        "expires_at": now + CODE_LIFE,
+        "created_at": now,
+    }
+    await connection.execute(
+        insert_or(pairings, connection.dialect.name)
+        .values(channel=channel, person=person, **values)
+        .on_conflict_do_update(index_elements=["channel", "person"], set_=values)
+    )
+    return code, True
+
+
+async def pair(connection: Connection, channel: str, code: str) -> Pairing | None:
+    """Let in whoever holds this code, which ends with it; None for a wrong or expired code."""
+    now = utc_now()
+    paired = await connection.execute(
+        update(pairings)
+        .where(
+            pairings.c.channel == channel,
+            pairings.c.code == code.strip().upper(),
+            pairings.c.expires_at > now,
+        )
+        .values(paired_at=now, code=None, expires_at=None)
+        .returning(*pairings.c)
+    )
+    row = paired.first()
+    return None if row is None else _pairing(row)
+
+
+async def listed(connection: Connection, channel: str, *, after: str, limit: int) -> Sequence[Pairing]:
+    """Return who is let in and whose code still waits, by person, from after one on."""
+    waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > utc_now())
+    found = await connection.execute(
+        select(pairings)
+        .where(
+            pairings.c.channel == channel,
+            pairings.c.person > after,
+            or_(pairings.c.paired_at.is_not(None), waits),
+        )
+        .order_by(pairings.c.person)
+        .limit(limit)
+    )
+    return [_pairing(row) for row in found]
+
+
+async def remove(connection: Connection, channel: str, person: str) -> bool:
+    """Let somebody in no more, or forget that they asked; False when they are not known."""
+    done = await connection.execute(
+        delete(pairings).where(pairings.c.channel == channel, pairings.c.person == person)
+    )
+    return done.rowcount > 0
+
+
+async def forget_channel(connection: Connection, channel: str) -> None:
+    """Forget everybody a channel knew."""
+    await connection.execute(delete(pairings).where(pairings.c.channel == channel))
+
+
+async def forget_expired(connection: Connection, *, before: datetime) -> None:
+    """Forget strangers whose code ended before `before` and was never used."""
+    await connection.execute(
+        delete(pairings).where(pairings.c.paired_at.is_(None), pairings.c.expires_at < before)
+    )
+
+
+def _pairing(row: Row[Any]) -> Pairing:
+    return Pairing(
+        person=row.person,
+        name=row.name,
+        address=Address.load(row.address) if row.address else None,
+        paired_at=row.paired_at,
+        expires_at=row.expires_at,
+        created_at=row.created_at,
+    )

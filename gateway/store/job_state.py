@@ -1,0 +1,91 @@
+"""The life of a background job (pure).
+
+            a             b
+   (new) ─────▶ running ─────▶ completed    exit code 0
+                  │ │ │ c
+                  │ │ └──────▶ failed       any other end: exit code, signal, time-out, recreation
+                  │ │ d
+                  │ └────────▶ stopped      somebody asked for it to stop
+                  │ e
+                  └──────────▶ lost         the provider could not be asked for 24 hours
+
+Whoever learns of the end first (callback, reconciler, async_status, stop) settles the job; everybody
+after that finds it settled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from delivery.events.event import Kind
+from sandbox.model import OUTPUT_CAP
+
+
+class JobState(StrEnum):
+    """Where a job stands."""
+
+    RUNNING = "running"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    LOST = "lost"
+
+
+ANNOUNCED = {
+    JobState.COMPLETED: Kind.JOB_COMPLETED,
+    JobState.FAILED: Kind.JOB_FAILED,
+    JobState.STOPPED: Kind.JOB_STOPPED,
+    JobState.LOST: Kind.JOB_LOST,
+}
+
+LOST_AFTER = 24 * 3600.0
+"""Seconds without an answer from the provider after which a job is lost."""
+
+WORKSPACE_FULL = "workspace_full"
+EXPLAINED = {
+    WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace held more than it may, remove files before going on",
+    "sandbox_expired": "sandbox_expired: the sandbox had reached its maximum lifetime",
+}
+"""What a model is told beside the name of a reason."""
+
+MOST_RUNNING = 10
+"""Jobs one sandbox may run at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEnd:
+    """How a job ended; `reason` names ends not of its own (`sandbox_recreated`, `workspace_full`, …)."""
+
+    state: JobState
+    exit_code: int | None = None
+    output: str = ""
+    truncated: bool = False
+    reason: str | None = None
+
+
+def ended(
+    exit_code: int,
+    output: bytes,
+    *,
+    truncated: bool = False,
+    stopping: bool = False,
+    reason: str | None = None,
+) -> JobEnd:
+    """Judge an exit, its own or for a `reason`; its last bytes are kept, as text, whatever they are."""
+    cut = truncated or len(output) > OUTPUT_CAP
+    text = output[-OUTPUT_CAP:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
+    went_well = exit_code == 0 and reason is None
+    by_itself = JobState.COMPLETED if went_well else JobState.FAILED
+    state = JobState.STOPPED if stopping else by_itself
+    return JobEnd(state=state, exit_code=exit_code, output=text, truncated=cut, reason=reason)
+
+
+def told(end: JobEnd, command: str, result_id: str) -> str:
+    """Return the words in which a follow-up turn is given a job's end."""
+    code = f"exit code {end.exit_code}" if end.exit_code is not None else ""
+    reason = EXPLAINED.get(end.reason or "", end.reason)
+    how = ", ".join(filter(None, (reason, code))) or "no exit code"
+    cut = " (only its end is shown)" if end.truncated else ""
+    output = end.output.rstrip("\n") or "(no output)"
+    return f"Job {result_id} `{command}` {end.state}, {how}{cut}:\n\n```\n{output}\n```"

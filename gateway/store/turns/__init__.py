@@ -1,0 +1,1 @@
+"""SQL of turns and jobs: queue, approvals, lineage, traces and queue depths."""

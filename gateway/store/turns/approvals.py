@@ -1,0 +1,130 @@
+"""SQL of approvals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from gateway.store.tables import approvals
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Approval:
+    """A tool call waiting for a person, bound to the exact command by its digest."""
+
+    id: str
+    account: str
+    conversation: str
+    turn: str
+    call: str
+    tool: str
+    args: Mapping[str, Any]
+    command: str
+    digest: str
+    state: str = "pending"
+    decided_by: str | None = None
+    decided_name: str | None = None
+    comment: str | None = None
+    created_at: datetime
+    decided_at: datetime | None = None
+
+
+_EXPIRE = (
+    update(approvals)
+    .where(approvals.c.turn == bindparam("of"), approvals.c.state == "pending")
+    .values(state="expired", decided_at=bindparam("now"))
+)
+_COLUMNS = [approvals.c[name] for name in Approval.__dataclass_fields__]
+
+
+async def _all(connection: Connection, query: Any) -> list[Approval]:
+    return [Approval(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def insert_approval(connection: Connection, approval: Approval) -> None:
+    """Record that a tool call waits for a person."""
+    values = {name: getattr(approval, name) for name in Approval.__dataclass_fields__}
+    await connection.execute(insert(approvals).values(**values | {"args": dict(approval.args)}))
+
+
+async def find(connection: Connection, account: str, approval: str) -> Approval | None:
+    """Return an account's approval."""
+    found = await _all(
+        connection,
+        select(*_COLUMNS).where(approvals.c.id == approval, approvals.c.account == account),
+    )
+    return found[0] if found else None
+
+
+async def of_turn(connection: Connection, turn: str) -> list[Approval]:
+    """Return a turn's approvals in the order they were asked for."""
+    return await _all(connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id))
+
+
+async def listed(
+    connection: Connection,
+    account: str,
+    *,
+    state: str | None = "pending",
+    after: str | None = None,
+    limit: int = 50,
+    conversation: str | None = None,
+) -> list[Approval]:
+    """Return an account's approvals, newest first, older than the id `after`."""
+    query = select(*_COLUMNS).where(approvals.c.account == account)
+    if state:
+        query = query.where(approvals.c.state == state)
+    if after:
+        query = query.where(approvals.c.id < after)
+    if conversation:
+        query = query.where(approvals.c.conversation == conversation)
+    return await _all(connection, query.order_by(approvals.c.id.desc()).limit(limit))
+
+
+async def decide(
+    connection: Connection, approval: str, *, approved: bool, by: str, name: str = "", comment: str
+) -> bool:
+    """Decide, once; False when it is decided already. `name` is for showing."""
+    decided = await connection.execute(
+        update(approvals)
+        .where(approvals.c.id == approval, approvals.c.state == "pending")
+        .values(
+            state="approved" if approved else "denied",
+            decided_by=by,
+            decided_name=name[:200] or None,
+            comment=comment,
+            decided_at=utc_now(),
+        )
+    )
+    return decided.rowcount == 1
+
+
+async def void(connection: Connection, approval: str) -> bool:
+    """Take back what was approved: what it was bound to is no more. False when it was not approved."""
+    voided = await connection.execute(
+        update(approvals)
+        .where(approvals.c.id == approval, approvals.c.state == "approved")
+        .values(state="void")
+    )
+    return voided.rowcount == 1
+
+
+async def expire_of(connection: Connection, turn: str) -> None:
+    """Close what a cancelled turn still asked for."""
+    await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
+
+
+async def pending_of(connection: Connection, turn: str) -> int:
+    """Return how many of a turn's approvals nobody has decided."""
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(approvals)
+        .where(approvals.c.turn == turn, approvals.c.state == "pending")
+    )
+    return int(counted.scalar_one())

@@ -1,0 +1,53 @@
+"""SQL of where turns come from: the job whose end one answers, the turn that started the job, and so on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import select
+
+from delivery.database.engine import Connection
+from gateway.store.tables import jobs, turns
+from gateway.store.turns.traces import LONGEST
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lineage:
+    """Where a turn stands in its story: the turn that began it, and the job whose end it answers."""
+
+    account: str
+    root: str
+    turn: str
+    job: str | None = None
+
+
+_CAUSE = (
+    select(turns.c.account, turns.c.job, jobs.c.turn.label("before"))
+    .select_from(turns)
+    .outerjoin(jobs, jobs.c.id == turns.c.job)
+)
+
+
+async def of_turn(connection: Connection, turn: str) -> Lineage | None:
+    """Return a turn's lineage, None when there is no such turn; a chain that is too long is cut."""
+    found = await _cause(connection, turn)
+    if found is None:
+        return None
+    root, cause = turn, found
+    for _ in range(LONGEST):
+        before = await _cause(connection, cause.before) if cause.before else None
+        if before is None:
+            break
+        root, cause = cause.before, before
+    return Lineage(account=found.account, root=root, turn=turn, job=found.job)
+
+
+async def _cause(connection: Connection, turn: str) -> Any:
+    return (await connection.execute(_CAUSE.where(turns.c.id == turn))).first()
+
+
+async def of_job(connection: Connection, job: str) -> str | None:
+    """Return the id of the turn that a job's end has queued."""
+    found = await connection.execute(select(turns.c.id).where(turns.c.job == job))
+    return found.scalar_one_or_none()

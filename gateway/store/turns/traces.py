@@ -1,0 +1,89 @@
+"""SQL of what one message led to: its turns, the jobs they started, and the turns those jobs caused."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import or_, select
+
+from delivery.database.engine import Connection
+from delivery.database.tables import deliveries
+from gateway.store.tables import conversations, inbox, jobs, messages, turns
+
+LONGEST = 50
+"""Turns that one trace follows; a chain of jobs that is longer is cut."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A person's message as it was taken: by which channel (or `api`), under which id of the platform's."""
+
+    id: str
+    created_at: datetime
+    author: str
+    text: str
+    source: str | None
+    event_key: str | None
+
+
+async def accepted_for(connection: Connection, account: str, turn_ids: list[str]) -> list[Accepted]:
+    """Return the messages that these turns answer."""
+    query = (
+        select(
+            messages.c.id,
+            messages.c.created_at,
+            messages.c.author,
+            messages.c.text,
+            inbox.c.source,
+            inbox.c.event_key,
+        )
+        .select_from(messages)
+        .join(turns, turns.c.message == messages.c.id)
+        .outerjoin(inbox, (inbox.c.message == messages.c.id) & (inbox.c.account == account))
+        .where(turns.c.account == account, turns.c.id.in_(turn_ids))
+        .order_by(messages.c.position)
+    )
+    return [Accepted(**row) for row in (await connection.execute(query)).mappings()]
+
+
+async def turns_from(connection: Connection, account: str, wanted: str) -> list[str]:
+    """Return the turns that a message, turn, job or delivery led to, in order; none for an unknown id."""
+    found = await _first(connection, account, wanted)
+    while len(found) < LONGEST:
+        caused = (
+            select(turns.c.id)
+            .join(jobs, turns.c.job == jobs.c.id)
+            .where(jobs.c.account == account, jobs.c.turn.in_(found), turns.c.id.not_in(found))
+            .order_by(turns.c.position)
+        )
+        more = list((await connection.execute(caused)).scalars())
+        if not more:
+            break
+        found += more
+    return found[:LONGEST]
+
+
+async def _first(connection: Connection, account: str, wanted: str) -> list[str]:
+    said = (
+        select(messages.c.turn)
+        .join(conversations, conversations.c.id == messages.c.conversation)
+        .where(conversations.c.account == account, messages.c.id == wanted)
+    )
+    ran = select(jobs.c.turn).where(jobs.c.account == account, jobs.c.id == wanted)
+    owed = select(deliveries.c.turn).where(deliveries.c.account == account, deliveries.c.id == wanted)
+    query = (
+        select(turns.c.id)
+        .where(
+            turns.c.account == account,
+            or_(
+                turns.c.id == wanted,
+                turns.c.message == wanted,
+                turns.c.id.in_(said),
+                turns.c.id.in_(ran),
+                turns.c.id.in_(owed),
+            ),
+        )
+        .order_by(turns.c.position)
+    )
+    return list((await connection.execute(query)).scalars())

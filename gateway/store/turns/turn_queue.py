@@ -1,0 +1,85 @@
+"""SQL of the line of turns in a conversation: joining one that waits, and what is said to a running one."""
+
+from __future__ import annotations
+
+from sqlalchemy import func, insert, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from gateway.store.tables import inputs, turns
+from gateway.store.turn_state import OPEN, TurnState
+from gateway.store.turns.turns import Turn, open_turns
+
+
+async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bool = False) -> bool:
+    """Change what a turn is asked while it waits to begin; False when it has begun or was changed."""
+    changed = await connection.execute(
+        update(turns)
+        .where(
+            turns.c.id == turn.id,
+            turns.c.state == str(TurnState.QUEUED),
+            turns.c.attempt == 0,
+            turns.c.cancel.is_(False),
+            turns.c.input == turn.input,
+        )
+        .values(input=text, notify=turn.notify or notify)
+    )
+    return changed.rowcount == 1
+
+
+async def place_of(connection: Connection, turn: str) -> int | None:
+    """Return how many turns of its conversation end before an open one; None when it has ended."""
+    own = select(turns.c.position, turns.c.conversation).where(turns.c.id == turn, turns.c.state.in_(OPEN))
+    row = (await connection.execute(own)).first()
+    if row is None:
+        return None
+    counted = await connection.execute(
+        select(func.count())
+        .select_from(turns)
+        .where(
+            turns.c.conversation == row.conversation,
+            turns.c.state.in_(OPEN),
+            turns.c.position < row.position,
+        )
+    )
+    return int(counted.scalar_one())
+
+
+async def heard(connection: Connection, turn: str) -> list[str]:
+    """Return what was said to a turn while it ran, in order."""
+    rows = await connection.execute(
+        select(inputs.c.text).where(inputs.c.turn == turn).order_by(inputs.c.place)
+    )
+    return [row[0] for row in rows]
+
+
+async def steering(connection: Connection, turn: Turn) -> list[Turn]:
+    """Return the turns in line that are meant for the one that runs."""
+    line = await open_turns(connection, turn.conversation)
+    return [one for one in line if one.id != turn.id and _may_steer(one)]
+
+
+def _may_steer(turn: Turn) -> bool:
+    fresh = turn.state is TurnState.QUEUED and turn.attempt == 0 and not turn.cancel
+    return fresh and turn.mode == "steer" and turn.trigger == "message"
+
+
+async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -> bool:
+    """Make a waiting turn's input part of the running one; False when it has begun or changed meanwhile."""
+    ended = await connection.execute(
+        update(turns)
+        .where(
+            turns.c.id == turn.id,
+            turns.c.state == str(TurnState.QUEUED),
+            turns.c.attempt == 0,
+            turns.c.cancel.is_(False),
+            turns.c.input == turn.input,
+        )
+        .values(state=str(TurnState.COMPLETED), merged_into=into.id, output="", finished_at=utc_now())
+    )
+    if ended.rowcount != 1:
+        return False
+    await connection.execute(
+        insert(inputs).values(turn=into.id, place=place, source=turn.id, text=turn.input)
+    )
+    return True

@@ -1,0 +1,57 @@
+"""SQL of turns as an operator lists them, and of the failed ones that are asked for again."""
+
+from __future__ import annotations
+
+from sqlalchemy import select, update
+
+from delivery.database.engine import Connection
+from gateway.store.tables import messages, turns
+from gateway.store.turn_state import GIVEN_UP, TurnState
+from gateway.store.turns.turns import Turn
+
+_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
+
+
+async def listed(
+    connection: Connection,
+    account: str,
+    *,
+    after: str | None = None,
+    limit: int = 50,
+    conversation: str | None = None,
+    state: str | None = None,
+    dead: bool = False,
+) -> list[Turn]:
+    """Return an account's turns, newest first, older than `after`; `dead`: given up, not asked again."""
+    query = select(*_COLUMNS).where(turns.c.account == account)
+    if after:
+        query = query.where(
+            turns.c.position < select(turns.c.position).where(turns.c.id == after).scalar_subquery()
+        )
+    if conversation:
+        query = query.where(turns.c.conversation == conversation)
+    if state:
+        query = query.where(turns.c.state == state)
+    if dead:
+        query = query.where(
+            turns.c.state == str(TurnState.FAILED),
+            turns.c.error.startswith(GIVEN_UP),
+            turns.c.retried_as.is_(None),
+        )
+    rows = await connection.execute(query.order_by(turns.c.position.desc()).limit(limit))
+    return [Turn(**{**row, "state": TurnState(row["state"])}) for row in rows.mappings()]
+
+
+async def succeed(connection: Connection, failed: Turn, new: str) -> bool:
+    """Name the turn that asks for a failed one again, once; what people said then belongs to that one."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == failed.id, turns.c.state == str(TurnState.FAILED), turns.c.retried_as.is_(None))
+        .values(retried_as=new)
+    )
+    if changed.rowcount != 1:
+        return False
+    await connection.execute(
+        update(messages).where(messages.c.turn == failed.id, messages.c.role == "user").values(turn=new)
+    )
+    return True

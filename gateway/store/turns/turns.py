@@ -1,0 +1,363 @@
+"""SQL of turns and their steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import bindparam, func, insert, select, update
+
+from delivery.database.clock import utc_now
+from delivery.database.engine import Connection
+from gateway.store.tables import conversations, steps, turns
+from gateway.store.turn_state import OPEN, TurnState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One agent response to one trigger."""
+
+    id: str
+    account: str
+    conversation: str
+    agent: str
+    trigger: str
+    message: str | None = None
+    job: str | None = None
+    asker: str = ""
+    input: str
+    state: TurnState = TurnState.QUEUED
+    attempt: int = 0
+    crashes: int = 0
+    cancel: bool = False
+    cancel_why: str | None = None
+    mode: str | None = None
+    merged_into: str | None = None
+    retried_as: str | None = None
+    notify: bool = False
+    output: str | None = None
+    error: str | None = None
+    paused: bytes | None = None
+    runner: str | None = None
+    usage: Mapping[str, Any] | None = None
+    created_at: datetime
+    next_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+
+
+_COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
+
+
+def _turn(row: Mapping[Any, Any]) -> Turn:
+    return Turn(**{**row, "state": TurnState(row["state"])})
+
+
+# Statements that every message needs are built once: building one takes longer than running it.
+_INSERT = insert(turns)
+_FIRST_OPEN = (
+    select(*_COLUMNS)
+    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+    .order_by(turns.c.position)
+    .limit(1)
+)
+_WAITING = (
+    select(func.count())
+    .select_from(turns)
+    .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
+)
+_HELD = select(conversations.c.fence).where(
+    conversations.c.id == bindparam("held")
+).scalar_subquery() == bindparam("fence")
+_MINE = update(turns).where(turns.c.id == bindparam("turn"), turns.c.state.in_(OPEN), _HELD)
+_CLAIM = _MINE.values(
+    state=str(TurnState.RUNNING),
+    attempt=turns.c.attempt + 1,
+    crashes=bindparam("crashed"),
+    runner=bindparam("by"),
+    started_at=func.coalesce(turns.c.started_at, bindparam("now")),
+).returning(turns.c.input)
+_SETTLE = _MINE.values(
+    state=bindparam("to"),
+    output=bindparam("said"),
+    error=bindparam("failed"),
+    usage=bindparam("used"),
+    paused=None,
+    runner=None,
+    finished_at=bindparam("now"),
+)
+
+
+async def insert_turn(connection: Connection, turn: Turn) -> None:
+    """Queue a turn."""
+    await connection.execute(
+        _INSERT,
+        {
+            "id": turn.id,
+            "account": turn.account,
+            "conversation": turn.conversation,
+            "agent": turn.agent,
+            "trigger": turn.trigger,
+            "message": turn.message,
+            "job": turn.job,
+            "asker": turn.asker,
+            "input": turn.input,
+            "state": str(turn.state),
+            "attempt": 0,
+            "crashes": 0,
+            "cancel": False,
+            "mode": turn.mode,
+            "notify": turn.notify,
+            "created_at": turn.created_at,
+        },
+    )
+
+
+async def find(connection: Connection, account: str, turn: str) -> Turn | None:
+    """Return an account's turn."""
+    row = (
+        await connection.execute(select(*_COLUMNS).where(turns.c.id == turn, turns.c.account == account))
+    ).mappings()
+    found = row.first()
+    return _turn(found) if found else None
+
+
+async def first_open(connection: Connection, conversation: str) -> Turn | None:
+    """Return the turn whose turn it is: the oldest that has not ended."""
+    rows = (await connection.execute(_FIRST_OPEN, {"of": conversation})).mappings()
+    found = rows.first()
+    return _turn(found) if found else None
+
+
+async def open_turns(connection: Connection, conversation: str) -> list[Turn]:
+    """Return the turns of a conversation that have not ended, in order."""
+    rows = (
+        await connection.execute(
+            select(*_COLUMNS)
+            .where(turns.c.conversation == conversation, turns.c.state.in_(OPEN))
+            .order_by(turns.c.position)
+        )
+    ).mappings()
+    return [_turn(row) for row in rows]
+
+
+async def waiting_count(connection: Connection, conversation: str) -> int:
+    """Return how many turns of a conversation have not ended."""
+    counted = await connection.execute(_WAITING, {"of": conversation})
+    return counted.scalar_one()
+
+
+def _mine(conversation: str, fence: int) -> Any:
+    held = select(conversations.c.fence).where(conversations.c.id == conversation).scalar_subquery()
+    return held == fence
+
+
+async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> str | None:
+    """Start an attempt; returns the input as it stands now, None when the fence has moved on."""
+    claimed = await connection.execute(
+        _CLAIM,
+        {
+            "turn": turn.id,
+            "held": turn.conversation,
+            "fence": fence,
+            "crashed": crashes,
+            "by": runner,
+            "now": utc_now(),
+        },
+    )
+    row = claimed.first()
+    return None if row is None else str(row.input)
+
+
+async def set_aside(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
+    """Let a suspect wait its turn to run alone, its crashes counted; False when the fence has moved on."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
+        .values(state=str(TurnState.QUEUED), crashes=crashes, runner=None)
+    )
+    return changed.rowcount == 1
+
+
+async def settle(
+    connection: Connection,
+    turn: Turn,
+    *,
+    fence: int,
+    state: TurnState,
+    output: str | None = None,
+    error: str | None = None,
+    usage: Mapping[str, Any] | None = None,
+) -> bool:
+    """Bring a turn to a final state, once; False when it has ended already or the fence has moved on."""
+    settled = await connection.execute(
+        _SETTLE,
+        {
+            "turn": turn.id,
+            "held": turn.conversation,
+            "fence": fence,
+            "to": str(state),
+            "said": output,
+            "failed": error,
+            "used": dict(usage) if usage else None,
+            "now": utc_now(),
+        },
+    )
+    return settled.rowcount == 1
+
+
+async def save(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
+    """Keep an agent's progress within a turn."""
+    saved = await connection.execute(
+        update(turns).where(turns.c.id == turn.id, _mine(turn.conversation, fence)).values(paused=state)
+    )
+    return saved.rowcount == 1
+
+
+async def keep_progress(connection: Connection, turn: Turn) -> None:
+    """Make what an open turn saved of its progress what the agent remembers of the conversation."""
+    saved = select(turns.c.paused).where(turns.c.id == turn.id).scalar_subquery()
+    await connection.execute(
+        update(conversations)
+        .where(conversations.c.id == turn.conversation, saved.is_not(None))
+        .values(history=saved)
+    )
+
+
+async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
+    """Let a turn wait for people's decisions."""
+    paused = await connection.execute(
+        update(turns)
+        .where(
+            turns.c.id == turn.id,
+            turns.c.state == str(TurnState.RUNNING),
+            _mine(turn.conversation, fence),
+        )
+        .values(state=str(TurnState.WAITING), paused=state, runner=None)
+    )
+    return paused.rowcount == 1
+
+
+async def requeue(
+    connection: Connection, turn: str, *, was: TurnState, not_before: datetime | None = None
+) -> bool:
+    """Put a waiting turn (all is decided) or a released one back into the queue, at its old place."""
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state == str(was))
+        .values(state=str(TurnState.QUEUED), runner=None, next_at=not_before)
+    )
+    return changed.rowcount == 1
+
+
+async def request_cancel(connection: Connection, turn: str, *, why: str = "cancelled") -> TurnState | None:
+    """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel.
+
+    The first reason stands.
+    """
+    changed = await connection.execute(
+        update(turns)
+        .where(turns.c.id == turn, turns.c.state.in_(OPEN))
+        .values(cancel=True, cancel_why=func.coalesce(turns.c.cancel_why, why))
+        .returning(turns.c.state)
+    )
+    state = changed.scalar_one_or_none()
+    return TurnState(state) if state else None
+
+
+async def why_cancelled(connection: Connection, turn: str) -> str:
+    """Return the reason for which somebody wants a turn cancelled."""
+    found = await connection.execute(select(turns.c.cancel_why).where(turns.c.id == turn))
+    return found.scalar_one_or_none() or "cancelled"
+
+
+async def cancelled_among(connection: Connection, running: list[str]) -> list[str]:
+    """Return which of these turns somebody wants cancelled."""
+    rows = await connection.execute(
+        select(turns.c.id).where(turns.c.id.in_(running), turns.c.cancel.is_(True))
+    )
+    return [row[0] for row in rows]
+
+
+async def conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
+    """Return the conversations that have a turn to run now, or one to look after."""
+    rows = await connection.execute(
+        select(turns.c.conversation)
+        .where(
+            turns.c.state.in_((str(TurnState.QUEUED), str(TurnState.RUNNING))),
+            turns.c.next_at.is_(None) | (turns.c.next_at <= utc_now()),
+        )
+        .distinct()
+        .limit(limit)
+    )
+    return [row[0] for row in rows]
+
+
+async def state_counts(connection: Connection) -> dict[str, int]:
+    """Return how many turns are in each unfinished state, for the metrics."""
+    rows = await connection.execute(
+        select(turns.c.state, func.count()).where(turns.c.state.in_(OPEN)).group_by(turns.c.state)
+    )
+    return {row[0]: row[1] for row in rows}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRow:
+    """A tool call's checkpoint."""
+
+    step_key: str
+    tool: str
+    args: Mapping[str, Any]
+    state: str
+    result: Mapping[str, Any] | None
+    started_at: datetime
+    finished_at: datetime | None
+
+
+_STEP = [steps.c[name] for name in StepRow.__dataclass_fields__]
+
+
+async def step(connection: Connection, turn: str, step_key: str) -> StepRow | None:
+    """Return a tool call's checkpoint."""
+    rows = (
+        await connection.execute(select(*_STEP).where(steps.c.turn == turn, steps.c.step_key == step_key))
+    ).mappings()
+    row = rows.first()
+    return StepRow(**row) if row else None
+
+
+async def steps_of(connection: Connection, turn: str) -> list[StepRow]:
+    """Return a turn's tool calls in the order they began: the run log."""
+    rows = (
+        await connection.execute(select(*_STEP).where(steps.c.turn == turn).order_by(steps.c.position))
+    ).mappings()
+    return [StepRow(**row) for row in rows]
+
+
+async def begin_step(
+    connection: Connection, turn: str, step_key: str, *, tool: str, args: Mapping[str, Any]
+) -> None:
+    """Record that a tool call is about to happen."""
+    place = select(func.count()).select_from(steps).where(steps.c.turn == turn).scalar_subquery()
+    await connection.execute(
+        insert(steps).values(
+            turn=turn,
+            step_key=step_key,
+            position=place,
+            tool=tool,
+            args=dict(args),
+            state="running",
+            started_at=utc_now(),
+        )
+    )
+
+
+async def end_step(connection: Connection, turn: str, step_key: str, result: Mapping[str, Any]) -> None:
+    """Record what a tool call came to."""
+    await connection.execute(
+        update(steps)
+        .where(steps.c.turn == turn, steps.c.step_key == step_key)
+        .values(state="done", result=dict(result), finished_at=utc_now())
+    )

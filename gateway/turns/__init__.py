@@ -1,0 +1,1 @@
+"""Run turns: claim, attempt, cancel, and stream text as it is generated."""

@@ -1,0 +1,1 @@
+"""HTTP resources that an operator or account owner sets up."""

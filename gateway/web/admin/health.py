@@ -1,0 +1,71 @@
+"""Is it alive, does it receive, what does it count."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from aiohttp import web
+from pydantic import Field
+
+from gateway.observability.readiness import Health
+from gateway.web.http.route import Call, Nothing, Shown, Strict
+
+
+class Alive(Shown):
+    """The process answers."""
+
+    status: str = "ok"
+
+
+class Ready(Shown):
+    """Whether this process does what its roles say, and what is degraded without failing it."""
+
+    status: str
+    checks: dict[str, str]
+    degraded: dict[str, str]
+
+
+async def alive(_call: Call[Nothing, Nothing]) -> Alive:
+    """Answer, nothing more."""
+    return Alive()
+
+
+class Readiness(Strict):
+    """What to judge by."""
+
+    exclude: Literal["channels"] | None = Field(
+        default=None, description="`channels`: channels that do not receive are told as degraded."
+    )
+
+
+async def ready(call: Call[Nothing, Readiness]) -> web.Response:
+    """Answer 200 when the process really receives and delivers by its roles, else 503."""
+    health = _without(await call.surface.health(), call.query.exclude)
+    shape = Ready(
+        status="ready" if health.ready else "not ready",
+        checks=dict(health.checks),
+        degraded=dict(health.degraded),
+    )
+    return web.Response(
+        status=200 if health.ready else 503,
+        body=shape.model_dump_json().encode(),
+        content_type="application/json",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+def _without(health: Health, check: str | None) -> Health:
+    """Judge without one check: what it found is told, and changes nothing."""
+    found = health.checks.get(check or "", "ok")
+    if found == "ok":
+        return health
+    checks = {name: state for name, state in health.checks.items() if name != check}
+    degraded = {**health.degraded, str(check): found}
+    return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
+
+
+async def metrics(call: Call[Nothing, Nothing]) -> web.Response:
+    """Return the counters in Prometheus' text format."""
+    return web.Response(
+        body=call.surface.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+    )

@@ -1,0 +1,1 @@
+"""HTTP resources that an application works with."""

@@ -1,0 +1,132 @@
+"""Background jobs over HTTP, and the one route a sandbox may call."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from delivery.database.engine import Database
+from gateway.store.job_state import JobState
+from gateway.store.turns import jobs as store
+from gateway.store.turns.jobs import Job
+from gateway.web.http.pagination import Items, Page, cut
+from gateway.web.http.problems import Problem, not_found
+from gateway.web.http.route import Call, Nothing, Shown
+from sandbox.errors import SandboxError
+
+
+class JobShown(Shown):
+    """A job without its output."""
+
+    id: str
+    resultId: str
+    state: JobState
+    command: str
+    conversation: str
+    turn: str
+    exit_code: int | None
+    reason: str | None
+    truncated: bool
+    stopping: bool
+    created_at: datetime
+    finished_at: datetime | None
+
+
+class JobDetail(JobShown):
+    """A job with its output and the files it left, once it has ended."""
+
+    output: str
+    files: list[dict[str, Any]]
+
+
+class JobLog(Shown):
+    """What a job has written so far: its last bytes, as text."""
+
+    resultId: str
+    state: JobState
+    output: str
+    truncated: bool
+
+
+class JobPage(Page):
+    """Which jobs."""
+
+    state: JobState | None = None
+    conversation: Annotated[str, Field(max_length=300)] | None = None
+
+
+def shown(job: Job) -> JobShown:
+    """Return a job as its owner sees it in a list."""
+    return JobShown(
+        id=job.id,
+        resultId=job.id,
+        state=job.state,
+        command=job.command,
+        conversation=job.conversation,
+        turn=job.turn,
+        exit_code=job.exit_code,
+        reason=job.reason,
+        truncated=job.truncated,
+        stopping=job.state is JobState.RUNNING and job.stop_requested_at is not None,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+    )
+
+
+def detailed(job: Job, files: list[dict[str, Any]]) -> JobDetail:
+    """Return a job with its output and its files."""
+    return JobDetail(**shown(job).model_dump(), output=job.output, files=files)
+
+
+async def found(database: Database, account: str, job_id: str) -> Job:
+    """Return an account's job; 404 when it has none of this id."""
+    async with database.read() as connection:
+        job = await store.find(connection, account, job_id)
+    if job is None:
+        raise not_found("there is no such job in this account")
+    return job
+
+
+async def list_jobs(call: Call[Nothing, JobPage]) -> Items[JobShown]:
+    """List the account's jobs, newest first."""
+    query = call.query
+    async with call.surface.database.read() as connection:
+        some = await store.listed(
+            connection,
+            call.account,
+            after=query.cursor,
+            limit=query.limit + 1,
+            conversation=query.conversation,
+            state=str(query.state) if query.state else None,
+        )
+    page, following = cut(some, query.limit)
+    return Items[JobShown](items=[shown(job) for job in page], next=following)
+
+
+async def show_job(call: Call[Nothing, Nothing]) -> JobDetail:
+    """Return one job."""
+    job = await found(call.surface.database, call.account, call.path["id"])
+    async with call.surface.database.read() as connection:
+        return detailed(job, await call.core.filing.outgoing.of_job(connection, job))
+
+
+async def show_log(call: Call[Nothing, Nothing]) -> JobLog:
+    """Return what a job has written, while it runs too."""
+    job = await found(call.surface.database, call.account, call.path["id"])
+    try:
+        now, output, truncated = await call.core.jobs.look(job)
+    except SandboxError as error:
+        raise Problem(503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}) from error
+    text = output.decode("utf-8", "replace")
+    return JobLog(resultId=now.id, state=now.state, output=text, truncated=truncated)
+
+
+async def stop_job(call: Call[Nothing, Nothing]) -> JobDetail:
+    """Stop a job and all it has started; what has ended stays as it ended."""
+    job = await found(call.surface.database, call.account, call.path["id"])
+    with suppress(SandboxError):  # the wish is recorded: the reconciler carries it out
+        await call.core.jobs.stop(job)
+    return await show_job(call)

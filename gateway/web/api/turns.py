@@ -1,0 +1,323 @@
+"""Turns over HTTP: asked for, looked at, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
+
+from delivery.broker.port import Queue
+from delivery.deliveries import queries
+from delivery.events.event import new_id
+from gateway.conversations import submission as submissions
+from gateway.conversations.submission import Submission
+from gateway.records import webhooks
+from gateway.records.fields import HookUrl, Name, Whsec
+from gateway.store.job_state import JobState
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import jobs as job_store
+from gateway.store.turns import lineage, turn_queue
+from gateway.store.turns import turns as store
+from gateway.store.turns.jobs import Job
+from gateway.store.turns.turns import StepRow, Turn
+from gateway.web.api.conversations import found
+from gateway.web.api.deliveries import DeliveryShown, shown_all
+from gateway.web.http import idempotency
+from gateway.web.http.attachments import Attached, Attachments, BadAttachment, adopt, keep_all
+from gateway.web.http.pagination import Items
+from gateway.web.http.problems import Problem, invalid, misplaced, not_found
+from gateway.web.http.route import Call, Nothing, Shown, Strict
+from sandbox.config import Problem as Fault
+
+Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
+
+
+class TurnWebhook(Strict):
+    """Where this turn's results go: a URL of its own, or one of the account's webhooks."""
+
+    url: HookUrl | None = None
+    secret: Annotated[SecretStr, Whsec] | None = None
+    id: Annotated[StrictStr, Field(min_length=1, max_length=200)] | None = None
+
+    @model_validator(mode="after")
+    def _one_of(self) -> TurnWebhook:
+        if (self.url is None) == (self.id is None) or (self.id is not None and self.secret is not None):
+            raise ValueError("give either url (and secret) or id")
+        return self
+
+
+class NewTurn(Strict):
+    """What to ask an agent; without a conversation a new one is opened."""
+
+    input: Text
+    conversation: Name | None = None
+    attachments: Attachments = ()
+    webhook: TurnWebhook | None = None
+
+
+class NewMessage(Strict):
+    """What to say in a conversation."""
+
+    text: Text
+    attachments: Attachments = ()
+
+
+class TurnTaken(Shown):
+    """The turn is queued, durably; `webhook_secret` verifies what its webhook gets, and is told once."""
+
+    turnId: str
+    conversationId: str
+    statusUrl: str
+    webhook_secret: str | None = None
+
+
+class TurnStatus(Shown):
+    """A turn and what its results are owed to.
+
+    `position` is how many turns end before it in its conversation, null once it has ended; `merged_into` the
+    turn that answers it too, which was at work when this one was asked for.
+    """
+
+    id: str
+    kind: Literal["turn"] = "turn"
+    state: TurnState
+    conversationId: str
+    agent: str
+    trigger: str
+    resultId: str | None
+    attempt: int
+    position: int | None
+    merged_into: str | None
+    cancelling: bool
+    output: str | None
+    error: str | None
+    usage: dict[str, Any] | None
+    files: tuple[dict[str, Any], ...] = ()
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deliveries: list[DeliveryShown]
+
+
+class JobStatus(Shown):
+    """A background job and what its result is owed to."""
+
+    id: str
+    kind: Literal["job"] = "job"
+    state: JobState
+    resultId: str
+    conversationId: str
+    turnId: str
+    follow_up_turn: str | None
+    command: str
+    exit_code: int | None
+    output: str | None
+    error: str | None
+    truncated: bool
+    files: tuple[dict[str, Any], ...] = ()
+    created_at: datetime
+    finished_at: datetime | None
+    deliveries: list[DeliveryShown]
+
+
+class AnyStatus(RootModel[TurnStatus | JobStatus]):
+    """How a turn or a job stands, told apart by `kind`."""
+
+
+class StepShown(Shown):
+    """One tool call of a turn."""
+
+    id: str
+    tool: str
+    args: dict[str, Any]
+    state: str
+    result: dict[str, Any] | None
+    started_at: datetime
+    finished_at: datetime | None
+
+
+async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
+    """Queue a turn of an agent; its results also go to the webhook it names."""
+    body = call.body
+    endpoint, secret = await _endpoint(call, body.webhook)
+    submission = Submission(
+        account=call.account,
+        text=body.input,
+        asker=call.principal.key,
+        agent=call.path["id"],
+        conversation=body.conversation,
+        key=call.idempotency_key,
+        endpoint=endpoint,
+        attachments=await _attachments(call, body.attachments),
+        notify=True,
+    )
+    return await submit(call, submission, secret)
+
+
+async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
+    """Say something in a conversation."""
+    async with call.surface.database.read() as connection:
+        conversation = await found(connection, call.account, call.path["id"])
+    submission = Submission(
+        account=call.account,
+        text=call.body.text,
+        asker=call.principal.key,
+        conversation=conversation.id,
+        key=call.idempotency_key,
+        attachments=await _attachments(call, call.body.attachments),
+        notify=True,
+    )
+    return await submit(call, submission)
+
+
+async def _attachments(call: Call[Any, Nothing], attached: Sequence[Attached]) -> list[dict[str, Any]]:
+    try:
+        return await keep_all(call.core, call.account, attached)
+    except BadAttachment as error:
+        raise invalid([Fault(pointer=error.pointer, detail=error.detail)]) from None
+
+
+async def submit(call: Call[Any, Any], submission: Submission, secret: str | None = None) -> TurnTaken:
+    """Queue a turn; raises a Problem when it cannot be taken."""
+    try:
+        taken = await call.core.intake.submit(submission)
+    except submissions.Missing as error:
+        raise not_found(str(error)) from None
+    except submissions.WrongAgent as error:
+        raise Problem(409, str(error)) from None
+    except submissions.KeyReused as error:
+        raise misplaced(idempotency.HEADER, str(error)) from None
+    except submissions.QueueFull as error:
+        raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
+    kept = [dict(one) for one in submission.attachments]
+    await adopt(call.core, call.account, kept, conversation=taken.conversation, turn=taken.turn)
+    base = (call.surface.public_url or "").rstrip("/")
+    return TurnTaken(
+        turnId=taken.turn,
+        conversationId=taken.conversation,
+        statusUrl=f"{base}/status/{taken.turn}",
+        webhook_secret=secret,
+    )
+
+
+async def _endpoint(
+    call: Call[NewTurn, Nothing], webhook: TurnWebhook | None
+) -> tuple[str | None, str | None]:
+    """Return the endpoint a turn names, made if it is a URL, and the secret that was made with it."""
+    if webhook is None:
+        return None, None
+    async with call.surface.database.begin() as connection:
+        if webhook.url is None:
+            return (await webhooks.get(connection, call.account, webhook.id or "")).id, None
+        told = await webhooks.create_for_turn(
+            connection,
+            call.surface.book.vault,
+            call.account,
+            new_id("trn"),
+            url=webhook.url,
+            secret=webhook.secret.get_secret_value() if webhook.secret else None,
+        )
+    return told.endpoint.id, told.secret
+
+
+async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
+    """Return how a turn or a job stands."""
+    wanted = call.path["id"]
+    async with call.surface.database.read() as connection:
+        turn = await store.find(connection, call.account, wanted)
+        if turn is not None:
+            owed = await queries.of_turns(connection, call.account, [turn.id])
+            place = await turn_queue.place_of(connection, turn.id)
+            shown = _turn_status(turn, await shown_all(connection, owed), place)
+            files = await call.core.filing.outgoing.of_turn(connection, turn)
+            return shown.model_copy(update={"files": tuple(files)})
+        job = await job_store.find(connection, call.account, wanted)
+        if job is None:
+            raise not_found("there is no such turn or job in this account")
+        follow_up = await lineage.of_job(connection, job.id)
+        owed = await queries.of_job(connection, call.account, job.turn, job.id)
+        owed += await queries.of_turns(connection, call.account, [follow_up] if follow_up else [])
+        files = await call.core.filing.outgoing.of_job(connection, job)
+        ended = _job_status(job, follow_up, await shown_all(connection, owed))
+        return ended.model_copy(update={"files": tuple(files)})
+
+
+def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> TurnStatus:
+    return TurnStatus(
+        id=turn.id,
+        state=turn.state,
+        conversationId=turn.conversation,
+        agent=turn.agent,
+        trigger=turn.trigger,
+        resultId=turn.job,
+        attempt=turn.attempt,
+        position=place,
+        merged_into=turn.merged_into,
+        cancelling=turn.cancel and turn.finished_at is None,
+        output=turn.output,
+        error=turn.error,
+        usage=dict(turn.usage) if turn.usage is not None else None,
+        created_at=turn.created_at,
+        started_at=turn.started_at,
+        finished_at=turn.finished_at,
+        deliveries=owed,
+    )
+
+
+def _job_status(job: Job, follow_up: str | None, owed: list[DeliveryShown]) -> JobStatus:
+    return JobStatus(
+        id=job.id,
+        state=job.state,
+        resultId=job.id,
+        conversationId=job.conversation,
+        turnId=job.turn,
+        follow_up_turn=follow_up,
+        command=job.command,
+        exit_code=job.exit_code,
+        output=job.output if job.state is not JobState.RUNNING else None,
+        error=job.reason,
+        truncated=job.truncated,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        deliveries=owed,
+    )
+
+
+async def cancel_turn(call: Call[Nothing, Nothing]) -> TurnStatus:
+    """Cancel a turn: the model call and the running command end; what has ended stays as it ended."""
+    core = call.core
+    async with core.ledger.entry("turn.cancel") as entry:
+        turn = await store.find(entry.connection, call.account, call.path["id"])
+        if turn is None:
+            raise not_found("there is no such turn in this account")
+        if await store.request_cancel(entry.connection, turn.id) is not None:
+            entry.wake(Queue.TURN, turn.conversation)
+    core.conductor.cancel_here(turn.id)
+    async with call.surface.database.read() as connection:
+        now = await store.find(connection, call.account, turn.id)
+        place = await turn_queue.place_of(connection, turn.id)
+    return _turn_status(now or turn, [], place)
+
+
+async def show_log(call: Call[Nothing, Nothing]) -> Items[StepShown]:
+    """Return a turn's run log: every tool call with its arguments, result and times."""
+    async with call.surface.database.read() as connection:
+        turn = await store.find(connection, call.account, call.path["id"])
+        if turn is None:
+            raise not_found("there is no such turn in this account")
+        steps = await store.steps_of(connection, turn.id)
+    return Items[StepShown](items=[_step(step) for step in steps])
+
+
+def _step(step: StepRow) -> StepShown:
+    return StepShown(
+        id=step.step_key,
+        tool=step.tool,
+        args=dict(step.args),
+        state=step.state,
+        result=dict(step.result) if step.result is not None else None,
+        started_at=step.started_at,
+        finished_at=step.finished_at,
+    )

@@ -1,0 +1,1 @@
+"""Other protocols on top of turns: OpenAI's API and AG-UI."""

@@ -1,0 +1,220 @@
+"""What OpenAI's clients send, read as something said to an agent.
+
+Their requests carry whole conversations and settings of a model; here an agent has its own. What changes
+nothing (temperature and the like) is let pass, what asks for more than an agent's answer is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+
+from gateway.conversations.queue_policy import LONGEST_INPUT
+from gateway.records.fields import Name
+from gateway.web.http.attachments import LONGEST_URL, MOST, Attached
+from gateway.web.http.problems import invalid
+from sandbox.config import Problem as Fault
+
+_DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,", re.IGNORECASE)
+Text = Annotated[StrictStr, Field(max_length=LONGEST_INPUT)]
+Where = Annotated[StrictStr, Field(max_length=20_000_000)]
+
+
+class Lenient(BaseModel):
+    """A request's shape in which unknown keys mean nothing: their clients send many."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+
+class Picture(Lenient):
+    """Where a picture is: a `data:` URL, or a link to a file kept here."""
+
+    url: Where
+
+
+class Part(Lenient):
+    """A piece of what somebody said: words or a picture."""
+
+    type: Literal["text", "input_text", "output_text", "image_url", "input_image"]
+    text: Text = ""
+    image_url: Picture | Where | None = None
+
+    @property
+    def picture(self) -> str | None:
+        """Where this picture is, None for words."""
+        return self.image_url.url if isinstance(self.image_url, Picture) else self.image_url
+
+
+class Spoken(Lenient):
+    """Something said by somebody."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Text | tuple[Part, ...] | None = None
+
+    @property
+    def text(self) -> str:
+        """The words of it."""
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text for part in self.content or () if part.text)
+
+    @property
+    def pictures(self) -> Sequence[str]:
+        """Where its pictures are."""
+        parts = () if isinstance(self.content, str) else self.content or ()
+        return [part.picture for part in parts if part.picture]
+
+
+class StreamOptions(Lenient):
+    """How a completion is streamed."""
+
+    include_usage: StrictBool = False
+
+
+Spoke = Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=1000)]
+NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
+
+
+def refuse_tools(given: Any, take: Any) -> Any:
+    """Refuse tools that the caller would have to carry out."""
+    if given:
+        raise ValueError("an agent has tools of its own, and a caller's are not carried out")
+    return take(given)
+
+
+class ConversationNamed(Lenient):
+    """A conversation, as an object."""
+
+    id: Name
+
+
+class NewCompletion(Lenient):
+    """What is asked of an agent, `model`, as a chat completion.
+
+    `conversation` is ours: an id or a name of the caller's own, in which the agent remembers. Without it each
+    request is a conversation of its own, and what its messages say of earlier is told to the agent as such.
+    """
+
+    model: Name
+    messages: Spoke
+    stream: StrictBool | None = False
+    stream_options: StreamOptions | None = None
+    conversation: Name | None = None
+    n: Annotated[StrictInt, Field(ge=1, le=1)] | None = 1
+    tools: NoTools = None
+    functions: NoTools = None
+
+    @field_validator("tools", "functions", mode="wrap")
+    @classmethod
+    def _own_tools(cls, given: Any, take: Any) -> Any:
+        return refuse_tools(given, take)
+
+
+class NewResponse(Lenient):
+    """What is asked of an agent, `model`, as a response.
+
+    The agent remembers what was said in the conversation: that of `previous_response_id`, or one named.
+    """
+
+    model: Name
+    input: Text | Spoke
+    instructions: Text | None = None
+    previous_response_id: Annotated[StrictStr, Field(min_length=1, max_length=60)] | None = None
+    conversation: Name | ConversationNamed | None = None
+    stream: StrictBool | None = False
+    background: StrictBool | None = False
+    tools: NoTools = None
+
+    @field_validator("tools", mode="wrap")
+    @classmethod
+    def _own_tools(cls, given: Any, take: Any) -> Any:
+        return refuse_tools(given, take)
+
+    @model_validator(mode="after")
+    def _one_place(self) -> NewResponse:
+        if self.conversation is not None and self.previous_response_id is not None:
+            raise ValueError("give either conversation or previous_response_id")
+        return self
+
+    @property
+    def named(self) -> str | None:
+        """The conversation that is named."""
+        named = self.conversation
+        return named.id if isinstance(named, ConversationNamed) else named
+
+    def said(self) -> tuple[str, list[Attached]]:
+        """Return what is said now and the pictures with it; raises a Problem."""
+        spoken = (Spoken(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+        alone = self.conversation is None and self.previous_response_id is None
+        return said(spoken, alone=alone, at="/input", instructions=self.instructions)
+
+
+def said(
+    messages: Sequence[Spoken],
+    *,
+    alone: bool,
+    at: str,
+    instructions: str | None = None,
+    attached: bool = False,
+) -> tuple[str, list[Attached]]:
+    """Return what is said now and the pictures with it; raises a Problem when that is nothing.
+
+    `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it; `instructions` always
+    are. `at` is where the messages stand in the request. `attached`: files come with them anyway.
+    """
+    now = last_of_user(messages)
+    before = [Spoken(role="system", content=instructions)] if instructions else []
+    before += messages[: len(messages) - len(now)] if alone else ()
+    text = "\n\n".join(message.text for message in now if message.text)
+    if before:
+        text = f"{_quoted(before)}\n\n{text}"
+    pictures = [_picture(place, url, at) for place, url in enumerate(_pictures(now))]
+    if not now or not (attached or any(message.text or message.pictures for message in now)):
+        raise invalid([Fault(pointer=at, detail="the last message must be a user's, and say something")])
+    if len(text) > LONGEST_INPUT:
+        raise invalid([Fault(pointer=at, detail=f"at most {LONGEST_INPUT} characters in all")])
+    if len(pictures) > MOST:
+        raise invalid([Fault(pointer=at, detail=f"at most {MOST} pictures in one request")])
+    return text or "(a file)", pictures
+
+
+def last_of_user(messages: Sequence[Spoken]) -> Sequence[Spoken]:
+    """Return the messages of the user at the end."""
+    first = len(messages)
+    while first and messages[first - 1].role == "user":
+        first -= 1
+    return messages[first:]
+
+
+def _quoted(messages: Sequence[Spoken]) -> str:
+    """Return earlier messages with a mark before each line: no line of them is taken for an order."""
+    lines = [f"{message.role}: {message.text}" for message in messages if message.text]
+    return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
+
+
+def _pictures(messages: Sequence[Spoken]) -> Iterator[str]:
+    for message in messages:
+        yield from message.pictures
+
+
+def _picture(place: int, url: str, at: str) -> Attached:
+    found = _DATA_URL.match(url)
+    if found is not None:
+        kind = found[1].lower()
+        name = f"picture-{place + 1}.{kind.partition('/')[2].partition('+')[0]}"
+        return Attached(name=name, type=kind, content=url[found.end() :])
+    if len(url) > LONGEST_URL:
+        raise invalid([Fault(pointer=at, detail="a picture is a data: URL of an image, or a link of ours")])
+    return Attached(name=f"picture-{place + 1}", url=url)

@@ -1,0 +1,22 @@
+"""The console's files, each under its strict headers."""
+
+from __future__ import annotations
+
+from aiohttp import web
+
+from gateway import console
+from gateway.web.http.problems import not_found
+from gateway.web.http.route import Call, Nothing
+
+
+async def serve(call: Call[Nothing, Nothing]) -> web.Response:
+    """Answer with one file of the console, or 304 for the copy the browser has."""
+    name = call.path.get("file", "") or console.INDEX
+    try:
+        asset = console.load(name)
+    except (KeyError, FileNotFoundError):
+        raise not_found() from None
+    headers = {**console.HEADERS, "ETag": asset.etag}
+    if asset.etag in call.request.headers.get("If-None-Match", ""):
+        return web.Response(status=304, headers=headers)
+    return web.Response(body=asset.body, headers={**headers, "Content-Type": asset.media_type})

@@ -1,0 +1,1 @@
+"""HTTP plumbing: typed routes, authentication, limits, problems, paging, idempotency."""

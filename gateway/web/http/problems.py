@@ -1,0 +1,161 @@
+"""Every error is `application/problem+json` (RFC 9457), and none tells of our insides."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from http import HTTPStatus
+from typing import Any
+
+from aiohttp import web
+from pydantic import BaseModel, Field
+
+from delivery.database.engine import Unavailable
+from gateway.records.errors import InUse, Invalid, Managed, Missing, RecordError, Taken
+from sandbox.config import Problem as Fault
+
+log = logging.getLogger("dovecote.web")
+
+MEDIA_TYPE = "application/problem+json"
+OPENAI = "/v1/"
+"""Below it, an error is told in the words of OpenAI's clients as well."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class FaultShape(BaseModel):
+    """One thing wrong with the input: where (JSON pointer) and what is allowed."""
+
+    pointer: str
+    detail: str
+
+
+class ProblemShape(BaseModel):
+    """What every error answer looks like."""
+
+    type: str = "about:blank"
+    title: str
+    status: int
+    detail: str = ""
+    errors: list[FaultShape] = Field(default_factory=list)
+
+
+class Problem(Exception):
+    """An answer that is an error; raised anywhere below the routes."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str = "",
+        *,
+        errors: Iterable[Fault] = (),
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+        close: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.errors = tuple(errors)
+        self.headers = dict(headers or {})
+        self.members = dict(members or {})
+        self.close = close
+
+    def response(self) -> web.Response:
+        """Return the problem as an HTTP answer."""
+        shape: dict[str, Any] = {
+            "type": "about:blank",
+            "title": HTTPStatus(self.status).phrase,
+            "status": self.status,
+            "detail": self.detail,
+        }
+        if self.errors:
+            shape["errors"] = [{"pointer": one.pointer, "detail": one.detail} for one in self.errors]
+        answer = web.Response(
+            status=self.status,
+            body=json.dumps(shape | self.members).encode(),
+            content_type=MEDIA_TYPE,
+            headers={"Cache-Control": "no-store", **self.headers},
+        )
+        if self.close:
+            answer.force_close()
+        return answer
+
+
+def not_found(what: str = "there is nothing here") -> Problem:
+    """Return the one answer for what does not exist and for what is another's."""
+    return Problem(404, what)
+
+
+def invalid(errors: Iterable[Fault]) -> Problem:
+    """Return the answer for input of the wrong shape."""
+    found = tuple(errors)
+    return Problem(422, f"{len(found)} problem{'s' if len(found) != 1 else ''} with the input", errors=found)
+
+
+IN_PATH = "path"
+"""Where the path is wrong; `header/NAME` is a header, `?/NAME` a value of the query."""
+
+
+def misplaced(pointer: str, detail: str) -> Problem:
+    """Return the answer for one thing that is wrong, with its place."""
+    return invalid([Fault(pointer=pointer, detail=detail)])
+
+
+_STATUS: Mapping[type[RecordError], int] = {Missing: 404, Taken: 409, InUse: 409, Managed: 409}
+
+
+def _of_record(error: RecordError) -> Problem:
+    if isinstance(error, Invalid):
+        return invalid(error.problems)
+    return Problem(_STATUS.get(type(error), 422), str(error))
+
+
+def _of_http(error: web.HTTPException) -> Problem:
+    kept = {name: value for name, value in error.headers.items() if name in ("Allow", "Retry-After")}
+    words = {404: "there is nothing at this path", 405: f"this path takes {kept.get('Allow', 'no method')}"}
+    return Problem(error.status, words.get(error.status, error.reason), headers=kept)
+
+
+def translate(error: Exception) -> Problem:
+    """Return what an exception is to the outside; the unexpected is logged and told as a bare 500."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, RecordError):
+        return _of_record(error)
+    if isinstance(error, web.HTTPException):
+        return _of_http(error)
+    if isinstance(error, Unavailable):
+        return Problem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
+    log.error("a request failed", exc_info=error)
+    return Problem(500, "something went wrong inside; it is in the gateway's log")
+
+
+@web.middleware
+async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Turn whatever is raised below into a problem."""
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:  # noqa: PLR2004 - a redirect is no error
+            raise
+        return _answered(request, translate(error))
+    except Exception as error:  # noqa: BLE001 - the outermost loop of a request: translate logs it
+        return _answered(request, translate(error))
+
+
+def _answered(request: web.Request, problem: Problem) -> web.Response:
+    if request.path.startswith(OPENAI):
+        problem.members["error"] = openai_error(problem)
+    return problem.response()
+
+
+def openai_error(problem: Problem) -> dict[str, Any]:
+    """Return a problem as OpenAI's clients read it."""
+    details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
+    return {
+        "message": f"{problem.detail}: {details}" if details else problem.detail,
+        "type": "server_error" if problem.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "request_error",
+        "code": str(problem.status),
+        "param": problem.errors[0].pointer if problem.errors else None,
+    }

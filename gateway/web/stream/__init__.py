@@ -1,0 +1,1 @@
+"""WebSocket, server-sent events, and one turn read from its events."""

@@ -1,0 +1,232 @@
+"""The frames of the WebSocket: what clients may say, and how the stream is written down for them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
+
+from delivery.events.port import Recorded
+from delivery.events.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed
+from gateway.web.http import request_body
+from gateway.web.http.attachments import Attachments
+from gateway.web.http.problems import Problem
+
+BATCH_BYTES = 256 * 1024
+_CURSOR = re.compile(r"^(?:([0-9a-z_]{1,40})-)?([0-9]{1,20})$")
+
+Named = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+Position = Annotated[StrictInt, Field(ge=0)] | Annotated[StrictStr, Field(pattern=_CURSOR.pattern)]
+
+
+class BadFrame(Exception):
+    """What came is no frame at all: the connection ends."""
+
+
+class Mistaken(Exception):
+    """A frame that cannot be obeyed: answered by an error, the connection stays."""
+
+    def __init__(self, code: str, detail: str, about: Mapping[str, Any] | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.about = dict(about or {})
+
+
+class _Frame(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Authenticate(_Frame):
+    """The key, when it could not be sent as a header."""
+
+    type: Literal["auth"]
+    key: Annotated[StrictStr, Field(max_length=1000)]
+
+
+class Subscribe(_Frame):
+    """Follow a conversation from a position; without one, from now on."""
+
+    type: Literal["subscribe"]
+    conversation: Named
+    after: Position | None = None
+    epoch: Annotated[StrictStr, Field(max_length=40)] | None = None
+    deltas: StrictBool = True
+    batch: StrictBool = False
+
+
+class Unsubscribe(_Frame):
+    """Follow a conversation no longer."""
+
+    type: Literal["unsubscribe"]
+    conversation: Named
+
+
+class Send(_Frame):
+    """Say something; `id` makes a repetition the same message."""
+
+    type: Literal["send"]
+    conversation: Named | None = None
+    text: Annotated[StrictStr, Field(min_length=1, max_length=60_000)]
+    id: Named
+    agent: Named | None = None
+    attachments: Attachments = ()
+
+
+class Approve(_Frame):
+    """Decide on a tool call that waits."""
+
+    type: Literal["approve"]
+    approval: Named
+    decision: Literal["approve", "deny"]
+    comment: Annotated[StrictStr, Field(max_length=2000)] = ""
+
+
+class Cancel(_Frame):
+    """Cancel a turn."""
+
+    type: Literal["cancel"]
+    turn: Named
+
+
+class Ping(_Frame):
+    """Is anybody there."""
+
+    type: Literal["ping"]
+
+
+ClientFrame = Authenticate | Subscribe | Unsubscribe | Send | Approve | Cancel | Ping
+_FRAMES: Mapping[str, type[ClientFrame]] = {
+    "auth": Authenticate,
+    "subscribe": Subscribe,
+    "unsubscribe": Unsubscribe,
+    "send": Send,
+    "approve": Approve,
+    "cancel": Cancel,
+    "ping": Ping,
+}
+_ECHOED = ("id", "conversation", "approval", "turn")
+
+
+def parse(text: str) -> ClientFrame:
+    """Return the frame of a text; raises BadFrame, or Mistaken for a known frame with wrong fields."""
+    try:
+        shape = request_body.parse_json(text.encode("utf-8", "surrogatepass"))
+    except Problem as problem:
+        raise BadFrame(problem.detail.replace("the body", "the frame")) from None
+    if not isinstance(shape, dict):
+        raise BadFrame("a frame is a JSON object")
+    kind = shape.get("type")
+    if not isinstance(kind, str) or kind not in _FRAMES:
+        raise BadFrame(f"a frame's type is one of {', '.join(_FRAMES)}")
+    try:
+        return _FRAMES[kind].model_validate(shape)
+    except ValidationError as error:
+        raise Mistaken("invalid", _explained(error), echo(shape)) from None
+
+
+def echo(shape: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what tells the client which of its frames an answer is about."""
+    return {key: shape[key] for key in _ECHOED if isinstance(shape.get(key), str)}
+
+
+def _explained(error: ValidationError) -> str:
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = "/".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr")))
+    return f"{where}: {first['msg']}"[:300]
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A position, and the epoch it belongs to if that was said."""
+
+    seq: int
+    epoch: str | None = None
+
+
+def cursor_of(value: int | str) -> Cursor | None:
+    """Return the cursor of `N` or `<epoch>-N`, None when it is neither."""
+    if isinstance(value, int):
+        return Cursor(value)
+    found = _CURSOR.match(value)
+    return Cursor(int(found[2]), found[1]) if found else None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A frame as text, with the seq a reader may resume from once it has it."""
+
+    body: bytes
+    seq: int | None = None
+
+
+def written(frame: Frame, conversation: str, *, batch: bool) -> Iterator[Written]:
+    """Return what a reader gets for a frame of the replay."""
+    if not isinstance(frame, Events):
+        yield Written(
+            dumped(control(frame, conversation)), frame.seq if isinstance(frame, CaughtUp) else None
+        )
+    elif batch and len(frame.items) > 1:
+        yield from _batched(frame.items)
+    else:
+        for item in frame.items:
+            yield Written(item.as_json(), item.seq)
+
+
+def _batched(items: Sequence[Recorded]) -> Iterator[Written]:
+    waiting: list[bytes] = []
+    size = last = 0
+    for item in items:
+        body = item.as_json()
+        if waiting and size + len(body) > BATCH_BYTES:
+            yield Written(_batch(waiting), last)
+            waiting, size = [], 0
+        waiting.append(body)
+        size += len(body)
+        last = item.seq
+    yield Written(_batch(waiting), last)
+
+
+def _batch(bodies_of_events: Sequence[bytes]) -> bytes:
+    return b'{"type":"events","items":[' + b",".join(bodies_of_events) + b"]}"
+
+
+def control(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str) -> dict[str, Any]:
+    """Return the public shape of a frame that is no event."""
+    match frame:
+        case Subscribed():
+            shape: dict[str, Any] = {
+                "type": "subscribed",
+                "epoch": frame.epoch,
+                "first_seq": frame.first_seq,
+                "last_seq": frame.last_seq,
+            }
+        case CaughtUp():
+            shape = {"type": "caught_up", "seq": frame.seq}
+        case Gap():
+            shape = {"type": "gap", "from": frame.first, "to": frame.last, "snapshot": snapshot(conversation)}
+        case Reset():
+            shape = {"type": "reset", "epoch": frame.epoch, "snapshot": snapshot(conversation)}
+    return shape | {"conversation": conversation}
+
+
+def snapshot(conversation: str) -> str:
+    """Return where the conversation can be read as it is."""
+    return f"/conversations/{conversation}/snapshot"
+
+
+def dumped(shape: Mapping[str, Any]) -> bytes:
+    """Return a frame as JSON text."""
+    return json.dumps(shape, separators=(",", ":"), ensure_ascii=False).encode()

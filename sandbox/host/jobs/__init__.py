@@ -1,0 +1,1 @@
+"""Background jobs on this host and their supervisor process."""

@@ -1,0 +1,48 @@
+"""The end of a job's output, in memory and, a moment later, in a file that others may read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sandbox.host.run.job_spec import OUTPUT, TRUNCATED
+
+
+class Tail:
+    """Keeps the last `limit` bytes; `flush` shows them. A flood costs twice the limit, never the disk."""
+
+    def __init__(self, directory: Path, limit: int) -> None:
+        self._directory = directory
+        self._limit = limit
+        self._kept = bytearray()
+        self._dropped = False
+        self.dirty = False
+
+    def add(self, chunk: bytes) -> None:
+        """Add output."""
+        self._kept += chunk
+        self.dirty = True
+        if len(self._kept) > 2 * self._limit:
+            self._cut()
+
+    def content(self) -> bytes:
+        """Return the last bytes there are."""
+        self._cut()
+        return bytes(self._kept)
+
+    def flush(self) -> None:
+        """Make the file say what has come so far; readers see the old or the new one."""
+        if not self.dirty:
+            return
+        content = self.content()
+        if self._dropped:
+            (self._directory / TRUNCATED).touch(mode=0o600)
+        fresh = self._directory / f".{OUTPUT}"
+        fresh.write_bytes(content)
+        fresh.rename(self._directory / OUTPUT)
+        self.dirty = False
+
+    def _cut(self) -> None:
+        surplus = len(self._kept) - self._limit
+        if surplus > 0:
+            del self._kept[:surplus]
+            self._dropped = True

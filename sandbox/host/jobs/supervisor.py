@@ -1,0 +1,208 @@
+"""A job's own supervisor: outlives the gateway, sees the command through, tells of its end.
+
+It stands outside the command's namespaces, so that the command can neither see nor end it; the kernel ends
+the command when the supervisor dies (bubblewrap's --die-with-parent), so that there is never a job nobody
+keeps. Started by `sandbox.host.jobs.jobs`; imports the standard library and light neighbours only.
+
+    order on stdin → own session → lock → started → command, output → everything dead → exit → callback
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from enum import Enum
+from pathlib import Path
+from types import FrameType
+from typing import IO, NoReturn
+
+from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.process_tree import kill_with_all_below, signal_below
+from sandbox.host.jobs.completion_report import Reporter
+from sandbox.host.jobs.output_tail import Tail
+from sandbox.host.run.job_spec import EXIT, STARTED, TRUNCATED, Order, seal, take_lock
+from sandbox.workspaces.local_files import write_durably
+
+GRACE = 5.0
+FLUSH = 0.2
+CHUNK = 65536
+READY, KNOWN = b"ready", b"known"
+CANNOT_START = 126
+
+
+def main() -> NoReturn:
+    """Take the order on stdin and start over as a daemon; say `ready` or `known` on stdout meanwhile."""
+    directory = Path(sys.argv[1])
+    os.umask(0o077)
+    order = Order.load(sys.stdin.buffer.read())
+    told, telling = os.pipe()
+    if os.fork() == 0:
+        os.close(told)
+        _detach(directory)
+        supervise(directory, order, telling)
+        os._exit(0)
+    os.close(telling)
+    answer = os.read(told, 64)
+    os.write(1, answer)
+    os._exit(0 if answer in {READY, KNOWN} else 1)
+
+
+def _detach(directory: Path) -> None:
+    os.setsid()
+    os.chdir("/")
+    nothing = os.open(os.devnull, os.O_RDWR)
+    trouble = os.open(directory / "supervisor.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    for descriptor, target in ((nothing, 0), (nothing, 1), (trouble, 2)):
+        os.dup2(descriptor, target)
+
+
+def supervise(directory: Path, order: Order, telling: int) -> None:
+    """Run the job of `directory` unless somebody has already; the lock is held to the end."""
+    lock = _wait_for_lock(directory)
+    if lock is None or (directory / STARTED).exists():
+        _tell(telling, KNOWN)
+        return
+    started = {"pid": os.getpid(), "boot": order.boot, "group": order.group, "rests": order.rests}
+    write_durably(directory / STARTED, json.dumps(started).encode())
+    keeper = Keeper(directory, order)
+    _tell(telling, READY)
+    code = keeper.see_through()
+    write_durably(directory / EXIT, json.dumps({"exit_code": code}).encode())
+    Reporter(order.post).report(code, keeper.output(), truncated=(directory / TRUNCATED).exists())
+
+
+def _wait_for_lock(directory: Path) -> int | None:
+    """Take the lock; who merely asked whether it is held lets go of it at once."""
+    for _ in range(40):
+        lock = take_lock(directory)
+        if lock is not None or (directory / STARTED).exists():
+            return lock
+        time.sleep(0.05)
+    return None
+
+
+def _tell(telling: int, word: bytes) -> None:
+    with contextlib.suppress(OSError):  # the launcher may have been killed; the job is no less started
+        os.write(telling, word)
+        os.close(telling)
+
+
+class Phase(Enum):
+    """How far the ending of a command has gone."""
+
+    RUNNING = 0
+    ASKED = 1
+    TERMINATED = 2
+    KILLED = 3
+
+
+class Keeper:
+    """Runs one command: gathers its output, ends it on time-out or request, and knows its exit code."""
+
+    def __init__(self, directory: Path, order: Order) -> None:
+        self._order = order
+        self._tail = Tail(directory, order.output_limit)
+        self._phase = Phase.RUNNING
+        self._deadline = time.monotonic() + order.timeout if order.timeout > 0 else math.inf
+        self._group = Group(own=Path(order.group) if order.group else None)
+        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        self._process = self._start()
+
+    def output(self) -> bytes:
+        """Return the last bytes of the output."""
+        return self._tail.content()
+
+    def see_through(self) -> int:
+        """Return the exit code once the command and all it started are gone."""
+        process = self._process
+        if process is None or process.stdout is None:
+            return CANNOT_START
+        end = os.pidfd_open(process.pid)
+        os.set_blocking(process.stdout.fileno(), False)
+        with selectors.DefaultSelector() as selector:
+            selector.register(end, selectors.EVENT_READ)
+            selector.register(process.stdout, selectors.EVENT_READ)
+            while process.poll() is None:
+                self._press(process.pid)
+                self._gather(process.stdout, selector, FLUSH)
+                self._tail.flush()
+            selector.unregister(end)
+            self._end_the_rest()
+            while selector.get_map() and selector.select(GRACE):
+                self._gather(process.stdout, selector, 0)
+        self._tail.flush()
+        code = process.returncode
+        return 128 - code if code < 0 else code
+
+    def _start(self) -> subprocess.Popen[bytes] | None:
+        order = self._order
+        if self._group.own is not None:
+            self._group.own.mkdir(parents=True, exist_ok=True)
+        secret = seal(order.secret)
+        passed = ["--args", str(secret), "--"] if order.secret else []
+        try:
+            return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
+                [*order.prefix, *order.program, *passed, *order.suffix],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(secret,),
+                env=order.environment,
+                cwd=order.directory,
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tail.add(f"the command could not be started: {error}\n".encode())
+            self._tail.flush()
+            return None
+        finally:
+            os.close(secret)
+
+    def _gather(self, output: IO[bytes], selector: selectors.BaseSelector, patience: float) -> None:
+        """Take what output there is, waiting at most so long for some."""
+        for key, _ in selector.select(patience):
+            if key.fileobj is not output:
+                continue
+            with contextlib.suppress(BlockingIOError):
+                chunk = os.read(output.fileno(), CHUNK)
+                self._tail.add(chunk)
+                if not chunk:
+                    selector.unregister(output)
+
+    def _ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+        if self._phase is Phase.RUNNING:
+            self._phase = Phase.ASKED
+
+    def _press(self, outermost: int) -> None:
+        """TERM when asked to stop or out of time, KILL when that did not help for five seconds.
+
+        TERM goes to the command's processes only: bubblewrap would take it for its own and kill them at once.
+        """
+        now = time.monotonic()
+        if self._phase is Phase.RUNNING and now >= self._deadline:
+            self._phase = Phase.ASKED
+        if self._phase is Phase.ASKED:
+            self._phase = Phase.TERMINATED
+            self._deadline = now + GRACE
+            if not signal_below(outermost, signal.SIGTERM):
+                self._deadline = now
+        elif self._phase is Phase.TERMINATED and now >= self._deadline:
+            self._phase = Phase.KILLED
+            self._group.kill()
+            kill_with_all_below(outermost)
+
+    def _end_the_rest(self) -> None:
+        """Wait until what the command left in the background is dead too, and remove its group."""
+        end = time.monotonic() + GRACE
+        while not self._group.remove() and time.monotonic() < end:
+            self._group.kill()
+            time.sleep(0.005)

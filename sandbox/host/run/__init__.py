@@ -1,0 +1,1 @@
+"""Run one command on this host: launch, pipes, prewarmed namespaces."""

@@ -1,0 +1,247 @@
+"""One run: start it, feed it, drain it, wait for it, and leave nothing of it alive.
+
+The process is started by this thread without an await in between, so there is no moment in which a
+cancellation could lose it; bubblewrap's --die-with-parent is tied to this very thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Awaitable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TypeVar
+
+from sandbox.errors import Refused, Unreachable
+from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.process_tree import bury, kill_with_all_below, leads_namespace
+from sandbox.host.isolation.rlimits import JOIN_FAILED
+from sandbox.host.run.job_spec import seal
+from sandbox.host.run.pipes import Drain, Feed, Watch
+from sandbox.model import OUTPUT_CAP, Command, Result
+
+KILLED = 128 + signal.SIGKILL
+PATIENCE = 5.0
+"""Seconds to wait for killed processes to be gone; the kernel needs milliseconds."""
+
+Returned = TypeVar("Returned")
+
+
+class Vanished(Unreachable):
+    """The sandbox's control group was removed before the command could enter it; nothing was run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """How to start a run. `secret` bubblewrap arguments go by a descriptor; without them the run is plain."""
+
+    prefix: Sequence[str]
+    program: Sequence[str]
+    suffix: Sequence[str]
+    secret: Sequence[str] = ()
+    environment: dict[str, str]
+    group: Group
+    directory: str = "/"
+
+    def argv(self, arguments: int, status: int) -> list[str]:
+        """Return the whole command line; the numbers are descriptors."""
+        passed = ("--args", str(arguments), "--json-status-fd", str(status), "--") if self.secret else ()
+        return [*self.prefix, *self.program, *passed, *self.suffix]
+
+
+async def execute(run: Run, command: Command) -> Result:
+    """Run to the end, to the time-out or to cancellation; everything it started is dead on return."""
+    started = time.monotonic()
+    run.take(command)
+    timed_out = False
+    try:
+        async with asyncio.timeout(command.timeout):
+            await run.main.ended.wait()
+    except TimeoutError:
+        timed_out = True
+    finally:
+        await _finished(run.perish())
+    duration = int((time.monotonic() - started) * 1000)
+    return run.result(timed_out=timed_out, duration=duration)
+
+
+async def _finished(work: Awaitable[Returned]) -> Returned:
+    """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
+
+
+class Run:
+    """The live side of one run: started at once, given its command by `take`.
+
+    Where the launch's script reads the command itself, from its stdin up to a NUL (`waits`), the run may have
+    been started long before there is a command.
+    """
+
+    def __init__(self, launch: Launch, *, stdin: bool, waits: bool = False) -> None:
+        self._launch = launch
+        self._waits = waits
+        with ExitStack() as inherited:
+            ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
+            (out, out_end), (error, error_end), (status, status_end) = ends
+            for end in (out_end, error_end, status_end):
+                inherited.callback(os.close, end)
+            arguments = seal(launch.secret)
+            inherited.callback(os.close, arguments)
+            try:
+                passed, outputs = (arguments, status_end), (out_end, error_end)
+                self._process = self._start(launch, passed, outputs, stdin=stdin or waits)
+            except OSError as failure:
+                for end in (out, error, status):
+                    os.close(end)
+                raise Refused(f"the command could not be started: {failure}") from failure
+        self.main = Watch(self._process.pid)
+        self._out, self._error = Drain(out, OUTPUT_CAP), Drain(error, OUTPUT_CAP)
+        self._status = Drain(status, 4096)
+        self._feed: Feed | None = None
+
+    @property
+    def group(self) -> Group:
+        """The run's control group."""
+        return self._launch.group
+
+    def take(self, command: Command) -> None:
+        """Give the run its command: how much of its output is kept, and what it reads."""
+        self._out.limit = self._error.limit = min(command.output_limit, OUTPUT_CAP)
+        script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._waits else b""
+        self._feed = self._feeding(script + command.stdin)
+
+    @staticmethod
+    def _start(
+        launch: Launch, passed: tuple[int, int], outputs: tuple[int, int], *, stdin: bool
+    ) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
+            launch.argv(*passed),
+            stdin=subprocess.PIPE if stdin else subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            pass_fds=passed,
+            env=launch.environment,
+            cwd=launch.directory,
+            start_new_session=True,
+        )
+
+    def _feeding(self, content: bytes) -> Feed | None:
+        if self._process.stdin is None:
+            return None
+        descriptor = os.dup(self._process.stdin.fileno())
+        self._process.stdin.close()
+        return Feed(descriptor, content)
+
+    async def perish(self) -> None:
+        """Kill whatever is left of the run and wait until it is gone; then give everything back."""
+        try:
+            async with asyncio.timeout(PATIENCE):
+                self._kill()
+                await self.main.ended.wait()
+                await self._kill_inside()
+                await self._empty_group()
+                for drain in (self._out, self._error, self._status):
+                    await drain.ended.wait()
+        except TimeoutError:
+            raise Unreachable("processes of the command do not end though they were killed") from None
+        finally:
+            self._close()
+
+    def _kill(self) -> None:
+        """Kill by the group; without one process by process, or have the reaper do it.
+
+        The outermost process may not have entered the group yet, so it is killed on its own as well.
+        """
+        if self.main.ended.is_set():
+            return
+        if self._launch.group.own is not None:
+            self._launch.group.kill()
+            self._process.kill()
+        elif not self._launch.secret:
+            self._process.terminate()
+        else:
+            kill_with_all_below(self._process.pid)
+
+    async def _kill_inside(self) -> None:
+        """See the first process of the pid namespace dead, and with it all others there."""
+        first = self._first_inside()
+        if first is None:
+            return
+        inside = Watch(first)
+        try:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(first, signal.SIGKILL)
+            await inside.ended.wait()
+            bury(first)
+        finally:
+            inside.close()
+
+    async def _empty_group(self) -> None:
+        pause = 0.001
+        while not self._launch.group.remove():
+            self._launch.group.kill()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 0.05)
+
+    def _first_inside(self) -> int | None:
+        """Return the first process of the run's pid namespace if it is still there."""
+        self._status.pull()
+        pid = self._told().get("child-pid")
+        return pid if pid is not None and leads_namespace(pid) else None
+
+    def _told(self) -> dict[str, int]:
+        """Return what bubblewrap told on its status pipe: child-pid at once, exit-code at the end."""
+        told: dict[str, int] = {}
+        for line in bytes(self._status.kept).splitlines():
+            with contextlib.suppress(ValueError):
+                told.update(json.loads(line))
+        return told
+
+    def _close(self) -> None:
+        for part in (self._out, self._error, self._status, self._feed, self.main):
+            if part is not None:
+                part.close()
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def result(self, *, timed_out: bool, duration: int) -> Result:
+        """Return what came of it; raises Refused or Unreachable when the command itself never ran."""
+        return Result(
+            exit_code=KILLED if timed_out else self._exit_code(),
+            stdout=bytes(self._out.kept),
+            stderr=bytes(self._error.kept),
+            timed_out=timed_out,
+            stdout_truncated=self._out.truncated,
+            stderr_truncated=self._error.truncated,
+            duration_ms=duration,
+        )
+
+    def _exit_code(self) -> int:
+        returned = self._process.returncode
+        if returned < 0:  # its outermost process was killed: out of memory, or an operator
+            return 128 - returned
+        told = self._told()
+        if not self._launch.secret or "exit-code" in told:
+            return told.get("exit-code", returned)
+        complaint = bytes(self._error.kept).decode(errors="replace").strip()
+        if returned == JOIN_FAILED:
+            raise Vanished(f"the sandbox's control group went away: {complaint}")
+        raise Refused(f"the sandbox could not be made: {complaint or f'bwrap ended with {returned}'}")

@@ -1,0 +1,155 @@
+"""What the provider found out about this machine, once, and how a command line is made from it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from sandbox.host.isolation import bubblewrap, rlimits
+from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.cgroups import Layout
+from sandbox.host.isolation.network import Networking
+from sandbox.host.isolation.runtimes import Runtime
+from sandbox.host.run.execution import Launch
+from sandbox.host.settings import HostSettings
+from sandbox.model import Network, Spec
+from sandbox.port import Surroundings
+
+_PACKAGES = str(Path(__file__).resolve().parents[3])
+_ARGUMENT = 128 * 1024
+LONGEST_SCRIPT = _ARGUMENT - 1
+"""Linux takes no longer single argument (MAX_ARG_STRLEN)."""
+
+
+def neighbour(module: str) -> list[str]:
+    """Return the argv that runs `main` of one of our light modules, without site packages."""
+    start = f"import sys; sys.path.insert(0, {_PACKAGES!r}); from {module} import main; main()"
+    return [sys.executable, "-I", "-S", "-c", start]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where one sandbox keeps what is its own, below the provider's state directory."""
+
+    directory: Path
+
+    @property
+    def jobs(self) -> Path:
+        """The directories of its jobs."""
+        return self.directory / "jobs"
+
+    @property
+    def label(self) -> Path:
+        """The file with its label, written last: without it the sandbox does not exist."""
+        return self.directory / "label"
+
+    @property
+    def asleep(self) -> Path:
+        """A file that is there while jobs of it stand still."""
+        return self.directory / "asleep"
+
+    @property
+    def home(self) -> Path:
+        """The lasting HOME of a persistent sandbox."""
+        return self.directory / "home"
+
+    @property
+    def scratch(self) -> Path:
+        """The working directory of a plain sandbox without a workspace."""
+        return self.directory / "scratch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine; `binary` is None where the operator allowed plain processes."""
+
+    settings: HostSettings
+    surroundings: Surroundings
+    layout: Layout
+    binary: Path | None
+    runtimes: tuple[Runtime, ...]
+    networking: Networking
+
+    @property
+    def etc(self) -> Path:
+        """The generated files of /etc."""
+        return self.surroundings.state / "etc"
+
+    def launch(self, spec: Spec, place: Place, group: Group, script: str) -> Launch:
+        """Return how to run a bash script in a sandbox."""
+        prefix = rlimits.trampoline(self.layout, spec, group, self.settings.max_file_bytes)
+        crowd = rlimits.crowd_limit(self.layout, spec, own_namespace=self.binary is not None)
+        suffix = [*crowd, "/bin/bash", "-c", script]
+        if self.binary is None:
+            return self._plain(spec, place, group, prefix=prefix, suffix=suffix)
+        outer = self.networking.wrapper if spec.network is Network.ALLOW_ALL else ()
+        return Launch(
+            prefix=prefix,
+            program=[*outer, str(self.binary)],
+            suffix=suffix,
+            secret=bubblewrap.arguments(spec, self._room(spec, place)),
+            environment={},
+            group=group,
+        )
+
+    def poster(self) -> tuple[list[str], list[str]]:
+        """Return argv and secret arguments that run the callback program inside namespaces of its own.
+
+        Only python3 of /usr can be there; without it, or without namespaces, it runs beside the supervisor.
+        """
+        program = completion_report.program()
+        inside = next(
+            (found for found in self.runtimes if found.name == "python3" and not found.folder), None
+        )
+        if self.binary is None or inside is None:
+            return [sys.executable, "-I", "-S", str(program)], []
+        spec = Spec(label="", namespace="callback", memory_mb=64)
+        room = bubblewrap.Room(etc=self.etc, callbacks=self.surroundings.callbacks)
+        words = bubblewrap.arguments(spec, room)
+        shown = ["--ro-bind", str(program), "/callback.py"]
+        command = [str(inside.program), "-I", "-S", "/callback.py"]
+        return [str(self.binary), "--args", "{secret}", "--", *command], [*shown, *words]
+
+    def callback_socket(self) -> str:
+        """Return the callback socket's path where the poster runs."""
+        if self.poster()[1]:
+            return f"{bubblewrap.CALLBACKS}/{bubblewrap.SOCKET}"
+        return str(self.surroundings.callbacks / bubblewrap.SOCKET)
+
+    def _room(self, spec: Spec, place: Place) -> bubblewrap.Room:
+        networked = spec.network is Network.ALLOW_ALL
+        return bubblewrap.Room(
+            etc=self.etc,
+            callbacks=self.surroundings.callbacks,
+            home=place.home if spec.persistent else None,
+            runtimes=self.runtimes,
+            resolver=self.networking.resolver if networked else None,
+            share_network=networked,
+        )
+
+    def _plain(
+        self, spec: Spec, place: Place, group: Group, *, prefix: list[str], suffix: list[str]
+    ) -> Launch:
+        directory = spec.workspace or place.scratch
+        found = [
+            path for runtime in self.runtimes if runtime.folder for path in (str(runtime.program.parent),)
+        ]
+        environment: Mapping[str, str] = {
+            **spec.env,
+            **bubblewrap.fixed_environment(),
+            "PATH": ":".join([str(place.home / ".local/bin"), *found, "/usr/local/bin", "/usr/bin", "/bin"]),
+            "HOME": str(place.home),
+            "NPM_CONFIG_PREFIX": str(place.home / ".local"),
+            "DOVECOTE_WORKSPACE": str(directory),
+            "DOVECOTE_CALLBACK": str(self.surroundings.callbacks / bubblewrap.SOCKET),
+        }
+        return Launch(
+            prefix=prefix,
+            program=neighbour("sandbox.host.run.subreaper"),
+            suffix=suffix,
+            environment=dict(environment),
+            group=group,
+            directory=str(directory),
+        )

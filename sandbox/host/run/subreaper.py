@@ -1,0 +1,71 @@
+"""Run a command as plain processes and let none of them outlive it: the unsandboxed host's stand-in.
+
+It adopts every orphan of the command (PR_SET_CHILD_SUBREAPER), so that a daemon that forked twice is still
+found; it ends when told to, when the command ends, or when the gateway dies, and kills the rest first.
+Started as `python -c … ARGV`; imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+from types import FrameType
+from typing import NoReturn
+
+from sandbox.host.isolation.process_tree import signal_below
+
+_SET_PDEATHSIG = 1
+_SET_CHILD_SUBREAPER = 36
+
+
+class _Told(Exception):
+    """Somebody wants us to end."""
+
+
+def main() -> NoReturn:
+    """Run `sys.argv[1:]`, kill what it leaves behind, and end as it did."""
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    prctl(_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    signal.signal(signal.SIGTERM, _stop)
+    child = os.fork()
+    if child == 0:
+        _become(sys.argv[1:])
+    try:
+        code = _wait_for(child)
+    except _Told:
+        code = 128 + signal.SIGKILL
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _end_the_rest()
+    sys.exit(code)
+
+
+def _become(argv: list[str]) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        os.execv(argv[0], argv)  # noqa: S606 - the operator allowed plain processes
+    except OSError as error:
+        print(f"{argv[0]}: {error}", file=sys.stderr)  # noqa: T201 - the command's own stderr
+        os._exit(127)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> None:
+    raise _Told
+
+
+def _wait_for(child: int) -> int:
+    while True:
+        pid, status = os.wait()
+        if pid == child:
+            code = os.waitstatus_to_exitcode(status)
+            return code if code >= 0 else 128 - code
+
+
+def _end_the_rest() -> None:
+    while signal_below(os.getpid(), signal.SIGKILL):
+        try:
+            os.wait()
+        except ChildProcessError:
+            return

@@ -1,0 +1,1 @@
+"""Acquire, reuse, suspend and delete sandboxes: reservations, locks, pool, reaper, services."""

@@ -1,0 +1,57 @@
+"""Workspaces as directories of this machine, which providers on it mount."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from sandbox.paths import Entry
+from sandbox.workspaces import local_files
+from sandbox.workspaces.directory_replica import Folder
+from sandbox.workspaces.port import Store
+from sandbox.workspaces.replica import Side
+
+Returned = TypeVar("Returned")
+
+
+class DirectoryStore(Store):
+    """A directory for each namespace, made when it is first asked for; the kernel keeps paths inside."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def directory(self, namespace: str) -> Path:
+        """Return a workspace's directory."""
+        path = self._root / namespace
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    async def entries(self, namespace: str, path: str) -> Sequence[Entry]:
+        """List a directory."""
+        return await self._do(local_files.entries, namespace, path)
+
+    async def read(self, namespace: str, path: str, limit: int) -> bytes:
+        """Read a file."""
+        return await self._do(local_files.read, namespace, path, limit)
+
+    async def write(self, namespace: str, path: str, content: bytes) -> None:
+        """Write a file and sync it; the directories above it are made."""
+        await self._do(local_files.write, namespace, path, content)
+
+    async def remove(self, namespace: str, path: str) -> None:
+        """Remove a file or a directory."""
+        await self._do(local_files.remove, namespace, path)
+
+    async def _do(self, work: Callable[..., Returned], namespace: str, *given: object) -> Returned:
+        return await asyncio.to_thread(lambda: work(self.directory(namespace), *given))
+
+    async def forget(self, namespace: str) -> None:
+        """Remove the directory; what cannot be removed stays."""
+        await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
+
+    def side(self, namespace: str) -> Side:
+        """Return the directory."""
+        return Folder(self.directory(namespace))

@@ -1,0 +1,56 @@
+"""A workspace inside a sandbox as a side of the carrying: archives that travel through the port."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+
+from sandbox.port import Sandbox
+from sandbox.workspaces import sandbox_transfer
+from sandbox.workspaces.replica import File, Side
+from sandbox.workspaces.sync_plan import Listing
+
+OVERHEAD = 8 * 1024
+"""Bytes that a file may take in an archive beyond its content: its header, and a long name."""
+SPOOL = 8 * 1024 * 1024
+
+
+class Box(Side):
+    """The files of a sandbox that cannot mount its workspace."""
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+
+    async def listing(self) -> Listing:
+        """Ask the sandbox what stands there."""
+        return await sandbox_transfer.listing(self._sandbox)
+
+    async def contents(self, wanted: Listing) -> AsyncIterator[File]:
+        """Fetch an archive of the files, and yield what was asked for."""
+        most = sum(seen.size for seen in wanted.values()) + len(wanted) * OVERHEAD
+        with tempfile.SpooledTemporaryFile(SPOOL) as archive:
+            await sandbox_transfer.fetch(self._sandbox, tuple(wanted), archive, limit=most)
+            archive.seek(0)
+            found = sandbox_transfer.unpacked(archive, wanted)
+            while (one := await asyncio.to_thread(next, found, None)) is not None:
+                path, content = one
+                yield path, content, wanted[path]
+
+    async def take(self, given: AsyncIterator[File]) -> Listing:
+        """Put an archive of the files there; what looks otherwise afterwards was not written."""
+        with tempfile.SpooledTemporaryFile(SPOOL) as archive:
+            with sandbox_transfer.Packing(archive) as packing:
+                async for path, content, seen in given:
+                    await asyncio.to_thread(packing.add, path, content, seen)
+            archive.seek(0)
+            await sandbox_transfer.put(self._sandbox, archive)
+        now = await sandbox_transfer.listing(self._sandbox)
+        return {path: seen for path, seen in packing.expected.items() if now.get(path) == seen}
+
+    async def settle(self) -> None:
+        """Do nothing: the machine's disk is the provider's."""
+
+    async def remove(self, paths: Sequence[str]) -> None:
+        """Have the sandbox remove files."""
+        await sandbox_transfer.remove(self._sandbox, paths)

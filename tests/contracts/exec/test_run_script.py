@@ -1,0 +1,48 @@
+"""What the program that runs commands in a box keeps in mind about its own shell."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sandbox.exec.scripts import program
+
+KILLED_AT_ONCE = """
+for round in 1 2 3 4 5 6 7 8; do
+  (sleep 3) >/dev/null 2>&1 &
+  kill $!
+  wait $! 2>/dev/null
+done
+[ -d "$d" ] && printf %s "$d"
+"""
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+def test_a_subshell_that_is_killed_at_once_takes_no_output_along(shell: str, tmp_path: Path) -> None:
+    """What the shell of a run forks never removes the directory of that run, however early it is killed."""
+    beginning = program("run.sh").partition("exec 3<")[0]
+    script = f"TMPDIR={tmp_path}; mount={tmp_path}; input=\n{beginning}\n{KILLED_AT_ONCE}"
+    assert _run(shell, script).startswith(str(tmp_path))
+
+
+@pytest.mark.parametrize("shell", ["bash", "sh"])
+@pytest.mark.parametrize("mount", ["there", "no-directory/there"])
+def test_a_run_leaves_no_directory_behind(shell: str, mount: str, tmp_path: Path) -> None:
+    """It is removed when the result is told, and also when the workspace cannot be entered."""
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "no-directory").touch()
+    words = (
+        f"TMPDIR={tmp_path}/runs; mount={tmp_path}/{mount}; input=; key=x; limit=9; seconds=9; sweeping=yes"
+    )
+    said = _run(shell, f"{words}; script='echo hi; exit 3'\n{program('jobs.sh')}\n{program('run.sh')}")
+    assert said == ("gone\n" if "no-directory" in mount else "3 no\naGkK\n.\n")
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def _run(shell: str, script: str) -> str:
+    """Run a script to its end, and return what it said."""
+    return subprocess.run(
+        [shell, "-c", script], capture_output=True, check=True, text=True, timeout=30
+    ).stdout

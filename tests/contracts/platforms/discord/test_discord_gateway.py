@@ -1,0 +1,247 @@
+"""Discord's connection stays: nothing ends the adapter but what only a person can mend."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channel_rigs import Ear, opened, receiving
+from channels.discord import plugin
+from channels.discord.commands import ORDERS
+from channels.discord.receive.gateway import LONGEST_SPACING, REMEMBERED, SPACING, identify_wait
+from channels.discord.simulator import Simulator, simulate
+from channels.errors import Unauthorized
+from channels.message import Command, Message, Press
+from channels.port import Connection, Incoming
+
+CHAT = 4004
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """Return a simulated Discord with one channel of a server."""
+    async with simulate() as simulator:
+        await simulator.server_channel(CHAT)
+        yield simulator
+
+
+@pytest.fixture
+async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
+    """Return a connection that listens at the gateway."""
+    async with opened(plugin, simulator.settings()) as connection:
+        yield connection
+
+
+def texts(ear: Ear) -> list[str]:
+    """Return what was heard."""
+    return [update.text for update in ear.updates if isinstance(update, Message)]
+
+
+async def test_an_order_to_connect_again_is_followed_by_a_resume(
+    simulator: Simulator, discord: Connection
+) -> None:
+    """Discord moves its clients now and then (7): the session goes on and nothing is missed."""
+    ear = Ear()
+    async with receiving(discord, ear):
+        await simulator.say(CHAT, "before")
+        await ear.wait(1)
+        await simulator.reconnect()
+        await simulator.say(CHAT, "meanwhile")
+        await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
+        await ear.wait(2)
+    assert (texts(ear), simulator.sessions.identified) == (["before", "meanwhile"], 1)
+
+
+@pytest.mark.parametrize("resumable", [True, False])
+async def test_a_refused_session_is_resumed_or_replaced(
+    simulator: Simulator, discord: Connection, resumable: bool
+) -> None:
+    """Discord says (9) whether the session can go on; if not, a new one reads what was said meanwhile."""
+    ear = Ear()
+    async with receiving(discord, ear):
+        await simulator.say(CHAT, "before")
+        await ear.wait(1)
+        await simulator.invalidate(resumable=resumable)
+        await simulator.say(CHAT, "meanwhile")
+        await ear.wait(2)
+    sessions = simulator.sessions
+    assert texts(ear) == ["before", "meanwhile"]
+    assert (sessions.resumed, sessions.identified) == ((1, 1) if resumable else (0, 2))
+
+
+@pytest.mark.parametrize("code", [1000, 1001, 4000, 4001, 4002, 4005, 4008])
+async def test_a_close_is_followed_by_a_resume(simulator: Simulator, discord: Connection, code: int) -> None:
+    """Whatever Discord closes with, unless it says that the session or the bot is at fault."""
+    ear = Ear()
+    async with receiving(discord, ear):
+        await simulator.say(CHAT, "before")
+        await ear.wait(1)
+        await simulator.drop(code=code)
+        await simulator.say(CHAT, "after")
+        await ear.wait(2)
+    assert (texts(ear), simulator.sessions.resumed) == (["before", "after"], 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (4004, "token"),
+        (4010, "shard"),
+        (4011, "too many servers"),
+        (4012, "version"),
+        (4013, "intents"),
+        (4014, "Message Content Intent"),
+    ],
+)
+async def test_what_only_a_person_can_mend_is_told(
+    simulator: Simulator, discord: Connection, code: int, words: str
+) -> None:
+    """The adapter ends with the reason and what to do about it, in words."""
+    simulator.sessions.fatal = code
+    async with asyncio.timeout(20):
+        with pytest.raises(Unauthorized, match=words):
+            await discord.inbox.run(Ear().accept, receiving=lambda *_: None)
+
+
+async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None:
+    """An application without the privileged intent is refused, unless the settings do without it."""
+    simulator.sessions.granted = 0
+    async with opened(plugin, simulator.settings()) as connection:
+        with pytest.raises(Unauthorized, match=r"message_content = false"):
+            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
+    ear = Ear()
+    settings = simulator.settings(message_content=False)
+    async with opened(plugin, settings) as connection, receiving(connection, ear):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+        await simulator.say(7001, "in private")
+        await ear.wait(1)
+    assert texts(ear) == ["in private"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 10_000), max_size=32), st.floats(10_000, 20_000))
+def test_sessions_are_begun_ever_more_slowly(times: list[float], now: float) -> None:
+    """The first at once, the next ones further and further apart, never more than a bound."""
+    wait = identify_wait(sorted(times), now)
+    assert 0 <= wait <= LONGEST_SPACING
+    if all(now - when >= REMEMBERED for when in times):
+        assert wait == 0
+
+
+def test_a_storm_of_refusals_begins_no_thousand_sessions() -> None:
+    """A day of sessions that end at once is far below Discord's limit."""
+    now = 0.0
+    times: list[float] = []
+    while now < 86_400:
+        now += identify_wait(times[-32:], now)
+        times.append(now)
+        now += 0.1
+    assert times[1] - times[0] >= SPACING
+    assert len(times) < 800
+
+
+@asynccontextmanager
+async def answering(simulator: Simulator, connection: Connection, ear: Ear) -> AsyncIterator[None]:
+    """Receive, and answer what can be answered before it counts as accepted, as a gateway does."""
+
+    async def accept(update: Any) -> None:
+        await ear.accept(update)
+        if isinstance(update, Command | Press):
+            await connection.channel.answer(update, "all is well")
+
+    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda *_: None))
+    await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+    yield
+    await simulator.say(CHAT, "a sign that all before it is over")
+    await ear.wait(len(ear.updates) + 1)
+    task.cancel()
+    await asyncio.wait({task})
+
+
+@pytest.mark.parametrize("kind", ["command", "press"])
+async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
+    simulator: Simulator, discord: Connection, kind: str
+) -> None:
+    """One call, seen by that person alone: nothing "thinks" beside it, and nothing is acknowledged twice."""
+    ear = Ear(refusals=1)
+    number = await simulator.echo(CHAT, "May I?")
+    async with answering(simulator, discord, ear):
+        asked = await (
+            simulator.command(CHAT, "status") if kind == "command" else simulator.press(CHAT, number, "y")
+        )
+        await simulator.wait_until(lambda: asked.reaction is not None)
+    assert ear.refused == 1, "it was acknowledged only when it was stored"
+    assert (asked.reaction, asked.notices) == (4, ["all is well"])
+    answers = {"callback", "follow_up", "fill", "create"}
+    assert [name for name, _, _ in simulator.calls if name in answers] == ["callback"]
+
+
+async def test_a_command_is_answered_in_its_place_or_by_the_bot(
+    simulator: Simulator, discord: Connection
+) -> None:
+    """After the acknowledgement the answer takes the place; after the token's time the bot says it, once."""
+    ear = Ear()
+    async with receiving(discord, ear):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+        asked = [await simulator.command(CHAT, name) for name in ("status", "jobs")]
+        await ear.wait(2)
+        await simulator.wait_until(lambda: all(one.reaction == 5 for one in asked))
+        await simulator.say(CHAT, "a sign")
+        await ear.wait(3)
+    first, second = (update for update in ear.updates if isinstance(update, Command))
+    await discord.channel.answer(first, "well")
+    del simulator.world.interactions[asked[1].token]
+    for _ in range(2):
+        await discord.channel.answer(second, "none")
+    assert [post.text for post in simulator.messages()] == ["well", "none"]
+    assert asked[0].original is not None
+    assert simulator.messages()[0].id == asked[0].original["id"]
+
+
+async def test_a_posted_command_may_be_answered_before_the_post_is(simulator: Simulator) -> None:
+    """Then the post is answered 202 without a body; else the deferral follows the commit."""
+    settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
+    made, raw = simulator.interaction(CHAT, {"type": 2, "data": {"name": "status"}})
+    body = json.dumps(raw).encode()
+    async with opened(plugin, settings) as connection:
+
+        async def accept(update: Any) -> None:
+            await connection.channel.answer(update, "all is well")
+
+        answer = await connection.inbox.receive(Incoming(headers=simulator.signed(body), body=body), accept)
+    assert (answer.status, answer.body, made.notices) == (202, b"", ["all is well"])
+
+
+async def test_a_form_is_opened_by_a_posted_press(simulator: Simulator) -> None:
+    """A button that asks for words opens a form at once, and only what was written is accepted."""
+    settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
+    ear = Ear()
+    asked = {"type": 3, "data": {"custom_id": "?02noWhy not?"}, "message": {"id": "5"}}
+    _, raw = simulator.interaction(CHAT, asked)
+    body = json.dumps(raw).encode()
+    async with opened(plugin, settings) as connection:
+        request = Incoming(headers=simulator.signed(body), body=body)
+        answer = await connection.inbox.receive(request, ear.accept)
+    form = json.loads(answer.body)
+    assert (form["type"], form["data"]["title"], ear.updates) == (9, "Why not?", [])
+
+
+async def test_commands_are_registered_when_they_differ(simulator: Simulator) -> None:
+    """All at once, and not again while they are the same; those of other programs stay."""
+    other = {"name": "weather", "description": "Tell the weather", "type": 1}
+    simulator.world.commands["weather"] = {**other, "id": "5"}
+    for _ in range(2):
+        async with opened(plugin, simulator.settings()) as connection, receiving(connection, Ear()):
+            await simulator.wait_until(lambda: len(simulator.world.commands) == 10)
+            await simulator.wait_until(lambda: simulator.sessions.identified > 0)
+            await simulator.say(CHAT, "hello")
+        simulator.sessions.identified = 0
+    assert set(simulator.world.commands) == {"ask", *ORDERS, "weather"}
+    assert sum(name == "overwrite" for name, _, _ in simulator.calls) == 1

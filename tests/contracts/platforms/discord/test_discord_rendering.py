@@ -1,0 +1,354 @@
+"""What Discord's adapter says: to nobody's alarm, within limits and permissions, each thing once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channel_rigs import Ear, opened, receiving
+from channels.discord import commands, permissions, plugin, text
+from channels.discord.errors import translate
+from channels.discord.rate_limit_buckets import Buckets, route_of
+from channels.discord.send import markup, rendering
+from channels.discord.send.sender import nonce
+from channels.discord.simulator import Simulator, simulate
+from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
+from channels.markup import split
+from channels.message import Address, Button, Command, File, Press, Reply, Sign
+from channels.port import Connection
+
+CHAT, GUILD = 4004, "900000000000000001"
+ROOM = Address(channel="chn_contract", room=str(CHAT), extras={"guild": GUILD})
+FILE = File(name="a.txt", media_type="text/plain", content=b"abc", caption="@everyone look")
+GUIDE = Path(__file__).parents[4] / "docs" / "channels" / "discord.md"
+
+
+@pytest.fixture
+async def simulator() -> AsyncIterator[Simulator]:
+    """Return a simulated Discord with one channel of a server."""
+    async with simulate() as simulator:
+        await simulator.server_channel(CHAT)
+        yield simulator
+
+
+@pytest.fixture
+async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
+    """Return a connection."""
+    async with opened(plugin, simulator.settings()) as connection:
+        yield connection
+
+
+def a_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
+    """Return a reply."""
+    return Reply(text=text, key=key, **others)
+
+
+def spoken(body: Any) -> Iterator[dict[str, Any]]:
+    """Yield every object of a body that says something."""
+    if isinstance(body, dict):
+        if "content" in body:
+            yield body
+        for inner in body.values():
+            yield from spoken(inner)
+
+
+async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
+    """Every send, edit, file, answer and notice forbids mentions and keeps links from being fetched."""
+    channel, ear = discord.channel, Ear()
+    async with receiving(discord, ear):
+        await simulator.wait_until(lambda: simulator.sessions.identified == 1)
+        sent = await channel.send(ROOM, a_reply("@everyone <@7>", buttons=(Button(label="Y", data="y"),)))
+        await channel.edit(ROOM, sent.platform_id, a_reply("@here"))
+        await channel.upload(ROOM, FILE, key="k")
+        await simulator.fail(400, code=50035, name="create", message="Invalid Form Body: content")
+        await channel.send(ROOM, a_reply("@everyone plain", key="p"))
+        await simulator.press(CHAT, sent.platform_id, "y")
+        for name, words in (("ask", "hm?"), ("status", ""), ("jobs", "")):
+            await simulator.command(CHAT, name, words)
+        _, foreign = simulator.interaction(CHAT, {"type": 2, "data": {"name": "weather"}})
+        await simulator.push("INTERACTION_CREATE", foreign)
+        await simulator.say(CHAT, "a sign")
+        await ear.wait(5)
+    await channel.send(ROOM, a_reply("@everyone in its place", key="a"))
+    for update in ear.updates:
+        if isinstance(update, Press | Command):
+            await channel.answer(update, "@everyone noted")
+    (late,) = [one for one in ear.updates if isinstance(one, Command) and one.name == "jobs"]
+    simulator.world.interactions.clear()
+    await channel.answer(late, "@everyone late")
+    said = [(name, body) for name, _, fields in simulator.calls for body in spoken(fields)]
+    assert {name for name, _ in said} == {"create", "edit", "fill", "follow_up", "callback"}
+    assert [body["allowed_mentions"] for _, body in said] == [{"parse": []}] * len(said)
+    assert all(body["flags"] & rendering.NO_PREVIEW for _, body in said)
+
+
+async def test_length_is_counted_as_discord_counts_it(simulator: Simulator, discord: Connection) -> None:
+    """2000 code points are one message, whatever they are written with, and no more are sent in one."""
+    assert plugin.limits.measure("\N{GRINNING FACE}" * 2000) == plugin.limits.text
+    await discord.channel.send(ROOM, a_reply("\N{GRINNING FACE}" * 2000))
+    for number, part in enumerate(split("word \N{GRINNING FACE} " * 1500, plugin.limits.text)):
+        await discord.channel.send(ROOM, a_reply(part, key=str(number)))
+    assert max(len(post.text) for post in simulator.messages()) <= 2000
+    assert sum(post.text.count("word") for post in simulator.messages()) == 1500
+
+
+async def test_a_missing_permission_is_named(simulator: Simulator, discord: Connection) -> None:
+    """The operator reads which permission is missing and what to do, for each kind of call."""
+    channel, thread = discord.channel, await simulator.thread(CHAT)
+    inside = Address(channel="chn_contract", room=str(CHAT), thread=str(thread), extras={"guild": GUILD})
+    number = await simulator.say(CHAT, "hello")
+    calls: list[tuple[str, Callable[[], Awaitable[object]]]] = [
+        ("Send Messages", lambda: channel.send(ROOM, a_reply("x"))),
+        ("Send Messages in Threads", lambda: channel.send(inside, a_reply("x"))),
+        ("Attach Files", lambda: channel.upload(ROOM, FILE, key="k")),
+        ("Add Reactions", lambda: channel.react(ROOM, number, Sign.SEEN)),
+        ("Read Message History", lambda: channel.send(ROOM, a_reply("x", reply_to=number))),
+        ("View Channels", lambda: channel.send(ROOM, a_reply("x"))),
+    ]
+    for permission, call in calls:
+        await simulator.deny(CHAT, permission)
+        with pytest.raises(NotPermitted, match=permission) as caught:
+            await call()
+        assert (caught.value.permission, caught.value.remedy) == (permission, "operator")
+        assert "grant it" in str(caught.value) or "see the channel" in str(caught.value)
+        await simulator.allow(CHAT)
+    await channel.send(ROOM, a_reply("now it goes"))
+
+
+async def test_a_hidden_channel_is_told_from_a_lost_server(simulator: Simulator, discord: Connection) -> None:
+    """Discord answers both alike: only a bot that was thrown out gives the channel up."""
+    await simulator.deny(CHAT, "View Channels")
+    with pytest.raises(NotPermitted, match="View Channels"):
+        await discord.channel.send(ROOM, a_reply("x"))
+    await simulator.kick(CHAT)
+    with pytest.raises(Undeliverable, match="not in this server"):
+        await discord.channel.send(ROOM, a_reply("x"))
+
+
+async def test_an_empty_bucket_is_not_called(simulator: Simulator, discord: Connection) -> None:
+    """Discord said how many calls a channel takes: the next is refused here, and other channels go on."""
+    await simulator.server_channel(5005)
+    await simulator.limit("create", 2, 30.0)
+    for number in range(2):
+        await discord.channel.send(ROOM, a_reply("x", key=str(number)))
+    with pytest.raises(RateLimited) as caught:
+        await discord.channel.send(ROOM, a_reply("x", key="2"))
+    assert (caught.value.scope, 25 < caught.value.retry_after <= 30) == ("room", True)
+    await discord.channel.send(Address(channel="chn_contract", room="5005"), a_reply("y", key="3"))
+    await discord.channel.edit(ROOM, simulator.messages()[0].id, a_reply("z"))
+    assert simulator.server.limits.refused == 0
+
+
+async def test_the_whole_bots_limit_concerns_the_account(simulator: Simulator, discord: Connection) -> None:
+    """A global limit is told as one, with its time."""
+    await simulator.limit("*", 1, 30.0)
+    await discord.channel.send(ROOM, a_reply("x"))
+    with pytest.raises(RateLimited) as caught:
+        await discord.channel.send(ROOM, a_reply("y", key="2"))
+    assert (caught.value.scope, caught.value.retry_after > 25) == ("account", True)
+
+
+@pytest.mark.parametrize("scope", ["user", "shared", "global"])
+def test_the_scope_of_a_limit_is_discords(scope: str) -> None:
+    """Only a global limit stops the other channels."""
+    body = json.dumps({"message": "slow down", "retry_after": 1.5, "global": scope == "global"}).encode()
+    error = translate(429, {"X-RateLimit-Scope": scope}, body, name="send")
+    assert isinstance(error, RateLimited)
+    assert (error.retry_after, error.scope) == (1.5, "account" if scope == "global" else "room")
+
+
+def test_buckets_are_shared_by_routes_and_fill_again() -> None:
+    """Two routes of one bucket share it within a channel; time fills it."""
+    now = 0.0
+    buckets = Buckets(clock=lambda: now)
+    send, react = (
+        route_of("POST", "channels/1/messages"),
+        route_of("PUT", "channels/1/messages/2/reactions/x/@me"),
+    )
+    full = {"X-RateLimit-Bucket": "b", "X-RateLimit-Remaining": "4", "X-RateLimit-Reset-After": "5"}
+    buckets.learn(react, full)
+    buckets.learn(send, {**full, "X-RateLimit-Remaining": "0"})
+    for route in (send, react):
+        with pytest.raises(RateLimited):
+            buckets.check(route)
+    buckets.check(route_of("POST", "channels/2/messages"))
+    now = 5.0
+    buckets.check(send)
+
+
+HEADERS = st.dictionaries(
+    st.sampled_from(["X-RateLimit-Bucket", "X-RateLimit-Remaining", "X-RateLimit-Reset-After"]),
+    st.text(max_size=8) | st.sampled_from(["0", "-1", "nan", "inf", "1e9", "5"]),
+)
+
+
+@settings(deadline=None)
+@given(HEADERS)
+def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
+    """Whatever a server says about its buckets, a call waits ten minutes at the most."""
+    now = 0.0
+    buckets, route = Buckets(clock=lambda: now), route_of("POST", "channels/1/messages")
+    buckets.learn(route, headers)
+    with suppress(RateLimited):
+        buckets.check(route)
+    now = 600.0
+    buckets.check(route)
+
+
+async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: Connection) -> None:
+    """Files carry a nonce too; what is too large is not even begun."""
+    sent = [await discord.channel.upload(ROOM, FILE, key="dlv_9.file") for _ in range(2)]
+    assert sent[0] == sent[1]
+    assert len(simulator.messages()) == 1
+    large = File(name="b", media_type="x/y", content=bytes(10 * 1024 * 1024 + 1))
+    with pytest.raises(Rejected, match="Discord takes"):
+        await discord.channel.upload(ROOM, large, key="k")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Bericht März (1).txt", "Bericht März (1).txt"),
+        ('a"b\\c\r\nX: y.txt', "abcX: y.txt"),
+        ("\ud800.txt", "\ufffd.txt"),
+        ("\n", "file"),
+    ],
+)
+async def test_a_file_keeps_its_name(
+    simulator: Simulator, discord: Connection, name: str, shown: str
+) -> None:
+    """Names are shown as they are, but for what would break the form they are sent in."""
+    await discord.channel.upload(ROOM, replace(FILE, name=name), key="k")
+    (post,) = simulator.messages()
+    assert [(one["filename"], one["size"]) for one in post.raw["attachments"]] == [(shown, 3)]
+
+
+@pytest.mark.parametrize(
+    ("url", "is_fetched"),
+    [
+        ("https://cdn.discordapp.com.example.org/a", False),
+        ("https://cdn.discordapp.com@127.0.0.1/a", False),
+        ("http://cdn.discordapp.com/a", False),
+        ("https://cdn.discordapp.com:8443/a", False),
+        ("http://127.0.0.1:9/a", False),
+        ("//cdn.discordapp.com/a", False),
+        ("not an address", False),
+        ("{api}/cdn/attachments/1/2/x", True),
+    ],
+)
+async def test_files_are_fetched_from_discord_alone(simulator: Simulator, url: str, is_fetched: bool) -> None:
+    """Only Discord's own hosts and the configured one are called; no other host sees a request."""
+    place = simulator.world.channel(CHAT)
+    simulator.world.files["attachments/1/2/x"] = b"here"
+    stray = {"id": "5", "filename": "x", "url": url.format(api=simulator.url)}
+    message = simulator.world.post(place, simulator.world.person(7), "", attachments=[stray])
+    settings = simulator.settings(cdn_url="https://cdn.discordapp.com")
+    async with opened(plugin, settings) as connection:
+        fetched = connection.channel.download(f"{CHAT}/{message['id']}/5")
+        if is_fetched:
+            assert b"".join([chunk async for chunk in fetched]) == b"here"
+            return
+        with pytest.raises(Rejected, match="not where Discord keeps files"):
+            await anext(fetched)
+
+
+async def test_a_file_that_is_too_large_is_not_begun(simulator: Simulator, discord: Connection) -> None:
+    """Its size is known before the first byte is asked for."""
+    place = simulator.world.channel(CHAT)
+    large = {"id": "5", "filename": "x", "size": 200 << 20, "url": f"{simulator.url}/cdn/x"}
+    message = simulator.world.post(place, simulator.world.person(7), "", attachments=[large])
+    with pytest.raises(Rejected, match="more than"):
+        await anext(discord.channel.download(f"{CHAT}/{message['id']}/5"))
+
+
+@settings(deadline=None)
+@given(
+    st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=64),
+    st.text(max_size=200),
+)
+def test_a_button_keeps_its_words_and_what_it_asks(words: str, prompt: str) -> None:
+    """Whatever the words and the prompt, the words come back whole and the prompt as far as there is room."""
+    custom = rendering.custom_id(Button(label="x", data=words, prompt=prompt))
+    assert len(custom) <= 100
+    assert text.parts_of(custom)[0] == words
+    assert text.encodable(prompt).startswith(text.parts_of(custom)[1])
+    assert bool(text.parts_of(custom)[1]) == bool(prompt)
+
+
+@settings(deadline=None)
+@given(st.text(max_size=64))
+def test_a_nonce_fits_and_is_the_keys_own(key: str) -> None:
+    """At most 25 characters, the same for the same key."""
+    assert 0 < len(nonce(key)) <= 25
+    assert nonce(key) == nonce(key)
+
+
+@pytest.mark.parametrize(
+    ("text", "order"),
+    [
+        ("stop", ("stop", "")),
+        ("Stop!", ("stop", "")),
+        ("stop using tabs", None),
+        ("help me with this", None),
+        ("new idea", None),
+        ("jobs", ("jobs", "")),
+        ("jobs logs job_1", ("jobs", "logs job_1")),
+        ("approve apr_1", ("approve", "apr_1")),
+        ("deny apr_1 too risky\nreally", ("deny", "apr_1 too risky\nreally")),
+        ("deny everything", None),
+        ("queue steer", ("queue", "steer")),
+        ("queue up behind me", None),
+        ("start", None),
+    ],
+)
+def test_words_after_a_mention_are_an_order_in_its_form_only(
+    text: str, order: tuple[str, str] | None
+) -> None:
+    """`@bot stop` stops; a sentence that begins with such a word is for the agent."""
+    assert commands.bare(text) == order
+
+
+def test_with_a_slash_whatever_follows_belongs_to_the_order() -> None:
+    """Words that are none of ours stay text."""
+    assert commands.slashed("/deny  everything now") == ("deny", "everything now")
+    assert commands.slashed("/start") == ("start", "")
+    assert commands.slashed("/etc/passwd is there") is None
+    assert commands.slashed("/weather") is None
+
+
+def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
+    """Ids, defaults and missing empty lists make no difference; another description does."""
+    given_back = [
+        {key: value for key, value in one.items() if value != []} | {"id": "1", "nsfw": False, "version": "2"}
+        for one in commands.definitions()
+    ]
+    assert commands.merged(given_back) is None
+    changed = [{**given_back[0], "description": "else"}, *given_back[1:]]
+    assert [one["name"] for one in commands.merged(changed) or []] == ["ask", *commands.ORDERS]
+    assert commands.merged(None) is not None
+    retired = commands.merged([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
+    assert [one["name"] for one in retired] == ["ask", *commands.ORDERS, "weather"]
+    assert commands.merged([{"name": 5}, "x"]) is not None
+
+
+def test_the_guide_names_the_permissions_that_are_asked_for() -> None:
+    """The number in the invitation is the sum of the named permissions, and each is explained."""
+    text = GUIDE.read_text()
+    assert re.findall(r"permissions=(\d+)", text) == [str(permissions.WANTED)]
+    for name, bit in permissions.BITS.items():
+        assert f"{name} ({bit})" in text
+
+
+def test_rendering_is_linear() -> None:
+    """Hostile text costs no more than its length."""
+    for unit in ("| a ", "[", "![", "```\n", "#### a\n", "|-\n|"):
+        assert len(markup.render(unit * 20_000)) >= len(unit) * 20_000 - 20_000

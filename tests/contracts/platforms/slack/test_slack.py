@@ -1,0 +1,233 @@
+"""What Slack alone has: v0 signatures, mentions told twice, marks that cannot mention, errors by name."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from channel_rigs import Ear, receiving
+from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.message import Button, Message, Room
+from channels.port import Connection, Incoming
+from channels.slack import plugin
+from channels.slack.errors import translate
+from channels.slack.receive.signature import is_signed
+from channels.slack.simulator import Simulator
+from channels.slack.simulator.outgoing import signed
+from slack_connections import ROOM, SECRET, a_reply
+
+JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"
+NOW = 1767225600.0
+
+
+def a_post(body: bytes, content_type: str = JSON, **others: Any) -> Incoming:
+    """Return a signed post."""
+    return Incoming(headers=signed(SECRET, body, content_type, **others), body=body)
+
+
+def texts(ear: Ear) -> list[str]:
+    """Return what was said."""
+    return [update.text for update in ear.updates if isinstance(update, Message)]
+
+
+@pytest.mark.parametrize(
+    ("age", "fresh"), [(0, True), (299, True), (-299, True), (301, False), (-301, False)]
+)
+def test_a_signature_is_good_for_five_minutes(age: int, fresh: bool) -> None:
+    """An old post is not taken again, and one from the future neither."""
+    headers = signed(SECRET, b"body", JSON, now=NOW - age)
+    assert is_signed(SECRET, headers, b"body", now=NOW) is fresh
+
+
+def test_slacks_own_example_verifies() -> None:
+    """The example of Slack's page on verifying requests has this signature."""
+    body = (
+        b"token=xyzz0WbapA4vBCDEFasx0q6G&team_id=T1DC2JH3J&team_domain=testteamnow&channel_id=G8PSS9T3V"
+        b"&channel_name=foobar&user_id=U2CERLKJA&user_name=roadrunner&command=%2Fwebhook-collect&text="
+        b"&response_url=https%3A%2F%2Fhooks.slack.com%2Fcommands%2FT1DC2JH3J%2F397700885554%2F96rGlfmibIGlgcZRskXaIFfN"
+        b"&trigger_id=398738663015.47445629121.803a0bc887a14d10d2c447fce8b6703c"
+    )
+    headers = {
+        "x-slack-request-timestamp": "1531420618",
+        "x-slack-signature": "v0=a2114d57b48eac39b9ad189dd8316235a7b4a8d21a10bd27519666489c69b503",
+    }
+    assert is_signed("8f742231b10e8888abcd99yyyzzz85a5", headers, body, now=1531420618)
+
+
+def test_no_flipped_bit_verifies() -> None:
+    """Any other bit in body, signature or time makes another request of it."""
+    headers = signed(SECRET, b"body", JSON, now=NOW)
+    assert is_signed(SECRET, headers, b"body", now=NOW)
+    for place in range(4 * 8):
+        flipped = bytearray(b"body")
+        flipped[place // 8] ^= 1 << place % 8
+        assert not is_signed(SECRET, headers, bytes(flipped), now=NOW)
+    shown = headers["x-slack-signature"]
+    for place, bit in ((place, bit) for place in range(len(shown)) for bit in range(7)):
+        other = shown[:place] + chr(ord(shown[place]) ^ 1 << bit) + shown[place + 1 :]
+        assert not is_signed(SECRET, {**headers, "x-slack-signature": other}, b"body", now=NOW)
+    moved = {**headers, "x-slack-request-timestamp": str(int(NOW) + 1)}
+    assert not is_signed(SECRET, moved, b"body", now=NOW)
+
+
+@given(st.text(), st.text() | st.sampled_from(["9" * 5000, "\u0661", "-1", "1e9", "nan", " 1"]), st.binary())
+def test_garbage_is_never_signed_and_never_raises(shown: str, stamp: str, body: bytes) -> None:
+    """Whatever stands in the headers, the verifier says no."""
+    headers = {"x-slack-signature": shown, "x-slack-request-timestamp": stamp}
+    assert not is_signed(SECRET, headers, body, now=NOW)
+
+
+@pytest.mark.parametrize("secret", ["", "  ", None, "short"])
+def test_http_mode_without_a_signing_secret_is_refused(secret: str | None) -> None:
+    """No setting leaves the door open, and the token is not told."""
+    given: dict[str, Any] = {"bot_token": "xoxb-canary", "mode": "http", "signing_secret": secret}
+    with pytest.raises(ValidationError) as caught:
+        plugin.settings(**given)
+    assert "xoxb-canary" not in str(caught.value)
+
+
+def test_socket_mode_needs_the_apps_token() -> None:
+    """The bot's token alone opens no socket."""
+    given: dict[str, Any] = {"bot_token": "xoxb-1"}
+    with pytest.raises(ValidationError):
+        plugin.settings(**given)
+
+
+async def test_the_challenge_is_answered_when_signed(posted_to: Connection) -> None:
+    """Slack's check of the address gets its challenge back; an unsigned one gets 401."""
+    body = json.dumps({"type": "url_verification", "challenge": "3eZbrw", "token": "x"}).encode()
+    answer = await posted_to.inbox.receive(a_post(body), Ear().accept)
+    assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "3eZbrw"})
+    stale = a_post(body, now=time.time() - 400)
+    assert (await posted_to.inbox.receive(stale, Ear().accept)).status == 401
+
+
+@pytest.mark.parametrize("body", [b"payload=%7B", b"payload=[1]", b"\xff=1", b"", b"a=1"])
+async def test_a_garbled_form_is_400(posted_to: Connection, body: bytes) -> None:
+    """Garbage behind a good signature is told apart from a forgery."""
+    assert (await posted_to.inbox.receive(a_post(body, FORM), Ear().accept)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"ssl_check=1&token=unused", FORM),
+        (json.dumps({"type": "app_rate_limited", "team_id": "T", "minute_rate_limited": 1}).encode(), JSON),
+    ],
+)
+async def test_what_slack_only_lets_us_know_is_taken(
+    posted_to: Connection, body: bytes, content_type: str
+) -> None:
+    """A look at our certificate, and the word that events were dropped, want a plain 200."""
+    ear = Ear()
+    assert (await posted_to.inbox.receive(a_post(body, content_type), ear.accept)).status == 200
+    assert ear.updates == []
+
+
+async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
+    """Message and app_mention have one key, so that the store takes one of them."""
+    ear = Ear()
+    async with receiving(slack, ear):
+        await simulator.say("C0ROOM", "<@U0BOT> run the tests")
+        one, two = await ear.wait(2)
+    assert one == two
+    assert isinstance(one, Message)
+    assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, Room.GROUP)
+
+
+async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
+    """A form without what we need is understood as such: taken, and ignored."""
+    body = urlencode({"command": "/dovecote", "text": "status"}).encode()
+    ear = Ear()
+    assert (await posted_to.inbox.receive(a_post(body, FORM), ear.accept)).status == 200
+    assert ear.updates == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<!channel> hi", "<@U0ADA>", "[x](<!channel>)", "`<!here>`", "**<!everyone>**", "&lt;!channel&gt;"],
+)
+async def test_nothing_we_say_notifies_anybody(simulator: Simulator, slack: Connection, text: str) -> None:
+    """Model text cannot mention a person or a channel, with buttons or without."""
+    for buttons in ((), (Button(label="Yes", data="y"),)):
+        await slack.channel.send(ROOM, a_reply(text, buttons=buttons))
+    assert not [post.notified for post in simulator.messages() if post.notified]
+    assert "<!" not in json.dumps([post.raw for post in simulator.messages()])
+
+
+async def test_a_send_carries_the_deliverys_key(simulator: Simulator, slack: Connection) -> None:
+    """Whether an ambiguous send happened can be read in the room's history."""
+    await slack.channel.send(ROOM, a_reply("hello"))
+    (post,) = simulator.messages()
+    assert post.raw["metadata"]["event_payload"] == {"delivery_id": "dlv_1.0"}
+
+
+async def test_a_long_question_with_buttons_fits_slacks_sections(
+    simulator: Simulator, slack: Connection
+) -> None:
+    """A section takes 3000 characters; a longer text has several."""
+    text = "\n\n".join("<&> word " * 50 for _ in range(5))
+    await slack.channel.send(ROOM, a_reply(text, buttons=(Button(label="x" * 100, data="y"),)))
+    (post,) = simulator.messages()
+    assert post.text.count("word") == 250
+
+
+async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Connection) -> None:
+    """Once it is decided there is nothing left to press."""
+    sent = await slack.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    await slack.channel.edit(ROOM, sent.platform_id, a_reply("Approved by Ada"))
+    (post,) = simulator.messages()
+    assert (post.text, post.buttons) == ("Approved by Ada", [])
+
+
+@pytest.mark.parametrize(
+    ("word", "kind"),
+    [
+        ("ratelimited", RateLimited),
+        ("channel_not_found", Undeliverable),
+        ("is_archived", Undeliverable),
+        ("not_in_channel", NotPermitted),
+        ("restricted_action", NotPermitted),
+        ("messages_tab_disabled", NotPermitted),
+        ("account_inactive", Unauthorized),
+        ("invalid_auth", Unauthorized),
+        ("token_revoked", Unauthorized),
+        ("missing_scope", NotPermitted),
+        ("msg_too_long", Rejected),
+        ("never_heard_of", Rejected),
+    ],
+)
+def test_slacks_errors_have_a_meaning(word: str, kind: type[Exception]) -> None:
+    """Each refusal is one of ours, and an unknown one gives up."""
+    assert type(translate(word, method="chat.postMessage")) is kind
+
+
+def test_a_missing_permission_names_itself_and_what_to_do() -> None:
+    """The operator reads which scope, and where to grant it."""
+    error = translate("missing_scope", method="files.info", needed="files:read")
+    assert isinstance(error, NotPermitted)
+    assert error.permission == "files:read"
+    assert "install the app again" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("method", "word", "scope"),
+    [
+        ("chat.postMessage", "ratelimited", "room"),
+        ("chat.postMessage", "message_limit_exceeded", "account"),
+        ("files.completeUploadExternal", "ratelimited", "account"),
+    ],
+)
+def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str) -> None:
+    """A limit of one method in one channel holds that room, one of the workspace everything."""
+    error = translate(word, method=method, retry_after=7)
+    assert isinstance(error, RateLimited)
+    assert (error.scope, error.retry_after) == (scope, 7)

@@ -1,0 +1,70 @@
+"""A channel's record says which agent answers in single rooms; a name that nobody has is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.database.engine import Database
+from gateway.accounts import api_keys
+from gateway.accounts.vault import open_vault
+from gateway.ingress.channel_context import Desk
+from gateway.records.errors import Invalid
+from gateway.records.records import Book
+
+
+async def channel(database: Database, data: Path, rooms: dict[str, Any]) -> tuple[Desk, str]:
+    """Make a channel with these rooms; returns its desk and the id of the agent `helper`."""
+    book = Book(open_vault(data))
+    async with database.begin() as connection:
+        account, _key = await api_keys.create_account(connection, "one")
+        main = await book.create(connection, account.id, "agent", name="main", config={})
+        other = await book.create(connection, account.id, "agent", name="helper", config={})
+        written = await book.create(
+            connection,
+            account.id,
+            "channel",
+            name="tg",
+            config={"kind": "telegram", "agent": "main", "settings": {"token": "1:a", "rooms": rooms}},
+        )
+    config = book.channel_config(written.record)
+    settings = _settings(config.settings)
+    assert config.agent == main.record.id
+    return Desk.of(written.record, agent=config.agent, settings=settings, own="1"), other.record.id
+
+
+def _settings(given: dict[str, Any]) -> Any:
+    from channels.registry import plugin
+
+    return plugin("telegram").settings.model_validate(given)
+
+
+async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
+    database: Database, tmp_path: Path
+) -> None:
+    """Whatever characters a platform puts into its room ids, the room knows the agent by its id."""
+    rooms = {
+        "-100": {"agent": "helper", "groups": "always"},
+        "owner/repo~1": {"agent": "helper"},
+        "quiet": {"groups": "command"},
+    }
+    desk, other = await channel(database, tmp_path, rooms)
+    assert desk.agent_in("-100") == other
+    assert desk.agent_in("owner/repo~1") == other
+    assert desk.agent_in("quiet") is None
+    assert (desk.groups_in("-100"), desk.groups_in("quiet"), desk.groups_in("else")) == (
+        "always",
+        "command",
+        "mention",
+    )
+
+
+async def test_a_room_cannot_name_an_agent_that_is_none(database: Database, tmp_path: Path) -> None:
+    """The problem points at the room."""
+    with pytest.raises(Invalid) as caught:
+        await channel(database, tmp_path, {"owner/repo": {"agent": "nobody"}})
+    (problem,) = caught.value.problems
+    assert problem.pointer == "/config/settings/rooms/owner~1repo/agent"
+    assert "nobody" in problem.detail

@@ -1,0 +1,119 @@
+"""Services rest with their sandbox: they stand still in it, or are started again when it is awake."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from docker_rig import engine_rig
+from sandbox.errors import Refused
+from sandbox.host.isolation.process_tree import is_stopped
+from sandbox.lifecycle.services import Services
+from sandbox.model import Command, Job
+from sandbox.port import Sandbox
+from sandbox_rigs import TOKEN, Rig, every_rig, processes_with, some_nap, until
+
+KEEPING = {"host-control_groups", "host-rlimits", "docker-pause", "e2b-loopback"}
+"""Ways in which processes are there again when a sandbox wakes."""
+
+ENDING = {"docker-engine", "daytona-loopback"}
+
+
+@pytest.fixture(params=sorted(KEEPING | ENDING))
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+    """Return each provider in turn, closed."""
+    if request.param == "docker-pause":
+        return engine_rig("pause", tmp_path, suspend="pause")
+    return every_rig()[request.param](tmp_path)
+
+
+@pytest.fixture
+async def sandbox(rig: Rig) -> AsyncIterator[Sandbox]:
+    """Return a reserved sandbox."""
+    async with rig.opened() as provider:
+        sandbox = await provider.create(rig.spec(persistent=True))
+        yield sandbox
+        await provider.destroy(sandbox.id)
+
+
+async def test_services_sleep_with_their_sandbox_and_are_there_when_it_wakes(
+    sandbox: Sandbox, rig: Rig
+) -> None:
+    """Kept processes go on where they were; others begin anew, which is told; stopped ones never do."""
+    services = Services(sandbox=sandbox)
+    await services.start("beat", "echo begun >>~/begun; exec sleep 300")
+    await services.start("over", "exec sleep 300")
+    assert await services.stop("over")
+    await sandbox.suspend()
+    revived = await services.revive()
+
+    async def runs() -> bool:
+        return [(one.name, one.state) for one in await services.every()] == [("beat", "running")]
+
+    await until(runs)
+    (beat,) = await services.every()
+    kept = f"{rig.plugin.name}-{rig.name}" in KEEPING
+    assert (revived, beat.run, beat.woken) == (([], 1, False) if kept else (["beat"], 2, True))
+    begun = (await sandbox.run(Command(script="cat ~/begun"))).stdout.count(b"begun")
+    assert begun == beat.run
+    assert await services.revive() == []
+
+
+async def test_one_that_was_stopped_is_started_again(sandbox: Sandbox, rig: Rig) -> None:
+    """A name is free again after a stop, for another command as well; two starts at once start one."""
+    if rig.plugin.name != "host":
+        pytest.skip("the same on every provider")
+    services = Services(sandbox=sandbox)
+    command = "echo begun >>~/begun; exec sleep 300"
+    first, second = await asyncio.gather(services.start("web", command), services.start("web", command))
+    assert {first.run, second.run} == {1}
+    assert (await sandbox.run(Command(script="cat ~/begun"))).stdout == b"begun\n"
+    assert await services.stop("web")
+    assert await services.find("web") is None
+    again = await services.start("web", "echo another; exec sleep 300")
+    assert (again.run, again.state) == (2, "running")
+
+
+async def test_a_job_keeps_it_awake_and_so_does_a_service_that_is_to(sandbox: Sandbox, rig: Rig) -> None:
+    """Only what rests lets the sandbox sleep."""
+    await Services(sandbox=sandbox).start("beat", "exec sleep 300")
+    await sandbox.spawn(Job(id="job", script="exec sleep 300", token=TOKEN))
+    with pytest.raises(Refused):
+        await sandbox.suspend()
+    await sandbox.stop("job")
+    if rig.plugin.name == "host":
+        await Services(sandbox=sandbox, rest=False).start("awake", "exec sleep 300")
+        with pytest.raises(Refused):
+            await sandbox.suspend()
+        assert await Services(sandbox=sandbox).stop("awake")
+    await sandbox.suspend()
+
+
+async def test_what_rests_on_this_machine_stands_still(sandbox: Sandbox, rig: Rig) -> None:
+    """No process of it goes on, by its group or by a signal; destroyed in its sleep, nothing is left."""
+    if rig.plugin.name != "host":
+        pytest.skip("the provider's own means are tried by its own tests")
+    nap = some_nap()
+    await Services(sandbox=sandbox).start("beat", f"while :; do sleep {nap} & wait; done")
+    assert not all(_is_still(pid) for pid in processes_with(nap))
+    await sandbox.suspend()
+    assert processes_with(nap)
+    assert all(_is_still(pid) for pid in processes_with(nap))
+    await sandbox.run(Command(script="true"))
+    assert not all(_is_still(pid) for pid in processes_with(nap))
+    await sandbox.suspend()
+    async with rig.opened() as provider:
+        await provider.destroy(sandbox.id)
+    assert not processes_with(nap)
+
+
+def _is_still(pid: int) -> bool:
+    """Whether a process is stopped, or its group is frozen."""
+    groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    own = next((line.partition("::")[2].lstrip("/") for line in groups if line.startswith("0::")), "")
+    mounts = Path("/sys/fs/cgroup")
+    frozen = [place / own / "cgroup.freeze" for place in (mounts, mounts / "unified")]
+    return is_stopped(pid) or any(file.exists() and file.read_text().strip() == "1" for file in frozen)

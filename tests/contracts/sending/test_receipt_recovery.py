@@ -1,0 +1,98 @@
+"""A message that arrived just before its worker died is recorded, not said again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from channels.message import Address
+from channels.port import Feature
+from delivery.database.engine import Database
+from delivery.deliveries import store
+from delivery.deliveries.send_receipts import Arrivals
+from delivery_worker import ACCOUNT, Line
+from memory_channel import MemoryChannel
+from sink_harnesses import a_bot
+
+ROOM = Address(channel="chn_1", room="42")
+
+
+class Died(BaseException):
+    """The process is no more."""
+
+
+def dying(at: str) -> Callable[[str], None]:
+    """Return a checkpoint that ends everything at a point."""
+
+    def check(point: str) -> None:
+        if point == at:
+            raise Died
+
+    return check
+
+
+def a_line(database: Database, channel: MemoryChannel, notes: Path, *, dies: str = "") -> Line:
+    """Return a worker for one bot whose platform recognises nothing, as a process on this directory."""
+    bot = a_bot(channel, frozenset({Feature.EDIT}))
+    return Line(
+        database=database,
+        bots={"chn_1": bot},
+        arrivals=Arrivals(notes),
+        checkpoint=dying(dies),
+    )
+
+
+async def left_by_a_kill(database: Database, channel: MemoryChannel, notes: Path, *, at: str) -> str:
+    """Send two messages and die with the first; returns the conversation."""
+    line = a_line(database, channel, notes, dies=at)
+    conversation = await line.owe(ROOM, ["one", "two"])
+    with pytest.raises(BaseExceptionGroup):
+        async with line.running():
+            await line.until(conversation, "delivered")
+    assert [call for call, _ in channel.calls] == ["send"]
+    return conversation
+
+
+@pytest.mark.parametrize("point", ["delivery.noted", "delivery.settle.before_commit"])
+async def test_what_was_noted_is_recorded_by_the_next(point: str, database: Database, tmp_path: Path) -> None:
+    """Each message is said once, with its platform id, and the next one follows."""
+    channel = MemoryChannel()
+    conversation = await left_by_a_kill(database, channel, tmp_path / "arrivals", at=point)
+    line = a_line(database, channel, tmp_path / "arrivals")
+    async with line.running():
+        await line.wake(ROOM)
+        found = await line.until(conversation, "delivered")
+    assert [call for call, _ in channel.calls] == ["send", "send"]
+    assert all(one.platform_id for one in found)
+
+
+async def test_what_was_not_noted_is_said_again(database: Database, tmp_path: Path) -> None:
+    """A platform that recognises nothing is told twice rather than never."""
+    channel = MemoryChannel()
+    notes = tmp_path / "arrivals"
+    conversation = await left_by_a_kill(database, channel, notes, at="delivery.after_send")
+    line = a_line(database, channel, notes)
+    async with line.running():
+        await line.wake(ROOM)
+        await line.until(conversation, "delivered")
+    assert [call for call, _ in channel.calls] == ["send", "send", "send"]
+
+
+async def test_a_note_does_not_speak_for_what_is_to_be_sent_again(database: Database, tmp_path: Path) -> None:
+    """What an operator wants sent again goes to the platform, though the file still knows the first time."""
+    channel, notes = MemoryChannel(), tmp_path / "arrivals"
+    line = a_line(database, channel, notes)
+    conversation = await line.owe(ROOM, ["one"])
+    async with line.running():
+        (one,) = await line.until(conversation, "delivered")
+    async with database.begin() as connection:
+        assert await store.rearm(connection, ACCOUNT, one.id) is not None
+    later = a_line(database, channel, notes)
+    assert later.arrivals is not None
+    assert [note.delivery for note in later.arrivals.standing] == [one.id]
+    async with later.running():
+        await later.wake(ROOM)
+        await later.until(conversation, "delivered")
+    assert [call for call, _ in channel.calls] == ["send", "edit"]

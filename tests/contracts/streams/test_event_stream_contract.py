@@ -1,0 +1,216 @@
+"""What every stream promises: in memory and on a real nats-server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from delivery.broker import jetstream_events
+from delivery.broker.connection import connect
+from delivery.broker.memory_events import MemoryStream
+from delivery.broker.stream_config import Layout, ensure
+from delivery.errors import Conflict, Unreachable
+from delivery.events.event import Event, Kind
+from delivery.events.port import Recorded, Stream
+from nats_servers import NatsServer, nats_server
+
+KEEP = 5
+LAYOUT = Layout(budget=500_000_000, keep_per_conversation=KEEP)
+
+
+def fact(n: int, conversation: str = "cnv_a", **data: Any) -> Event:
+    """Return a lasting event."""
+    return Event.now(Kind.JOB_STARTED, conversation, data, turn="trn_1").numbered(n)
+
+
+def delta(text: str, conversation: str = "cnv_a") -> Event:
+    """Return a transient event."""
+    return Event.now(Kind.MESSAGE_DELTA, conversation, {"text": text}, turn="trn_1")
+
+
+async def appended(stream: Stream, count: int, conversation: str = "cnv_a") -> list[int]:
+    """Append so many events and return their seqs."""
+    seqs = [0]
+    for n in range(1, count + 1):
+        seqs.append(await stream.append(fact(n, conversation), expected=seqs[-1]))
+    return seqs[1:]
+
+
+@pytest.fixture(params=["memory", "jetstream"])
+async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
+    """Open every kind of stream."""
+    if request.param == "memory":
+        yield MemoryStream(keep=KEEP)
+        return
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
+        link = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure(link, LAYOUT)
+        yield await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+
+
+async def first_real(follower: AsyncIterator[Recorded | None]) -> Recorded:
+    """Return the next event of a follower, whatever doubts come before it."""
+    async with asyncio.timeout(10):
+        async for item in follower:
+            if item is not None:
+                return item
+    raise AssertionError
+
+
+async def test_events_are_read_back_in_order_after_a_position(stream: Stream) -> None:
+    """Reading after a seq gives the later events, in order, as they were written."""
+    seqs = await appended(stream, 4)
+    read = await stream.read("cnv_a", after=seqs[1])
+    assert [item.seq for item in read] == seqs[2:]
+    assert [item.event.n for item in read] == [3, 4]
+    assert [item.previous for item in read] == seqs[1:3]
+    assert await stream.read("cnv_a", after=seqs[-1]) == []
+    assert len(await stream.read("cnv_a", after=0, limit=2)) == 2
+
+
+async def test_the_same_event_twice_is_once(stream: Stream) -> None:
+    """Repeating an append gives the seq of the first one and stores nothing."""
+    event = fact(1)
+    seq = await stream.append(event, expected=0)
+    assert await stream.append(event, expected=0) == seq
+    assert len(await stream.read("cnv_a", after=0)) == 1
+
+
+async def test_a_writer_who_is_late_is_refused(stream: Stream) -> None:
+    """An append that expects an older tail raises Conflict, and the tail tells who was first."""
+    await stream.append(fact(1), expected=0)
+    winner = fact(2)
+    seqs = await stream.read("cnv_a", after=0)
+    seq = await stream.append(winner, expected=seqs[0].seq)
+    with pytest.raises(Conflict):
+        await stream.append(fact(2), expected=seqs[0].seq)
+    tail = await stream.tail("cnv_a")
+    assert tail is not None
+    assert (tail.seq, tail.n, tail.event_id) == (seq, 2, winner.id)
+
+
+async def test_an_unknown_conversation_is_empty(stream: Stream) -> None:
+    """Nothing is kept of a conversation nobody wrote to."""
+    assert await stream.tail("cnv_none") is None
+    extent = await stream.extent("cnv_none")
+    assert (extent.first_seq, extent.last_seq, extent.first_previous, extent.draft) == (0, 0, 0, None)
+    assert await stream.read("cnv_none", after=0) == []
+
+
+@pytest.mark.parametrize("name", ["*", ">", "a.b", "a b", "\r\n", "../x", "é🕊", "x" * 4096, ""])
+async def test_conversations_never_mix_whatever_their_ids(stream: Stream, name: str) -> None:
+    """An id made of wildcards or separators names that conversation alone."""
+    await appended(stream, 2, "cnv_a")
+    await appended(stream, 1, name)
+    assert [item.event.conversation for item in await stream.read(name, after=0)] == [name]
+    assert len(await stream.read("cnv_a", after=0)) == 2
+
+
+async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: Stream) -> None:
+    """A delta has a seq of its own, names the lasting event before it, and is optional to read."""
+    first = await stream.append(fact(1), expected=0)
+    await stream.whisper(delta("he"))
+    await stream.whisper(delta("llo"))
+    last = await stream.append(fact(2), expected=first)
+    read = await stream.read("cnv_a", after=0)
+    assert [item.transient for item in read] == [False, True, True, False]
+    assert [item.previous for item in read] == [0, first, first, first]
+    assert [item.seq for item in await stream.read("cnv_a", after=0, transient=False)] == [first, last]
+    draft = (await stream.extent("cnv_a")).draft
+    assert draft is not None
+    assert draft.event.data == {"text": "llo"}
+
+
+async def test_deltas_never_push_lasting_events_out(stream: Stream) -> None:
+    """However many deltas come, the lasting events stay."""
+    seqs = await appended(stream, 2)
+    for number in range(3 * KEEP):
+        await stream.whisper(delta(str(number)))
+    lasting = [item.seq for item in await stream.read("cnv_a", after=0, limit=500) if not item.transient]
+    assert lasting == seqs
+
+
+async def test_a_trimmed_history_says_so(stream: Stream) -> None:
+    """The extent tells the first kept event and what stood before it."""
+    seqs = await appended(stream, KEEP + 3)
+    extent = await stream.extent("cnv_a")
+    assert (extent.first_seq, extent.last_seq, extent.first_previous) == (seqs[3], seqs[-1], seqs[2])
+
+
+async def test_a_follower_sees_what_is_appended_from_now_on(stream: Stream) -> None:
+    """Events appended while following arrive in order, with their positions, to all followers."""
+    before = await stream.append(fact(1), expected=0)
+    async with stream.follow("cnv_a") as one, stream.follow("cnv_a") as other:
+        seq = await stream.append(fact(2, text="hi"), expected=before)
+        for follower in (one, other):
+            seen = await first_real(follower)
+            assert (seen.seq, seen.previous, seen.event.data) == (seq, before, {"text": "hi"})
+
+
+async def test_a_follower_far_behind_is_told_to_read(stream: Stream) -> None:
+    """More than the buffer holds becomes one doubt, not unbounded memory."""
+    async with stream.follow("cnv_a") as follower, stream.follow("cnv_a") as watcher:
+        seq = 0
+        for n in range(1, 300):
+            seq = await stream.append(fact(n), expected=seq)
+            await first_real(watcher)
+        async with asyncio.timeout(5):
+            assert await anext(follower) is None
+
+
+async def test_two_racing_writers_make_one_order(stream: Stream) -> None:
+    """Of many concurrent appends on one tail exactly one wins."""
+    results = await asyncio.gather(
+        *(stream.append(fact(1), expected=0) for _ in range(10)), return_exceptions=True
+    )
+    assert sum(isinstance(result, int) for result in results) == 1
+    assert all(isinstance(result, int | Conflict) for result in results)
+
+
+async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
+    """After kill -9 of the server all confirmed events are there, appends go on, followers must look."""
+    async with AsyncExitStack() as stack:
+        server: NatsServer = await stack.enter_async_context(nats_server(tmp_path / "nats"))
+        link = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure(link, LAYOUT)
+        events = await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        seqs = await appended(events, 3)
+        async with events.follow("cnv_a") as follower:
+            await server.kill()
+            restarting = asyncio.create_task(server.start())
+            seq = await events.append(fact(4), expected=seqs[-1])
+            await restarting
+            async with asyncio.timeout(5):
+                assert await anext(follower) is None
+        assert [item.seq for item in await events.read("cnv_a", after=0)] == [*seqs, seq]
+
+
+async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: Path) -> None:
+    """Without a broker an append raises Unreachable and a delta is dropped silently."""
+    async with AsyncExitStack() as stack:
+        server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
+        link = await stack.enter_async_context(connect(server.url, token=server.token))
+        await ensure(link, LAYOUT)
+        events = await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        await server.kill()
+        with pytest.raises(Unreachable):
+            await events.append(fact(1), expected=0)
+        await events.whisper(delta("lost"))
+
+
+async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: Stream) -> None:
+    """Lasting and transient events of one conversation are gone, twice over; its neighbour keeps all."""
+    await appended(stream, 3)
+    kept = await appended(stream, 2, "cnv_b")
+    await stream.whisper(delta("half a wo"))
+    await stream.forget("cnv_a")
+    await stream.forget("cnv_a")
+    assert await stream.read("cnv_a", after=0) == []
+    assert await stream.tail("cnv_a") is None
+    assert [one.seq for one in await stream.read("cnv_b", after=0)] == kept

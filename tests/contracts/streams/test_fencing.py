@@ -1,0 +1,128 @@
+"""G5: who has lost a conversation or a delivery without knowing it changes nothing of it any more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from channels.message import Address
+from delivery.database.engine import Database
+from delivery.deliveries import store
+from delivery.deliveries.attempt import DeliveryState, Judgement
+from delivery.deliveries.port import Outcome, Verdict
+from delivery.deliveries.route import RouteKind
+from delivery.deliveries.store import Due, Planned
+from delivery.errors import LeaseLost
+from delivery.events import outbox
+from delivery.events.event import Event, Kind, new_id
+from gateway.accounts import api_keys
+from gateway.store.conversations import conversations
+from gateway.store.conversations.conversations import Conversation
+from gateway.store.turn_state import TurnState
+from gateway.store.turns import turns
+from gateway.store.turns.turns import Turn
+
+ROOM = Address(channel="chn_1", room="7")
+SENT = Outcome(verdict=Verdict.DELIVERED, platform_id="1")
+FAILED = Outcome(verdict=Verdict.RETRY, detail="no answer")
+
+
+async def _conversation(database: Database) -> Conversation:
+    async with database.begin() as connection:
+        account, _ = await api_keys.create_account(connection, "one")
+        conversation = Conversation(
+            id=new_id("cnv"), account=account.id, agent="agt_1", created_at=datetime.now(UTC)
+        )
+        await conversations.insert_conversation(connection, conversation)
+        await outbox.open_stream(connection, conversation=conversation.id, account=account.id, agent="agt_1")
+    return conversation
+
+
+async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
+    """Once another holder has raised the fence, claims, progress, pauses and ends of the old one fail."""
+    conversation = await _conversation(database)
+    turn = Turn(
+        id=new_id("trn"),
+        account=conversation.account,
+        conversation=conversation.id,
+        agent="agt_1",
+        trigger="message",
+        input="!echo hi",
+        created_at=datetime.now(UTC),
+    )
+    async with database.begin() as connection:
+        await turns.insert_turn(connection, turn)
+        old = await conversations.raise_fence(connection, conversation.id)
+        new = await conversations.raise_fence(connection, conversation.id)
+        assert not await turns.claim(connection, turn, fence=old, runner="old", crashes=0)
+        assert await turns.claim(connection, turn, fence=new, runner="new", crashes=0)
+        assert not await conversations.holds(connection, conversation.id, old)
+        assert not await turns.save(connection, turn, fence=old, state=b"old")
+        assert not await turns.pause(connection, turn, fence=old, state=b"old")
+        assert not await turns.set_aside(connection, turn, fence=old, crashes=9)
+        assert not await turns.settle(connection, turn, fence=old, state=TurnState.FAILED)
+        assert await turns.settle(connection, turn, fence=new, state=TurnState.COMPLETED)
+        assert not await turns.settle(connection, turn, fence=new, state=TurnState.FAILED)
+        found = await turns.find(connection, conversation.account, turn.id)
+    assert found is not None
+    assert (found.state, found.attempt) == (TurnState.COMPLETED, 1)
+
+
+async def _due(database: Database) -> Due:
+    conversation = await _conversation(database)
+    event = Event.now(Kind.MESSAGE_COMPLETED, conversation.id, {"text": "hi"})
+    planned = Planned(
+        account=conversation.account,
+        event=event,
+        kind=RouteKind.CHAT,
+        target=ROOM.dump(),
+        destination=ROOM.destination,
+        part=0,
+        body=b"hi",
+    )
+    async with database.begin() as connection:
+        await store.plan(connection, [planned])
+        (due,) = await store.open_at(connection, ROOM.destination, limit=9)
+    return due
+
+
+async def _begin(database: Database, due: Due) -> int:
+    async with database.begin() as connection:
+        return await store.begin_attempt(connection, due, now=datetime.now(UTC), body=b"hi")
+
+
+async def _end(database: Database, due: Due, number: int, outcome: Outcome, state: DeliveryState) -> bool:
+    async with database.begin() as connection:
+        judgement = Judgement(state=state)
+        return await store.end_attempt(
+            connection, due.delivery.id, number, outcome, judgement, duration_ms=1.0
+        )
+
+
+async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:
+    """What a worker read before it froze is not claimed after another one has taken or delivered it."""
+    seen = await _due(database)
+    number = await _begin(database, seen)
+    with pytest.raises(LeaseLost):
+        await _begin(database, seen)
+    assert await _end(database, seen, number, SENT, DeliveryState.DELIVERED)
+    with pytest.raises(LeaseLost):
+        await _begin(database, replace(seen, state=DeliveryState.SENDING))
+    async with database.read() as connection:
+        assert await store.open_at(connection, ROOM.destination, limit=9) == []
+
+
+async def test_a_worker_that_was_frozen_while_sending_makes_nothing_due_again(database: Database) -> None:
+    """A failure that comes after another worker's success changes nothing; a late success still counts."""
+    seen = await _due(database)
+    first = await _begin(database, seen)
+    async with database.read() as connection:
+        (taken,) = await store.open_at(connection, ROOM.destination, limit=9)
+    second = await _begin(database, taken)
+    assert not await _end(database, seen, first, FAILED, DeliveryState.RETRYING)
+    assert await _end(database, seen, first, SENT, DeliveryState.DELIVERED)
+    assert not await _end(database, taken, second, FAILED, DeliveryState.RETRYING)
+    async with database.read() as connection:
+        assert await store.open_at(connection, ROOM.destination, limit=9) == []

@@ -1,0 +1,103 @@
+"""Writers who wait for SQLite's one place are committed together, and still each for itself."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from delivery.database.engine import Database, Unavailable
+
+
+@pytest.fixture
+async def database(tmp_path: Path) -> AsyncIterator[Database]:
+    """Open a file with one table of words."""
+    opened = Database(f"sqlite+aiosqlite:///{tmp_path / 'words.db'}")
+    async with opened.begin() as connection:
+        await connection.exec_driver_sql("CREATE TABLE words (word TEXT UNIQUE)")
+    yield opened
+    await opened.close()
+
+
+def written(database: Database) -> list[str]:
+    """Return what is on the disk, as another process sees it."""
+    connection = sqlite3.connect(str(database.url.database))
+    try:
+        return [row[0] for row in connection.execute("SELECT word FROM words ORDER BY rowid")]
+    finally:
+        connection.close()
+
+
+async def write(database: Database, word: str, *, urgent: bool = False) -> list[str]:
+    """Write a word; returns what is on the disk when that is over."""
+    async with database.begin(urgent=urgent) as connection:
+        await connection.exec_driver_sql("INSERT INTO words VALUES (?)", (word,))
+    return written(database)
+
+
+async def test_what_is_over_is_on_the_disk(database: Database) -> None:
+    """Each of many writers finds its word on the disk as soon as its block is over."""
+    words = [f"word{number}" for number in range(40)]
+    seen = await asyncio.gather(*(write(database, word) for word in words))
+    assert all(word in found for word, found in zip(words, seen, strict=True))
+    assert sorted(written(database)) == sorted(words)
+
+
+async def test_writers_who_wait_together_are_committed_together(database: Database) -> None:
+    """The first of many who wait at once finds the others' words on the disk as well."""
+    first, *_ = await asyncio.gather(*(write(database, f"word{number}") for number in range(10)))
+    assert len(first) > 1
+
+
+async def test_a_writer_who_fails_takes_nothing_of_the_others(database: Database) -> None:
+    """Of three writers at once the one whose word is taken fails, alone, with all it had written."""
+
+    async def fail() -> None:
+        async with database.begin() as connection:
+            await connection.exec_driver_sql("INSERT INTO words VALUES ('undone')")
+            raise LookupError("on purpose")
+
+    ends = await asyncio.gather(
+        write(database, "one"), fail(), write(database, "two"), return_exceptions=True
+    )
+    assert isinstance(ends[1], LookupError)
+    assert written(database) == ["one", "two"]
+
+
+async def test_a_writer_who_gives_up_leaves_the_others(database: Database) -> None:
+    """Cancelling a writer anywhere on its way neither blocks nor undoes those around it."""
+    for steps in range(8):
+        doomed = asyncio.create_task(write(database, f"doomed{steps}"))
+        others = [asyncio.create_task(write(database, f"other{steps}-{place}")) for place in range(3)]
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        doomed.cancel()
+        async with asyncio.timeout(10):
+            await asyncio.gather(*others)
+            await asyncio.gather(doomed, return_exceptions=True)
+    assert len([word for word in written(database) if word.startswith("other")]) == 24
+
+
+async def test_one_in_a_hurry_waits_for_nobody_behind(database: Database) -> None:
+    """An urgent word is on the disk before the words of those who came before it and still wait."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(write(database, f"word{number}")) for number in range(20)]
+        urgent = group.create_task(write(database, "urgent", urgent=True))
+    assert len(urgent.result()) < len(tasks)
+
+
+async def test_a_transaction_that_the_database_gives_up_fails_for_all(database: Database) -> None:
+    """When SQLite rolls everything back, every writer of that transaction is told; the next one writes."""
+
+    async def give_up() -> None:
+        async with database.begin() as connection:
+            await connection.exec_driver_sql("INSERT INTO words VALUES ('undone')")
+            await connection.exec_driver_sql("INSERT OR ROLLBACK INTO words VALUES ('undone')")
+
+    first, second = await asyncio.gather(write(database, "one"), give_up(), return_exceptions=True)
+    assert isinstance(first, Unavailable)
+    assert isinstance(second, Exception)
+    assert await write(database, "two") == ["two"]

@@ -1,0 +1,93 @@
+"""G8: the WebSocket keeps to its protocol (RFC 6455), whatever frames it meets."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import AsyncIterator
+
+import pytest
+
+from delivery.broker.memory_events import MemoryStream
+from raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, RawSocket, raw_socket
+from stream_server import KEY, stream_face
+
+PING_FRAME = json.dumps({"type": "ping"}).encode()
+
+
+@pytest.fixture
+async def raw() -> AsyncIterator[RawSocket]:
+    """Connect to a face."""
+    async with stream_face(MemoryStream()) as face, raw_socket(face.url, KEY) as raw:
+        yield raw
+
+
+async def test_a_fragmented_message_is_one(raw: RawSocket) -> None:
+    """Fragments are put together, and a control frame may stand between them."""
+    raw.frame(TEXT, PING_FRAME[:4], final=False)
+    raw.frame(PING, b"between")
+    raw.frame(CONTINUATION, PING_FRAME[4:9], final=False)
+    raw.frame(CONTINUATION, PING_FRAME[9:])
+    assert await raw.receive() == (PONG, b"between")
+    opcode, body = await raw.receive()
+    assert (opcode, json.loads(body)) == (TEXT, {"type": "pong"})
+
+
+async def test_a_ping_is_answered_with_its_own_body(raw: RawSocket) -> None:
+    """A pong repeats what the ping held, up to 125 bytes."""
+    for body in (b"", b"x", b"y" * 125):
+        raw.frame(PING, body)
+        assert await raw.receive() == (PONG, body)
+
+
+async def test_an_unasked_pong_is_nothing(raw: RawSocket) -> None:
+    """A pong that answers no ping is ignored."""
+    raw.frame(PONG, b"?")
+    raw.say({"type": "ping"})
+    assert (await raw.receive())[0] == TEXT
+
+
+@pytest.mark.parametrize(
+    ("opcode", "body", "options", "code"),
+    [
+        (TEXT, b"\xff\xfe{}", {}, 1007),
+        (TEXT, b'"\xed\xa0\x80"', {}, 1007),
+        (CONTINUATION, b"{}", {}, 1002),
+        (TEXT, b"{}", {"reserved": 4}, 1002),
+        (0x3, b"", {}, 1002),
+        (0xB, b"", {}, 1002),
+        (PING, b"x" * 126, {}, 1002),
+        (PING, b"x", {"final": False}, 1002),
+        (BINARY, b"{}", {}, 4400),
+        (TEXT, b"x" * 65_535, {}, 4400),
+    ],
+)
+async def test_a_broken_frame_closes_with_its_code(
+    raw: RawSocket, opcode: int, body: bytes, options: dict[str, int], code: int
+) -> None:
+    """Each violation has the close code that the protocol gives it."""
+    raw.frame(opcode, body, **options)  # type: ignore[arg-type] # the options differ in type
+    assert (await raw.closed())[0] == code
+
+
+async def test_a_message_of_fragments_is_bounded_as_a_whole(raw: RawSocket) -> None:
+    """Fragments that add up to more than 64 KiB are too much."""
+    raw.frame(TEXT, b"x" * 40_000, final=False)
+    raw.frame(CONTINUATION, b"x" * 40_000)
+    assert (await raw.closed())[0] == 1009
+
+
+@pytest.mark.parametrize(("body", "code"), [(struct.pack("!H", 1000) + b"bye", 1000), (b"", 1000)])
+async def test_a_close_is_answered(raw: RawSocket, body: bytes, code: int) -> None:
+    """Who closes is told so."""
+    raw.frame(CLOSE, body)
+    opcode, answer = await raw.receive()
+    assert opcode == CLOSE
+    assert not answer or struct.unpack("!H", answer[:2])[0] in {code, 1000}
+
+
+@pytest.mark.parametrize("body", [b"\x03", struct.pack("!H", 999), struct.pack("!H", 1005), b"\x03\xe8\xff"])
+async def test_a_broken_close_is_a_protocol_error(raw: RawSocket, body: bytes) -> None:
+    """A close frame with half a code, a forbidden code or a reason that is no text is refused."""
+    raw.frame(CLOSE, body)
+    assert (await raw.closed())[0] in {1002, 1007}

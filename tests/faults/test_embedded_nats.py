@@ -1,0 +1,166 @@
+"""The embedded broker: alone in its directory, alive as long as its gateway, and back after every death."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from delivery.broker.connection import connect
+from delivery.broker.stream_config import Layout, ensure, origin
+from delivery.errors import Refused, Unreachable
+from gateway.infra.data_dir import DataDirBusy, DataDirLock
+from gateway.infra.embedded_nats import Broker, BrokerFailed, embedded, find_binary
+from nats_servers import nats_server
+
+
+@pytest.fixture
+async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+    """Run a broker."""
+    with DataDirLock(tmp_path / "data") as lock:
+        async with embedded(lock, budget=200_000_000) as broker:
+            yield broker
+
+
+def arguments_of(pid: int | None) -> str:
+    """Return a living process's command line."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""
+
+
+async def test_streams_fit_into_the_budget(broker: Broker) -> None:
+    """The broker takes the streams that its own budget is for."""
+    async with connect(broker.url, token=broker.token) as link:
+        assert (await ensure(link, Layout(budget=broker.budget))).last_seq == 0
+
+
+async def test_a_stranger_is_refused(broker: Broker) -> None:
+    """Nobody on this machine can use the broker without its token."""
+    for token in (None, "wrong"):
+        with pytest.raises(Refused):
+            async with connect(broker.url, token=token):
+                pass
+
+
+async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
+    """A nats-server of somebody's own that is too small for the streams is refused with the remedy."""
+    async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
+        with pytest.raises(Refused, match=r"take up to .* GiB: raise max_file_store"):
+            await ensure(link, Layout())
+
+
+async def test_files_are_private(broker: Broker, tmp_path: Path) -> None:
+    """What the broker keeps, and its token, can be read by its owner only."""
+    directory = tmp_path / "data" / "nats"
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "store").stat().st_mode) == 0o700
+    assert stat.S_IMODE((directory / "server.conf").stat().st_mode) == 0o600
+    assert broker.token not in arguments_of(broker.pid)
+
+
+async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(broker: Broker) -> None:
+    """Kill -9 of the child is repaired by its supervision; the link finds it again."""
+    async with connect(broker.url, token=broker.token) as link:
+        before = await ensure(link, Layout(budget=broker.budget))
+        await link.publish("lease.t.x", b"kept", {})
+        url, killed = broker.url, broker.pid
+        assert killed is not None
+        back = asyncio.Event()
+        link.watch_reconnects(back.set)
+        os.kill(killed, signal.SIGKILL)
+        async with asyncio.timeout(15):
+            await back.wait()
+        assert (broker.url, broker.restarts) == (url, 1)
+        after = await origin(link)
+        assert (after.created, after.last_seq) == (before.created, before.last_seq + 1)
+
+
+async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(broker: Broker) -> None:
+    """A server that keeps the connection and answers nothing is killed, and starts again."""
+    async with connect(broker.url, token=broker.token, unresponsive=broker.restart) as link:
+        await ensure(link, Layout(budget=broker.budget))
+        frozen = broker.pid
+        assert frozen is not None
+        back = asyncio.Event()
+        link.watch_reconnects(back.set)
+        os.kill(frozen, signal.SIGSTOP)
+        async with asyncio.timeout(20):
+            while not back.is_set():
+                with suppress(Unreachable):
+                    await link.publish("lease.t.x", b"", {}, timeout=0.2)
+        assert broker.pid != frozen
+        await link.publish("lease.t.x", b"", {})
+
+
+async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path) -> None:
+    """Two gateways on one data directory cannot be: the second is told why."""
+    with (
+        DataDirLock(tmp_path / "data"),
+        pytest.raises(DataDirBusy, match=str(tmp_path / "data")),
+        DataDirLock(tmp_path / "data"),
+    ):
+        pass
+    with DataDirLock(tmp_path / "data") as again:
+        assert again.held
+
+
+async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
+    """Kill -9 of the gateway takes the broker with it, and the next gateway starts on the same files."""
+    program = (
+        "import asyncio, sys, pathlib\n"
+        "from gateway.infra.embedded_nats import embedded\n"
+        "from gateway.infra.data_dir import DataDirLock\n"
+        "async def main():\n"
+        "    with DataDirLock(pathlib.Path(sys.argv[1])) as lock:\n"
+        "        async with embedded(lock, budget=200_000_000) as broker:\n"
+        "            print(broker.pid, flush=True)\n"
+        "            await asyncio.Event().wait()\n"
+        "asyncio.run(main())\n"
+    )
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, str(tmp_path / "data"), stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdout is not None
+    async with asyncio.timeout(20):
+        pid = int(await child.stdout.readline())
+    child.kill()
+    await child.wait()
+    with DataDirLock(tmp_path / "data") as lock:
+        async with embedded(lock) as broker, connect(broker.url, token=broker.token):
+            assert broker.pid != pid
+            assert not broker.may_have_lost
+            assert not arguments_of(pid)
+
+
+async def test_a_machine_that_went_down_under_the_broker_is_noticed(tmp_path: Path) -> None:
+    """Only a broker that was not stopped before the machine was may have lost something."""
+    directory = tmp_path / "data"
+    with DataDirLock(directory) as lock:
+        async with embedded(lock, budget=200_000_000) as broker:
+            assert not broker.may_have_lost
+        (directory / "nats" / "boot").write_text("an earlier uptime")
+        async with embedded(lock) as broker:
+            assert broker.may_have_lost
+        async with embedded(lock) as broker:
+            assert not broker.may_have_lost
+
+
+async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
+    """A missing or broken binary is one clear error."""
+    with pytest.raises(BrokerFailed, match="NATS_BIN"):
+        find_binary(str(tmp_path / "missing"))
+    broken = tmp_path / "nats-server"
+    broken.write_text("#!/bin/sh\necho it is broken\nexit 3\n")
+    broken.chmod(0o755)
+    with DataDirLock(tmp_path / "data") as lock, pytest.raises(BrokerFailed, match="it is broken"):
+        async with embedded(lock, binary=str(broken)):
+            pass

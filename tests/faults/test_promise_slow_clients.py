@@ -1,0 +1,21 @@
+"""G7 and G16 at a small size: who does not read, or never finishes asking; `bench.slow_clients` has the full one."""
+
+from __future__ import annotations
+
+from bench.slow_clients import half_open, high, slow_readers
+
+
+async def test_g7_many_who_read_nothing_harm_nobody() -> None:
+    """Beside 200 stuck readers healthy ones wait but a moment, memory is bounded, the stuck are ended."""
+    waits = await slow_readers(stuck=200, healthy=10, events=320)
+    alone, crowded = waits.p99()
+    assert crowded <= max(0.5, 20 * alone)
+    assert waits.grown < 64
+    assert waits.gone < 20
+
+
+async def test_g16_half_open_connections_harm_nobody() -> None:
+    """Beside 200 requests that never end others are answered, and those connections are closed."""
+    waits = await half_open(count=200, rate=20, seconds=2)
+    assert high(waits.crowded, 0.95) <= max(0.5, 20 * high(waits.alone, 0.95))
+    assert waits.gone < 15

@@ -1,0 +1,103 @@
+"""Replicas and their data directories: whoever has one to itself goes on where a kill left it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from bench.chaos.deployment import Rig, rig
+from bench.drain import told_to_stop
+from gateway_process import GatewayProcess
+from postgres import NoServer
+
+pytestmark = pytest.mark.timeout(300)
+
+LEASE = 240.0
+"""Seconds of a lease's life, far beyond every wait here."""
+LEASES = {"DOVECOTE_LEASE_TTL": str(LEASE), "DOVECOTE_SANDBOX__GUARD_TTL": str(LEASE)}
+SOON = 60.0
+CHAT = 1000
+
+
+@asynccontextmanager
+async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
+    try:
+        async with rig(directory, replicas=2, env=LEASES | env) as ground:
+            yield ground
+    except NoServer as error:
+        pytest.skip(f"two replicas need PostgreSQL: {error}")
+
+
+@pytest.mark.parametrize("point", ["step.end.after_commit", "delivery.noted"])
+async def test_a_killed_replica_takes_its_own_work_back_at_once(point: str, tmp_path: Path) -> None:
+    """Nobody waits for the leases of a process that is certainly dead, and nothing is said twice."""
+    async with _two(tmp_path) as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        await told_to_stop(first)
+        await first.start(env={"DOVECOTE_FAULT": point})
+        await ground.platform.say(CHAT, "!echo pigeon")
+        assert await first.ended() == -9
+        await first.start()
+        await ground.platform.say(CHAT, "!echo dove")
+        await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
+        said = [post.text for post in ground.platform.messages(CHAT)]
+    assert ["pigeon" in text for text in said] == [True, False]
+
+
+async def test_a_killed_replica_has_the_sandbox_of_a_command_in_flight_back_at_once(tmp_path: Path) -> None:
+    """The lease on the sandbox stood under a command when its process died: the next one does not wait."""
+    async with _two(tmp_path) as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        await _at_work(ground, first)
+        await first.kill()
+        await first.start()
+        await ground.platform.say(CHAT, "!echo dove")
+        await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
+
+
+async def test_another_replica_has_that_sandbox_when_the_broker_knows(
+    tmp_path: Path,
+) -> None:
+    """The killed one's presence ends; its lease on the sandbox would have lasted for minutes."""
+    async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        await _at_work(ground, first)
+        await second.start()
+        await first.kill()
+        await ground.platform.say(CHAT, "!echo dove")
+        await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
+
+
+async def _at_work(ground: Rig, replica: GatewayProcess) -> None:
+    """Have a command run for long."""
+    await ground.platform.say(CHAT, "!touch begun; sleep 600")
+    async with asyncio.timeout(SOON):
+        while not list(replica.data.rglob("begun")):  # noqa: ASYNC110 - a file of another process tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:
+    """The second has no such right, and takes nothing from the first, which goes on."""
+    async with _two(tmp_path) as ground:
+        first, second = ground.replicas
+        await told_to_stop(second)
+        beside = GatewayProcess(first.data, env=second.env)
+        try:
+            await beside.start()
+            await beside.kill()
+            await beside.start()
+            await ground.platform.say(CHAT, "!echo pigeon")
+            await ground.platform.wait_until(lambda: "pigeon" in _last(ground), seconds=SOON)
+        finally:
+            await beside.stop()
+
+
+def _last(ground: Rig) -> str:
+    return "".join(post.text for post in ground.platform.messages(CHAT)[-1:])

@@ -1,0 +1,261 @@
+"""A person on Discord: streamed answer, approval in a form, job, kill -9, result and file in the thread."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.discord.simulator import Post, Simulator, simulate
+from gateway_process import GatewayProcess, channel_env, gateway
+from openai_server import OpenAIServer
+from story_model import BEGINNING, WHOLE, Teller
+
+CHAT = 4711
+ROOM = 4004
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Discord on loopback, with a channel of a server."""
+    async with simulate() as simulator:
+        await simulator.server_channel(ROOM)
+        yield simulator
+
+
+def settings_of(platform: Simulator, **others: Any) -> dict[str, str]:
+    """Return the environment of a gateway with one Discord channel that lets anyone in."""
+    return channel_env("discord", platform.settings(allow=["*"], **others))
+
+
+@pytest.fixture
+async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway that listens at the socket."""
+    async with gateway(tmp_path / "data", env=settings_of(platform)) as process:
+        assert platform.sessions.identified == 1, "ready means that what is said is heard"
+        yield process
+
+
+async def until_delivered(process: GatewayProcess, count: int) -> None:
+    """Wait until so many deliveries are recorded as delivered."""
+    async with asyncio.timeout(30), process.http() as session:
+        while True:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            if sum(one["state"] == "delivered" for one in found) >= count:
+                return
+
+
+async def until_settled(process: GatewayProcess) -> None:
+    """Wait until nothing is owed to anybody."""
+    async with asyncio.timeout(30), process.http() as session:
+        states = {"pending"}
+        while states != {"delivered"}:
+            async with session.get("/deliveries") as answer:
+                states = {one["state"] for one in (await answer.json())["items"]}
+
+
+async def until_recorded(data: Path) -> None:
+    """Wait until the gateway has written down where its draft shows."""
+    async with asyncio.timeout(10):
+        while True:
+            with closing(sqlite3.connect(f"file:{data / 'dovecote.db'}?mode=ro", uri=True)) as connection:
+                if connection.execute("SELECT 1 FROM drafts WHERE platform_id IS NOT NULL").fetchone():
+                    return
+            await asyncio.sleep(0.02)
+
+
+async def said(platform: Simulator, words: str) -> Post:
+    """Wait for a message of the bot that holds these words."""
+
+    def found() -> list[Post]:
+        return [post for post in platform.messages() if words in post.text]
+
+    try:
+        await platform.wait_until(lambda: bool(found()), seconds=30)
+    except TimeoutError:
+        texts = [post.text for post in platform.messages()]
+        raise AssertionError(f"nobody said {words!r}: {texts}") from None
+    return found()[-1]
+
+
+def files(platform: Simulator) -> list[tuple[str, bytes, int]]:
+    """Return (name, content, thread) of every file that the bot attached anywhere."""
+    contents = list(platform.world.files.items())
+    return [
+        (file["filename"], content, int(post.raw["channel_id"]))
+        for post in platform.messages()
+        for file in post.raw.get("attachments", [])
+        for path, content in contents
+        if path.endswith(f"/{file['filename']}")
+    ]
+
+
+@asynccontextmanager
+async def connected(
+    platform: Simulator, data: Path, mode: str, model: OpenAIServer
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway whose agent asks the model; in interactions mode Discord is told where to post."""
+    env = settings_of(platform, mode=mode, public_key=platform.public_key)
+    env |= {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+    async with gateway(data, env={**env, "OPENAI_API_KEY": "loopback"}) as process:
+        await posting(platform, process, mode)
+        yield process
+
+
+async def posting(platform: Simulator, process: GatewayProcess, mode: str) -> None:
+    """Set the endpoint, as in the portal, and see it pass the trial."""
+    if mode == "interactions":
+        async with process.http() as session, session.get("/accounts/me/channels") as answer:
+            (channel,) = (await answer.json())["items"]
+        assert await platform.set_endpoint(f"{process.url}/channels/{channel['id']}/inbound")
+
+
+async def ask(platform: Simulator, thread: int, mode: str, words: str) -> None:
+    """Ask in a thread, by a mention or by `/ask`."""
+    if mode == "gateway":
+        await platform.say(ROOM, f"<@{platform.world.bot['id']}> {words}", thread=thread)
+    else:
+        await platform.command(thread, "ask", words)
+
+
+@pytest.mark.parametrize("mode", ["gateway", "interactions"])
+async def test_a_story_an_approval_and_a_job_through_kill_9(
+    platform: Simulator, tmp_path: Path, mode: str
+) -> None:
+    """Everything is said once, in the thread it was asked in, whatever the gateway goes through."""
+    thread = await platform.thread(ROOM)
+    async with (
+        OpenAIServer(Teller()) as model,
+        connected(platform, tmp_path / "data", mode, model) as process,
+    ):
+        await ask(platform, thread, mode, "tell me a story")
+        story = await said(platform, BEGINNING)
+        await until_recorded(process.data)
+        await process.kill()
+        await process.start()
+        await posting(platform, process, mode)
+        story = await said(platform, WHOLE)
+        await ask(platform, thread, mode, "start the job")
+        question = await said(platform, "May I run this?")
+        opened = await platform.press(thread, question.id, "Approve with comment…")
+        await platform.wait_until(lambda: opened.modal is not None, seconds=20)
+        await platform.submit(opened, "but only once")
+        await said(platform, "It is under way.")
+        decided = await said(platform, "Approved by")
+        await until_delivered(process, 3)
+        await process.kill()
+        await process.start()
+        await said(platform, "The job said: pigeon")
+        await platform.wait_until(lambda: bool(files(platform)), seconds=30)
+        await until_settled(process)
+    texts = [post.text for post in platform.messages()]
+    assert (decided.id, decided.buttons, "but only once" in decided.text) == (question.id, [], True)
+    assert story.history[0].startswith(BEGINNING)
+    for words in (WHOLE, "May I run", "Approved by", "under way", "The job said"):
+        assert sum(words in text for text in texts) == (0 if words == "May I run" else 1)
+    assert files(platform) == [("feather.txt", b"a feather", thread)]
+    assert {post.thread for post in platform.messages()} == {thread}
+
+
+async def test_what_is_said_in_private_is_answered(platform: Simulator, running: GatewayProcess) -> None:
+    """What a person sends is answered in the same conversation."""
+    await platform.say(CHAT, "!echo hello")
+    (answer,) = await platform.wait_for_messages(1, chat=CHAT)
+    assert "hello" in answer.text
+
+
+async def test_a_slash_command_is_answered_in_its_thread(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """`/ask` in a thread is answered there, in the place that said "is thinking…"."""
+    thread = await platform.thread(ROOM)
+    asked = await platform.command(thread, "ask", "!echo hello")
+    (answer,) = await platform.wait_for_messages(1, chat=thread)
+    assert asked.reaction == 5
+    assert asked.original is not None
+    assert (answer.id, answer.thread, "hello" in answer.text) == (asked.original["id"], thread, True)
+
+
+async def test_what_was_said_while_the_gateway_was_down_is_answered(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """The channel and the private conversation, which Discord does not list, are read when it is back."""
+    await platform.say(CHAT, "!echo before")
+    await platform.wait_for_messages(1, chat=CHAT)
+    await until_delivered(running, 1)
+    await running.kill()
+    platform.sessions.forget()
+    await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo patience")
+    await platform.say(CHAT, "!echo virtue")
+    await running.start()
+    (answer,) = await platform.wait_for_messages(1, chat=ROOM)
+    assert "patience" in answer.text
+    _, private = await platform.wait_for_messages(2, chat=CHAT)
+    assert "virtue" in private.text
+
+
+async def test_orders_are_obeyed_however_they_are_given(platform: Simulator, running: GatewayProcess) -> None:
+    """`/status` is answered to whoever asked and nobody else, `@bot status` where it was said."""
+    asked = await platform.command(ROOM, "status")
+    await platform.wait_until(lambda: bool(asked.notices))
+    assert platform.messages(ROOM) == []
+    await platform.say(ROOM, f"<@{platform.world.bot['id']}> status")
+    (answer,) = await platform.wait_for_messages(1, chat=ROOM)
+    assert answer.text == asked.notices[0]
+
+
+async def test_a_missing_permission_is_told_to_the_operator(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """The delivery's error names the permission and what to do."""
+    await platform.mute(ROOM)
+    await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo hello")
+    async with asyncio.timeout(20), running.http() as session:
+        error = ""
+        while not error:
+            async with session.get("/deliveries") as answer:
+                found = (await answer.json())["items"]
+            error = next((str(one) for one in found if "Send Messages" in str(one)), "")
+    assert "grant it" in error
+
+
+async def test_a_kill_between_send_and_record_says_it_once(
+    platform: Simulator, running: GatewayProcess
+) -> None:
+    """The message is sent again with its nonce, and Discord shows one."""
+    await running.kill()
+    await running.start(env={"DOVECOTE_FAULT": "delivery.after_send"})
+    await platform.wait_until(lambda: platform.sessions.identified > 1)
+    await platform.say(CHAT, "!echo pigeon")
+    assert await running.ended() == -9
+    await running.start()
+    await until_delivered(running, 1)
+    sends = [fields for name, path, fields in platform.calls if name == "create" and str(CHAT) in path]
+    assert len(sends) == 2
+    assert len({fields["nonce"] for fields in sends}) == 1
+    assert ["pigeon" in post.text for post in platform.messages(CHAT)] == [True]
+
+
+async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tmp_path: Path) -> None:
+    """Without a socket: Discord posts a signed command, it is deferred, and the answer takes its place."""
+    env = settings_of(platform, mode="interactions", public_key=platform.public_key)
+    question = [{"name": "question", "type": 3, "value": "!echo hello"}]
+    asked, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})
+    async with gateway(tmp_path / "data", env=env) as process:
+        async with process.http() as session, session.get("/accounts/me/channels") as answer:
+            (channel,) = (await answer.json())["items"]
+        url = f"{process.url}/channels/{channel['id']}/inbound"
+        assert await platform.post(url, {"type": 1}) == (200, {"type": 1})
+        assert await platform.post(url, raw) == (200, {"type": 5})
+        (post,) = await platform.wait_for_messages(1, chat=ROOM)
+        order, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "status"}})
+        assert await platform.post(url, raw) == (202, {})
+    assert len(order.notices) == 1
+    assert asked.original is not None
+    assert (post.id, "hello" in post.text) == (asked.original["id"], True)

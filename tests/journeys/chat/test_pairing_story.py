@@ -1,0 +1,112 @@
+"""A stranger writes to a bot: a code, an operator who lets them in, and an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator, simulate
+from gateway.config.settings import foreign_environment
+from gateway_process import GatewayProcess, channel_env, gateway
+
+PERSON = 4711
+GROUP = -1234
+PAIRINGS = "/accounts/me/channels/telegram/pairings"
+
+
+@pytest.fixture
+async def platform() -> AsyncIterator[Simulator]:
+    """Run Telegram on loopback."""
+    async with simulate() as simulator:
+        yield simulator
+
+
+@pytest.fixture
+async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway with one Telegram channel that knows nobody."""
+    env = channel_env("telegram", platform.settings(allow=["pairing"]))
+    async with gateway(tmp_path / "data", env=env) as process:
+        yield process
+
+
+async def code_told_in(platform: Simulator, chat: int, count: int = 1) -> str:
+    """Wait for the bot's words to a stranger and return the code in them."""
+    said = await platform.wait_for_messages(count, chat=chat)
+    found = re.search(r"pair telegram (\w{8})", said[-1].text)
+    assert found is not None, said[-1].text
+    return found.group(1)
+
+
+async def dovecote(process: GatewayProcess, *words: str) -> str:
+    """Run a command towards the gateway and return what it printed."""
+    command = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *words, "--data", str(process.data)),
+        cwd=process.data.parent,
+        env=foreign_environment(),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    out, _ = await command.communicate()
+    assert command.returncode == 0
+    return out.decode()
+
+
+async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: GatewayProcess) -> None:
+    """The code a stranger got lets them in, they are told, and what they ask is answered from then on."""
+    await platform.say(PERSON, "!echo before", name="Ada")
+    code = await code_told_in(platform, PERSON)
+    assert "Ada" in await dovecote(running, "channels", "pair", "telegram", code.lower())
+    told = await platform.wait_for_messages(2, chat=PERSON)
+    assert told[-1].text == "You are in."
+    await platform.say(PERSON, "!echo after")
+    answered = await platform.wait_for_messages(3, chat=PERSON)
+    assert "after" in answered[-1].text
+    listed = json.loads(await dovecote(running, "channels", "pairings", "telegram", "--json"))
+    assert [(one["person"], one["state"]) for one in listed] == [(str(PERSON), "paired")]
+
+
+async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: GatewayProcess) -> None:
+    """Who was let in privately is a stranger in a group, and is listed as waiting there, without the code."""
+    await platform.say(PERSON, "!echo before")
+    code = await code_told_in(platform, PERSON)
+    async with running.http() as session:
+        async with session.post(PAIRINGS, json={"code": code}) as answer:
+            assert answer.status == 200, await answer.text()
+        await platform.say(GROUP, f"@{platform.world.bot['username']} !echo secret", user=PERSON)
+        other = await code_told_in(platform, GROUP)
+        async with session.get(PAIRINGS) as answer:
+            text = await answer.text()
+    states = {one["person"]: one["state"] for one in json.loads(text)["items"]}
+    assert states == {str(PERSON): "paired", f"{PERSON}@{GROUP}": "waiting"}
+    assert other not in text
+    assert all("secret" not in post.text for post in platform.messages(GROUP))
+
+
+async def test_who_is_let_out_is_a_stranger_again(platform: Simulator, running: GatewayProcess) -> None:
+    """After `unpair` nothing runs for the person; they get a new code."""
+    await platform.say(PERSON, "!echo before")
+    first = await code_told_in(platform, PERSON)
+    await dovecote(running, "channels", "pair", "telegram", first)
+    await platform.wait_for_messages(2, chat=PERSON)
+    await dovecote(running, "channels", "unpair", "telegram", str(PERSON))
+    await platform.say(PERSON, "!echo secret")
+    assert await code_told_in(platform, PERSON, 3) != first
+    async with running.http() as session, session.delete(f"{PAIRINGS}/1") as answer:
+        assert answer.status == 404
+
+
+async def test_codes_cannot_be_guessed_at_leisure(platform: Simulator, running: GatewayProcess) -> None:
+    """A used or wrong code is not found; after ten of them even a right one must wait."""
+    await platform.say(PERSON, "hello")
+    code = await code_told_in(platform, PERSON)
+    statuses = []
+    async with running.http() as session:
+        for guess in [f"AAAA{number:04}" for number in range(10)] + [code]:
+            async with session.post(PAIRINGS, json={"code": guess}) as answer:
+                statuses.append((answer.status, "Retry-After" in answer.headers))
+    assert statuses == [(404, False)] * 10 + [(429, True)]

@@ -1,0 +1,102 @@
+"""On Telegram from question to file: streamed answer, approval, job, kill -9, the result in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from channels.telegram.simulator import Simulator, simulate
+from channels.telegram.simulator.world import Post
+from gateway_process import GatewayProcess, channel_env
+from nats_servers import free_ports
+from openai_server import OpenAIServer
+from story_model import BEGINNING, WHOLE, Teller
+
+PRIVATE = 4711
+FORUM = -1_000_000_004_711
+
+
+@asynccontextmanager
+async def connected(
+    platform: Simulator, data: Path, *, mode: str, model: OpenAIServer
+) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway whose agent asks the model, with one Telegram channel that lets anyone in."""
+    secret = {"webhook_secret": "journey-secret_1"} if mode == "webhook" else {}
+    channel = channel_env("telegram", platform.settings(mode=mode, groups="always", **secret))
+    (port,) = free_ports(1)
+    agent = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+    public = {"DOVECOTE_PUBLIC_URL": f"http://127.0.0.1:{port}"}
+    process = GatewayProcess(data, env={**channel, **agent, **public}, port=port)
+    try:
+        yield await process.start()
+    finally:
+        await process.stop()
+
+
+async def said(platform: Simulator, chat: int, words: str) -> Post:
+    """Wait until the bot has said these words in a room."""
+
+    def found() -> list[Post]:
+        return [post for post in platform.messages(chat) if words in post.text]
+
+    await platform.wait_until(lambda: bool(found()), seconds=40)
+    return found()[0]
+
+
+async def until_all_delivered(process: GatewayProcess) -> None:
+    """Wait until the gateway knows of everything it said that it was said."""
+    async with asyncio.timeout(30), process.http() as session:
+        states = {"pending"}
+        while states != {"delivered"}:
+            async with session.get("/deliveries") as answer:
+                states = {one["state"] for one in (await answer.json())["items"]}
+
+
+@pytest.mark.parametrize(("mode", "place"), [("polling", "private"), ("webhook", "topic")])
+async def test_from_the_question_to_the_file_through_kill_9(tmp_path: Path, mode: str, place: str) -> None:
+    """Everything is said once, in the place that asked, whatever the ingress, though it is killed."""
+    async with simulate() as platform, OpenAIServer(Teller()) as model:
+        chat, topic = PRIVATE, None
+        if place == "topic":
+            await platform.group(FORUM, forum=True)
+            chat, topic = FORUM, await platform.topic(FORUM)
+        async with connected(platform, tmp_path / "data", mode=mode, model=model) as process:
+            await platform.say(chat, "tell me a story", user=7, thread=topic)
+            await until_shown(platform, chat)
+            await process.kill()
+            await process.start()
+            await said(platform, chat, WHOLE)
+            await platform.say(chat, "start the job", user=7, thread=topic)
+            question = await said(platform, chat, "May I run this?")
+            await platform.press(chat, question.id, question.buttons[0]["callback_data"], user=7)
+            await said(platform, chat, "It is under way.")
+            await until_all_delivered(process)
+            await process.kill()
+            await process.start()
+            await said(platform, chat, "The job said: pigeon")
+            await platform.wait_until(lambda: bool(files(platform, chat)), seconds=40)
+    posts = platform.messages(chat)
+    assert files(platform, chat) == [b"a feather"]
+    assert {post.thread for post in posts} == {topic}
+    once = [WHOLE, "It is under way.", "The job said: pigeon"]
+    assert [sum(words in post.text for post in posts) for words in once] == [1, 1, 1]
+    assert "Approved by" in question.text
+
+
+async def until_shown(platform: Simulator, chat: int) -> None:
+    """Wait until the beginning of the story shows, as a preview or as a message."""
+
+    def shows() -> bool:
+        drafts = [draft.text for draft in platform.world.drafts if draft.chat == chat]
+        return any(BEGINNING in text for text in (*drafts, *(post.text for post in platform.messages(chat))))
+
+    await platform.wait_until(shows, seconds=30)
+
+
+def files(platform: Simulator, chat: int) -> list[bytes]:
+    """Return the files the bot sent to a room."""
+    return [post.file for post in platform.messages(chat) if post.file is not None]

@@ -1,0 +1,176 @@
+"""A user interface that speaks AG-UI 1.0 runs agents: told by AG-UI's own models, run for run."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from ag_ui.core import Event, RunAgentInput
+from pydantic import TypeAdapter
+
+from api_server import Client
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, echo
+
+EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A gateway with an agent on a loopback model (`default`), and a shell."""
+
+    process: GatewayProcess
+    mine: Client
+    model: OpenAIServer
+
+    async def run(
+        self, thread: str, *messages: dict[str, Any], agent: str | None = None, **more: Any
+    ) -> list[dict[str, Any]]:
+        """Run an agent, and return the run's events, each one valid and all in order."""
+        given = {"threadId": thread, "runId": "run-1", "messages": list(messages), "state": {}, "tools": []}
+        asked = RunAgentInput.model_validate(given | {"context": [], "forwardedProps": {}} | more)
+        path = "/agui" if agent is None else f"/agui?agent={agent}"
+        answer = await self.mine.ask("POST", path, asked.model_dump(by_alias=True, mode="json"))
+        assert answer.status == 200, answer.body
+        return checked(answer.body.decode())
+
+
+def checked(stream: str) -> list[dict[str, Any]]:
+    """Return a stream's events; what is opened is closed, and the run is opened first and closed last."""
+    events = [json.loads(line.removeprefix("data: ")) for line in stream.splitlines() if line[:5] == "data:"]
+    opened: list[str] = []
+    for event in events:
+        EVENT.validate_python(event)
+        kind, named = event["type"], event.get("messageId") or event.get("toolCallId") or ""
+        if kind.endswith("_START"):
+            opened.append(named)
+        elif kind in {"TEXT_MESSAGE_CONTENT", "TOOL_CALL_ARGS"}:
+            assert opened[-1] == named
+        elif kind.endswith("_END"):
+            assert opened.pop() == named
+    assert not opened
+    assert events[0]["type"] == "RUN_STARTED"
+    assert [event["type"] for event in events if event["type"] in {"RUN_FINISHED", "RUN_ERROR"}] == [
+        events[-1]["type"]
+    ]
+    return events
+
+
+def text_of(events: list[dict[str, Any]]) -> str:
+    """Return what was said in a run."""
+    return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+def user(text: Any) -> dict[str, Any]:
+    """Return what a person says."""
+    return {"id": "m", "role": "user", "content": text}
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """Run a gateway with both agents."""
+    async with OpenAIServer(echo) as model:
+        env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
+        data = tmp_path_factory.mktemp("agui") / "data"
+        async with gateway(data, env=env) as process, process.http() as session:
+            mine = Client(session=session, url=process.url, key=process.key)
+            assert (await mine.ask("POST", "/accounts/me/workspaces", {"name": "files"})).status == 201
+            places = [{"name": "files", "workspaceId": "files"}]
+            shell = {"name": "shell", "config": {"model": "builtin:shell", "workspaces": places}}
+            assert (await mine.ask("POST", "/accounts/me/agents", shell)).status == 201
+            yield Stage(process=process, mine=mine, model=model)
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def test_a_run_is_a_turn_of_its_threads_conversation(stage: Stage) -> None:
+    """What is said comes as a message, with what was used; the next run of the thread remembers it."""
+    events = await stage.run("talk", user("my number is 7"))
+    assert text_of(events) == "echo: my number is 7"
+    assert events[-1]["outcome"] == {"type": "success"}
+    assert events[-1]["usage"][0]["totalTokens"] == 15
+    turn = events[0]["metadata"]["dovecote"]["turnId"]
+    assert (await stage.mine.ask("GET", f"/status/{turn}")).body["state"] == "completed"
+    answered = {"id": "a", "role": "assistant", "content": text_of(events)}
+    await stage.run("talk", user("my number is 7"), answered, user("which?"))
+    asked = [str(one["content"]) for one in stage.model.bodies[-1]["messages"] if one["role"] == "user"]
+    assert asked == ["my number is 7", "which?"]
+
+
+async def test_tool_calls_are_told_with_their_results(stage: Stage) -> None:
+    """A shell's command is a call with its arguments and its output."""
+    events = await stage.run("shell", user("!echo called"), agent="shell")
+    calls = {event["type"]: event for event in events if event["type"].startswith("TOOL_CALL")}
+    assert list(calls) == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
+    assert json.loads(calls["TOOL_CALL_ARGS"]["delta"]) == {"command": "echo called"}
+    assert "called" in calls["TOOL_CALL_RESULT"]["content"]
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(stage: Stage, *, approved: bool) -> None:
+    """The run ends with the question; its answer begins a run that tells only what comes after it."""
+    thread = f"careful-{approved}"
+    events = await stage.run(thread, user("run: echo done-by-hand"))
+    assert events[-1]["outcome"]["type"] == "interrupt"
+    (asked,) = events[-1]["outcome"]["interrupts"]
+    assert "echo done-by-hand" in asked["message"]
+    answer = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": approved}}
+    more = await stage.run(thread, user("run: echo done-by-hand"), resume=[answer])
+    assert more[-1]["outcome"] == {"type": "success"}
+    ran = [event for event in more if event["type"] == "TOOL_CALL_RESULT"]
+    assert bool(ran) is approved
+    assert "result:" in text_of(more)
+
+
+async def test_an_abandoned_interrupt_denies(stage: Stage) -> None:
+    """A cancelled interrupt, and anything less than a clear yes, lets nothing be carried out."""
+    (asked,) = (await stage.run("left", user("run: echo x")))[-1]["outcome"]["interrupts"]
+    answer = {"interruptId": asked["id"], "status": "cancelled", "payload": {"approved": True}}
+    await stage.run("left", resume=[answer])
+    shown = (await stage.mine.ask("GET", f"/approvals/{asked['id']}")).body
+    assert shown["state"] == "denied"
+
+
+async def test_files_of_a_person_lie_in_the_workspace(stage: Stage) -> None:
+    """A part that holds bytes is an attachment, also with no words beside it."""
+    source = {"type": "data", "value": base64.b64encode(b"a,b\n").decode(), "mimeType": "text/csv"}
+    await stage.run("files", user([{"type": "document", "source": source}]), agent="shell")
+    events = await stage.run("files", user("!cat inbox/document-1.csv"), agent="shell")
+    assert "a,b" in text_of(events)
+
+
+async def test_a_cancelled_turn_ends_its_run(stage: Stage) -> None:
+    """The run is told as cancelled: neither failed nor finished."""
+    body = {"threadId": "long", "runId": "r", "messages": [user("!sleep 300")]}
+    headers = {"Authorization": f"Bearer {stage.mine.key}"}
+    async with stage.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:
+        first = await answer.content.readline()
+        turn = json.loads(first.removeprefix(b"data: "))["metadata"]["dovecote"]["turnId"]
+        await stage.mine.ask("POST", f"/turns/{turn}/cancel")
+        events = checked((first + await answer.read()).decode())
+    assert events[-1]["outcome"] == {"type": "cancelled"}
+
+
+async def test_what_cannot_be_run_is_refused(stage: Stage) -> None:
+    """No question, a caller's own tools, unknown agents and unknown interrupts are problems, not runs."""
+    body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
+    tool = {"name": "f", "description": "", "parameters": {}}
+    answer = {"interruptId": "apr_none", "status": "resolved", "payload": True}
+    for path, more, status in (
+        ("/agui", {"messages": []}, 422),
+        ("/agui", {"messages": [{"id": "a", "role": "activity", "content": {"any": 1}}]}, 422),
+        ("/agui", {"tools": [tool]}, 422),
+        ("/agui?agent=nobody", {}, 404),
+        ("/agui", {"resume": [answer]}, 404),
+        ("/agui", {"threadId": "cnv_none"}, 404),
+    ):
+        told = await stage.mine.ask("POST", path, body | more)
+        assert told.status == status, (path, more, told.body)
+    twice = await stage.mine.ask("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
+    assert (twice.status, "Idempotency-Key" in twice.body["detail"]) == (422, True)

@@ -1,0 +1,331 @@
+"""M14 and M2: nobody reads, changes or becomes another account, by any id or field, on any route there is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import aiohttp
+import pytest
+import pytest_asyncio
+
+from api_server import ADMIN_KEY, Client
+from gateway.web.http.auth import Admin, Key, Signed
+from gateway.web.http.route import Route
+from gateway.web.routes import ROUTES
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, echo
+
+CANARY = "canary-of-the-first-account"
+FILE = "knowledge/a.txt"
+PLACE = re.compile(r"\{(\w+)[^}]*\}")
+KEYED = [route for route in ROUTES if isinstance(route.access, Key | Signed)]
+READS = [route for route in KEYED if route.method == "GET"]
+ONE = [route for route in READS if "{" in route.path]
+AUDIT = "/accounts/me/audit"
+LISTS = [route for route in READS if "{" not in route.path and route.path != AUDIT]
+CHANGES = [route for route in KEYED if route.method != "GET" and "{" in route.path]
+
+STRANGE = (
+    "*",
+    ">",
+    "a.b",
+    ".",
+    "..",
+    "../x",
+    "../../dovecote.db",
+    "a\r\nb",
+    "a\x00b",
+    "%",
+    "_",
+    "' OR '1'='1",
+    "x" * 4096,
+    "\N{PILE OF POO}",
+    "\u202e",
+    "cnv_*",
+    "cnv_>",
+    "",
+)
+
+NEEDS_MORE = {
+    "/sandboxes/{id}",  # its id is the provider's, and only while a sandbox stands
+    "/files/{id}/{name}",  # another account's is asked for with its own link's words below
+    "/deliveries/{id}",
+}
+"""Read routes whose own account's answer is not asked for here."""
+
+
+def _label(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+def _filled(route: Route, record: str) -> str:
+    def fill(found: re.Match[str]) -> str:
+        return FILE if found.group(1) in {"path", "name"} else quote(record, safe="")
+
+    return PLACE.sub(fill, route.path)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Town:
+    """A gateway with two accounts: the first has one of everything, the other is a stranger."""
+
+    process: GatewayProcess
+    mine: Client
+    stranger: Client
+    ids: frozenset[str]
+    conversation: str
+
+    async def told(self, client: Client, method: str, path: str, body: Any = None) -> tuple[int, str]:
+        """Ask, and return the status and the whole answer as text."""
+        answer = await client.ask(method, path, body)
+        return answer.status, json.dumps(answer.body) if not isinstance(answer.body, bytes) else repr(
+            answer.body
+        )
+
+
+async def _until(client: Client, path: str, *states: str) -> dict[str, Any]:
+    async with asyncio.timeout(30):
+        while (answer := (await client.ask("GET", path)).body).get("state") not in states:  # noqa: ASYNC110 - over HTTP
+            await asyncio.sleep(0.05)
+    return dict(answer)
+
+
+async def _records(mine: Client) -> list[str]:
+    """Make one record of every kind, with a file where files belong to it."""
+    ids = []
+    bodies: dict[str, dict[str, Any]] = {
+        kind: {"name": CANARY, "config": {}} for kind in ("agents", "workspaces", "sandboxes", "skills")
+    }
+    bodies["webhooks"] = {"url": "http://127.0.0.1:9/canary", "name": CANARY}
+    bodies["keys"] = {"name": CANARY, "scopes": ["read"]}
+    settings = {"token": "123456:ABC-of-nobody", "base_url": "http://127.0.0.1:9/"}
+    bodies["channels"] = {"name": CANARY, "kind": "telegram", "settings": settings}
+    for plural, body in bodies.items():
+        made = await mine.ask("POST", f"/accounts/me/{plural}", body)
+        assert made.status == 201, (plural, made.body)
+        ids.append(str(made.body["id"]))
+        if plural in ("agents", "workspaces", "skills"):
+            path = f"{mine.url}/accounts/me/{plural}/{ids[-1]}/files/{FILE}"
+            key = {"Authorization": f"Bearer {mine.key}"}
+            async with mine.session.put(path, data=CANARY.encode(), headers=key) as answer:
+                assert answer.status == 204, await answer.text()
+    return ids
+
+
+async def _talk(mine: Client) -> tuple[str, list[str]]:
+    """Say something that leads to an approval, to a job's turn and to a delivery; return all their ids."""
+    ask = {"input": f"run: echo {CANARY}", "conversation": CANARY, "webhook": {"url": "http://127.0.0.1:9/x"}}
+    taken = (await mine.ask("POST", "/agents/default/turns", ask)).body
+    await _until(mine, f"/status/{taken['turnId']}", "waiting")
+    (approval,) = (await mine.ask("GET", "/approvals")).body["items"]
+    shell = {"name": "shell", "config": {"model": "builtin:shell"}}
+    agent = (await mine.ask("POST", "/accounts/me/agents", shell)).body["id"]
+    job_turn = (
+        await mine.ask("POST", f"/agents/{agent}/turns", {"input": f"!& sleep 60; echo {CANARY}"})
+    ).body
+    await _until(mine, f"/status/{job_turn['turnId']}", "completed")
+    (job,) = (await mine.ask("GET", "/jobs")).body["items"]
+    ids = [
+        taken["turnId"],
+        taken["conversationId"],
+        approval["id"],
+        agent,
+        job_turn["turnId"],
+        job["resultId"],
+    ]
+    ids += [job_turn["conversationId"], CANARY, "shell"]
+    ids += [one["id"] for one in (await mine.ask("GET", "/deliveries")).body["items"]]
+    ids += [one["id"] for one in (await mine.ask("GET", "/sandboxes")).body["items"]]
+    ids += [event["data"]["message"] for event in await _events(mine, taken) if "message" in event["data"]]
+    return str(taken["conversationId"]), ids
+
+
+async def _events(mine: Client, taken: dict[str, Any]) -> list[dict[str, Any]]:
+    path = f"/conversations/{taken['conversationId']}/events?after=0"
+    return list((await mine.ask("GET", path)).body["items"])
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
+    """Run a gateway in which the first account has one of everything."""
+    data = tmp_path_factory.mktemp("town") / "data"
+    async with OpenAIServer(echo) as model, aiohttp.ClientSession() as session:
+        env = {
+            "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
+            "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+        }
+        async with gateway(data, env=env) as process:
+            mine = Client(session=session, url=process.url, key=process.key)
+            operator = Client(session=session, url=process.url, key=ADMIN_KEY)
+            made = await operator.ask("POST", "/accounts", {"name": "stranger"})
+            stranger = Client(session=session, url=process.url, key=made.body["key"])
+            records = await _records(mine)
+            conversation, ids = await _talk(mine)
+            yield Town(
+                process=process,
+                mine=mine,
+                stranger=stranger,
+                ids=frozenset([*records, *ids]),
+                conversation=conversation,
+            )
+
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _tried(town: Town, route: Route, records: Iterable[str]) -> list[str]:
+    """Ask as the stranger with each id; return what was answered otherwise than by a refusal."""
+    body: dict[str, Any] | None = None if route.method in ("GET", "DELETE") else {}
+    wrong = []
+    for record in records:
+        path = _filled(route, record)
+        status, text = await town.told(town.stranger, route.method, path, body)
+        if not 400 <= status < 500 or CANARY in text.replace(record, ""):
+            wrong.append(f"{path[:80]}: {status} {text[:200]}")
+    return wrong
+
+
+@pytest.mark.parametrize("route", ONE, ids=_label)
+async def test_m14_nobody_reads_what_is_anothers(town: Town, route: Route) -> None:
+    """Whatever id of the first account stands in a path, the stranger is refused and told nothing."""
+    assert await _tried(town, route, town.ids) == []
+
+
+@pytest.mark.parametrize("route", CHANGES, ids=_label)
+async def test_m14_nobody_changes_what_is_anothers(town: Town, route: Route) -> None:
+    """The same holds for everything that changes something."""
+    assert await _tried(town, route, town.ids) == []
+
+
+@pytest.mark.parametrize("route", ONE, ids=_label)
+async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(town: Town, route: Route) -> None:
+    """Wildcards of subjects, SQL and paths, control characters, giants: refused, and nobody's answer."""
+    clients_own = {"", ".", ".."}  # an HTTP client resolves these itself
+    assert await _tried(town, route, [one for one in STRANGE if one not in clients_own]) == []
+
+
+@pytest.mark.parametrize("route", [one for one in ONE if one.path not in NEEDS_MORE], ids=_label)
+async def test_m14_the_same_ids_open_their_own_accounts_things(town: Town, route: Route) -> None:
+    """With its own key the first account is answered, or the refusals would prove nothing."""
+    seen = {
+        (await town.told(town.mine, "GET", _filled(route, record)))[0] for record in town.ids | {"default"}
+    }
+    assert 200 in seen or 204 in seen
+
+
+@pytest.mark.parametrize("route", LISTS, ids=_label)
+async def test_m14_no_list_tells_of_another_account(town: Town, route: Route) -> None:
+    """What the stranger lists holds no id and no word of the first account."""
+    status, text = await town.told(town.stranger, "GET", route.path)
+    assert status == 200, text
+    assert not [record for record in town.ids - {"shell"} if f'"{record}"' in text]
+    assert CANARY not in text
+
+
+async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(town: Town) -> None:
+    """The stranger's log holds what its own keys asked for, whatever ids it named."""
+    await town.stranger.ask("DELETE", f"/conversations/{town.conversation}")
+    deeds = (await town.stranger.ask("GET", AUDIT)).body["items"]
+    keys = {one["id"] for one in (await town.stranger.ask("GET", "/accounts/me/keys")).body["items"]}
+    mine = {one["id"] for one in (await town.mine.ask("GET", "/accounts/me/keys")).body["items"]}
+    assert deeds
+    assert not keys & mine
+    assert not {deed["actor"] for deed in deeds} & mine
+
+
+@pytest.mark.parametrize("named", [*STRANGE, "mine"])
+async def test_m14_no_socket_follows_anothers_conversation(town: Town, named: str) -> None:
+    """Subscribed by id, name or wildcard, a stranger's socket hears nothing of the first account."""
+    asked = town.conversation if named == "mine" else named
+    headers = {"Authorization": f"Bearer {town.stranger.key}"}
+    async with town.stranger.session.ws_connect(f"{town.process.url}/ws", headers=headers) as socket:
+        await socket.send_json({"type": "subscribe", "conversation": asked, "after": 0})
+        await socket.send_json({"type": "ping"})
+        heard = ""
+        while '"pong"' not in heard:
+            message = await socket.receive(timeout=20)
+            if message.type is not aiohttp.WSMsgType.TEXT:
+                break
+            heard += message.data
+    assert CANARY not in heard
+    assert "turn.queued" not in heard
+
+
+CLAIMS: dict[str, Any] = {
+    "account": "acc_1",
+    "account_id": "acc_1",
+    "tenant": "default",
+    "scopes": ["read", "chat", "jobs", "admin"],
+    "scope": "admin",
+    "role": "admin",
+    "is_admin": True,
+    "isOwner": True,
+    "senderIsOwner": True,
+    "operator": True,
+    "sub": "operator",
+    "deviceToken": "x",
+    "token": ADMIN_KEY,
+    "key": ADMIN_KEY,
+}
+
+
+async def _reader(town: Town) -> Client:
+    made = await town.stranger.ask("POST", "/accounts/me/keys", {"name": "reader", "scopes": ["read"]})
+    key = made.body["key"] if made.status == 201 else ""
+    if not key:
+        listed = await town.stranger.ask("GET", "/accounts/me/keys")
+        (old,) = [one["id"] for one in listed.body["items"] if one["name"] == "reader"]
+        await town.stranger.ask("DELETE", f"/accounts/me/keys/{old}")
+        return await _reader(town)
+    return Client(session=town.stranger.session, url=town.process.url, key=key)
+
+
+async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(town: Town) -> None:
+    """A reading key is refused on every route that needs more, whatever it says of itself and wherever."""
+    reader = await _reader(town)
+    said = {f"X-{name.replace('_', '-').title()}": str(value) for name, value in CLAIMS.items()}
+    query = "&".join(f"{name}={quote(str(value))}" for name, value in CLAIMS.items())
+    for route in ROUTES:
+        more = isinstance(route.access, Admin) or (
+            isinstance(route.access, Key) and route.access.scope != "read"
+        )
+        if more:
+            path = f"{_filled(route, 'default')}?{query}"
+            answer = await reader.ask(route.method, path, CLAIMS, **said)
+            assert answer.status == 403, (_label(route), answer.status, answer.body)
+    assert (await town.stranger.ask("GET", "/accounts/me")).body["name"] == "stranger"
+
+
+async def test_m2_no_field_leads_into_another_account(town: Town) -> None:
+    """Bodies with fields of another account or role are refused as they are, and nothing is made."""
+    first = (await town.mine.ask("GET", "/accounts/me")).body["id"]
+    for name, value in {**CLAIMS, "account": first, "account_id": first}.items():
+        for path, body in (
+            ("/agents/default/turns", {"input": "!echo claimed"}),
+            ("/accounts/me/agents", {"name": "claimed", "config": {}}),
+            ("/accounts/me/keys", {"name": "claimed"}),
+        ):
+            answer = await town.stranger.ask("POST", path, {**body, name: value})
+            allowed = path.endswith("/keys") and name == "scopes"
+            assert answer.status == (201 if allowed else 422), (path, name, answer.body)
+    shown = await town.stranger.ask("GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first)
+    assert shown.body["name"] == "stranger"
+    assert "claimed" not in (await town.told(town.mine, "GET", "/accounts/me/agents"))[1]
+
+
+async def test_m2_a_token_field_is_not_a_key(town: Town) -> None:
+    """Keys in the query, in cookies, in other headers or in the body are no keys: 401 on every route."""
+    key, session = town.mine.key, town.mine.session
+    for route in KEYED:
+        path = f"{town.process.url}{_filled(route, 'default')}?key={key}&token={key}&access_token={key}"
+        headers = {"X-Api-Key": key, "X-Token": key, "Proxy-Authorization": f"Bearer {key}"}
+        async with session.request(route.method, path, headers=headers, json={"token": key}) as answer:
+            assert answer.status in (401, 404) if isinstance(route.access, Signed) else answer.status == 401

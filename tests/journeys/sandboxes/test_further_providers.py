@@ -1,0 +1,55 @@
+"""A provider with a table in the settings is open beside the default one, and records may name it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from api_server import Client
+from gateway.config.setting_types import SandboxSettings
+from gateway.environments.backends import opened_by
+from gateway_process import gateway
+
+SUPPORT = Path(__file__).parents[2] / "support"
+
+
+def install(site: Path) -> None:
+    """Leave a distribution with a provider's entry point, as pip would."""
+    about = site / "my_package-1.0.dist-info"
+    about.mkdir(parents=True)
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: my-package\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[dovecote.sandboxes]\nmemory = memory_sandboxes:plugin\n")
+
+
+@pytest.mark.parametrize("named", [True, False])
+async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, named: bool) -> None:
+    """With `[sandbox.memory]` its commands run there; without, they are refused in words that say so."""
+    install(tmp_path / "site")
+    settings = tmp_path / "dovecote.toml"
+    settings.write_text("[sandbox.memory]\n" if named else "")
+    path = os.pathsep.join([str(tmp_path / "site"), str(SUPPORT), os.environ.get("PYTHONPATH", "")])
+    options = ["--config", str(settings)]
+    async with (
+        gateway(tmp_path / "data", env={"PYTHONPATH": path}, options=options) as process,
+        process.http() as session,
+    ):
+        mine = Client(session=session, url=process.url, key=process.key)
+        box = {"name": "box", "config": {"provider": "memory"}}
+        assert (await mine.ask("POST", "/accounts/me/sandboxes", box)).status == 201
+        agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
+        assert (await mine.ask("POST", "/accounts/me/agents", agent)).status == 201
+        asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
+        told = (await mine.ask("POST", "/v1/chat/completions", asked)).body["choices"][0]["message"][
+            "content"
+        ]
+    assert ("pigeon" in told) is named
+    assert ("'memory' is not open here" in told) is not named
+
+
+def test_what_is_not_installed_is_not_opened() -> None:
+    """This machine's provider and the chosen one always are; a table of an unknown one opens nothing."""
+    given = SandboxSettings.model_validate({"provider": "e2b", "docker": {}, "kubernetes": {}})
+    assert opened_by(given) == ["docker", "e2b", "host"]
+    assert opened_by(SandboxSettings()) == ["host"]

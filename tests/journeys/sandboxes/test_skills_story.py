@@ -1,0 +1,117 @@
+"""Agents bring files along and load skills: uploaded over HTTP, put into the workspace, told to the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from api_server import ADMIN_KEY, Answer, Client
+from gateway_process import GatewayProcess, gateway
+from openai_server import OpenAIServer, ToolCall, Turn, last_text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A gateway whose agent talks to a scripted model."""
+
+    process: GatewayProcess
+    session: aiohttp.ClientSession
+    mine: Client
+    model: OpenAIServer
+
+    async def upload(self, path: str, content: bytes, *, key: str = "") -> int:
+        """Put a file and return the status."""
+        headers = {"Authorization": f"Bearer {key or self.process.key}"}
+        url = self.process.url + path
+        async with self.session.put(url, data=BytesIO(content), headers=headers) as answer:
+            return answer.status
+
+    async def turn(self, text: str) -> Answer:
+        """Ask the default agent and wait for the end."""
+        body = {"input": text, "conversation": "demo"}
+        taken = await self.mine.ask("POST", "/agents/default/turns", body)
+        async with asyncio.timeout(40):
+            while True:
+                answer = await self.mine.ask("GET", f"/status/{taken.body['turnId']}")
+                if answer.body["state"] in ("completed", "failed"):
+                    return answer
+                await asyncio.sleep(0.05)
+
+
+SCRIPT: list[Turn] = [
+    Turn(calls=[ToolCall(name="load_skill", args={"name": "reports"})]),
+    Turn(calls=[ToolCall(name="read", args={"path": ".claude/skills/reports/forms/a.txt"})]),
+    Turn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
+    Turn(text="All read."),
+    Turn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
+    Turn(text="Again."),
+]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """Run a gateway with a model."""
+    async with OpenAIServer(list(SCRIPT)) as model, aiohttp.ClientSession() as session:
+        env = {
+            "DOVECOTE_AGENT__MODEL": "openai:loopback",
+            "DOVECOTE_AGENT__BASE_URL": model.base_url,
+            "DOVECOTE_VENDORS__OPENAI": "sk-loopback",
+            "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
+        }
+        async with gateway(tmp_path / "data", env=env) as process:
+            mine = Client(session=session, url=process.url, key=process.key)
+            yield Stage(process=process, session=session, mine=mine, model=model)
+
+
+async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stage: Stage) -> None:
+    """The guide is in the instructions, the skill in the tool's words, all files in the workspace."""
+    made = await stage.mine.ask(
+        "POST", "/accounts/me/skills", {"name": "reports", "config": {"description": "how to write reports"}}
+    )
+    assert made.status == 201, made.body
+    skill, agent = "/accounts/me/skills/reports/files", "/accounts/me/agents/default/files"
+    assert await stage.upload(f"{skill}/SKILL.md", b"Begin with the result.") == 204
+    assert await stage.upload(f"{skill}/forms/a.txt", b"form A") == 204
+    assert await stage.upload(f"{agent}/AGENTS.md", b"You are careful.") == 204
+    assert await stage.upload(f"{agent}/knowledge/old.txt", b"old") == 204
+
+    assert (await stage.turn("write a report")).body["output"] == "All read."
+    first, *rest = stage.model.bodies
+    assert first["messages"][0]["content"].startswith("You are careful.")
+    tools: dict[str, Any] = {one["function"]["name"]: one["function"] for one in first["tools"]}
+    assert "reports: how to write reports" in tools["load_skill"]["description"]
+    assert {"bash", "read", "write", "edit", "glob", "grep", "list_files", "deliver_file"} <= set(tools)
+    assert "Begin with the result." in last_text(rest[0])
+    assert last_text(rest[1]) == "     1\tform A"
+    assert last_text(rest[2]) == "knowledge/old.txt"
+
+    assert (await stage.mine.ask("DELETE", f"{agent}/knowledge/old.txt")).status == 204
+    assert await stage.upload(f"{agent}/knowledge/new.txt", b"new") == 204
+    assert (await stage.turn("look again")).body["output"] == "Again."
+    assert last_text(stage.model.bodies[-1]) == "knowledge/new.txt"
+
+
+async def test_bundles_are_bounded_and_the_accounts_own(stage: Stage) -> None:
+    """Ways out, other places, too much and another account's are refused; the rest is read back."""
+    agent = "/accounts/me/agents/default/files"
+    for path in ("elsewhere/x", "skills/../../x", "AGENTS.md/../x"):
+        assert await stage.upload(f"{agent}/{path.replace('..', '%2e%2e')}", b"x") in (404, 422), path
+    assert await stage.upload(f"{agent}/knowledge/big", bytes(1024 * 1024 + 1)) == 413
+    assert await stage.upload(f"{agent}/knowledge/one", b"content") == 204
+    listed = (await stage.mine.ask("GET", agent)).body["items"]
+    assert [(one["path"], one["size"]) for one in listed] == [("knowledge/one", 7)]
+    assert (await stage.mine.ask("GET", f"{agent}/knowledge/one")).body == b"content"
+    operator = Client(session=stage.session, url=stage.process.url, key=ADMIN_KEY)
+    other = (await operator.ask("POST", "/accounts", {"name": "other"})).body["key"]
+    stranger = Client(session=stage.session, url=stage.process.url, key=other)
+    assert (await stage.mine.ask("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
+    assert await stage.upload("/accounts/me/skills/mine/files/SKILL.md", b"x", key=other) == 404
+    assert (await stranger.ask("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
+    assert (await stage.mine.ask("DELETE", "/accounts/me/skills/mine")).status == 204

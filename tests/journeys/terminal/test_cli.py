@@ -1,0 +1,210 @@
+"""The command line against a real gateway, as a person at a terminal uses it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from channels.telegram.simulator import simulate
+from gateway.config.settings import foreign_environment
+from gateway_process import GatewayProcess, gateway
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """What it printed, as JSON."""
+        return json.loads(self.out)
+
+
+async def start(*words: str, directory: Path) -> asyncio.subprocess.Process:
+    """Start a command without the environment of whoever runs the tests."""
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "gateway", *words),
+        cwd=directory, env=foreign_environment(), stdin=pipe, stdout=pipe, stderr=pipe,
+        preexec_fn=_heed_interrupts,
+    )  # fmt: skip
+
+
+def _heed_interrupts() -> None:
+    """Undo what a shell does to what it runs in the background: such children ignore Ctrl-C."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+async def run(process: GatewayProcess, *words: str, typed: str = "") -> Done:
+    """Run a command towards the gateway, found by its data directory."""
+    command = await start(*words, "--data", str(process.data), directory=process.data.parent)
+    async with asyncio.timeout(60):
+        out, err = await command.communicate(typed.encode())
+    assert command.returncode is not None
+    return Done(command.returncode, out.decode(), err.decode())
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+    """Run a gateway whose webhooks may go to loopback."""
+    async with gateway(tmp_path / "data", env={"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}) as process:
+        yield process
+
+
+async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
+    """One command is answered, its conversation can be read again, and its message can be traced."""
+    said = await run(running, "chat", "!echo hello there", "--conversation", "story")
+    assert said.code == 0, said.err
+    assert "hello there" in said.out
+    told = await run(running, "tail", "story", "--after", "0", "--no-follow", "--json")
+    events = [json.loads(line) for line in told.out.splitlines()]
+    assert [event["n"] for event in events if event.get("n")] == list(range(1, len(events) + 1))
+    turn = next(event["turn"] for event in events if event["type"] == "turn.completed")
+    traced = (await run(running, "trace", turn, "--json")).json
+    states = [step["state"] for step in traced["steps"]]
+    assert states[0] == "accepted"
+    assert "turn.completed" in states
+    assert (await run(running, "trace", traced["steps"][0]["id"], "--json")).json["steps"] == traced["steps"]
+
+
+async def test_a_conversation_goes_on(running: GatewayProcess) -> None:
+    """Lines that are piped in are answered in order, in the conversation of the chat before."""
+    assert (await run(running, "chat", "!echo zero > kept")).code == 0
+    piped = await run(running, "chat", typed="!cat kept\n!echo two\n")
+    assert piped.code == 0, piped.err
+    assert re.search(r"zero.*two", piped.out, re.DOTALL)
+
+
+async def test_jobs_are_watched_and_stopped(running: GatewayProcess) -> None:
+    """A background job is listed, its output can be read while it runs, and it can be stopped."""
+    assert (await run(running, "chat", "!&echo begun; sleep 300")).code == 0
+    (job,) = (await run(running, "jobs", "list", "--json")).json
+    assert job["state"] == "running"
+    logs = await run(running, "jobs", "logs", job["id"])
+    assert logs.code == 0, logs.err
+    assert (await run(running, "jobs", "stop", job["id"])).code == 0
+    (job,) = (await run(running, "jobs", "list", "--json")).json
+    assert job["state"] == "stopped"
+    assert "stopped" in (await run(running, "jobs", "list")).out
+
+
+async def test_webhooks_are_heard(running: GatewayProcess) -> None:
+    """`webhooks listen` prints the test event of an endpoint after verifying its signature."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
+    added = await run(running, "webhooks", "add", f"http://127.0.0.1:{port}/", "--json")
+    assert added.code == 0, added.err
+    options = ("--secret", added.json["secret"], "--port", port)
+    listening = await start("webhooks", "listen", *options, directory=running.data.parent)
+    assert listening.stderr is not None
+    assert listening.stdout is not None
+    async with asyncio.timeout(30):
+        await listening.stderr.readline()
+        assert (await run(running, "webhooks", "test", added.json["id"])).code == 0
+        heard = (await listening.stdout.readline()).decode()
+    assert "webhook.test" in heard
+    listening.send_signal(signal.SIGINT)
+    async with asyncio.timeout(30):
+        assert await listening.wait() == 0
+    assert added.json["secret"] not in (await run(running, "webhooks", "list", "--json")).out
+    for words in (("replay", "--after", "2020-01-01T00:00:00Z"), ("enable",), ("rm",)):
+        done = await run(running, "webhooks", words[0], added.json["id"], *words[1:])
+        assert done.code == 0, done.err
+    assert (await run(running, "webhooks", "list", "--json")).json == []
+
+
+async def test_keys_come_and_go(running: GatewayProcess) -> None:
+    """A new key opens the gateway until it is revoked; then one line says so, exit code 1."""
+    key = (await run(running, "keys", "create", "ci")).out.strip()
+    assert (await run(running, "jobs", "list", "--key", key)).code == 0
+    assert (await run(running, "keys", "revoke", "ci")).code == 0
+    refused = await run(running, "jobs", "list", "--key", key)
+    assert refused.code == 1
+    assert len(refused.err.splitlines()) == 1
+
+
+async def test_the_gateway_goes_away(running: GatewayProcess) -> None:
+    """A chat survives a kill -9 of the gateway, and without a gateway commands end with 3."""
+    chatting = await start(
+        "chat", "!sleep 2; echo still here", "--data", str(running.data), directory=running.data.parent
+    )
+    assert chatting.stdout is not None
+    async with asyncio.timeout(60):
+        await chatting.stdout.readuntil(b"sleep 2")
+        await running.kill()
+        await running.start()
+        rest, _ = await chatting.communicate()
+    assert b"still here" in rest
+    await running.stop()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # bound and not listening: nobody else on this machine can answer there
+        port = silent.getsockname()[1]
+        gone = await run(running, "jobs", "list", "--url", f"http://127.0.0.1:{port}")
+    assert (gone.code, gone.out) == (3, "")
+    assert "no gateway answers" in gone.err
+
+
+async def test_one_directory_one_gateway(running: GatewayProcess) -> None:
+    """A second gateway on a data directory, or one with a wrong setting, ends with a line, no traceback."""
+    second = await run(running, "serve", "--port", "0")
+    assert second.code == 1
+    assert "another instance" in second.err
+    wrong = await run(running, "serve", "--port", "99999")
+    assert wrong.code == 2
+    assert "Traceback" not in second.err + wrong.err
+
+
+async def test_anyone_can_try_telegram(tmp_path: Path) -> None:
+    """`doctor --simulate telegram` needs no token: a message, a job, and a killed turn are answered."""
+    command = await start("doctor", "--simulate", "telegram", "--json", directory=tmp_path)
+    async with asyncio.timeout(90):
+        out, err = await command.communicate()
+    assert command.returncode == 0, (out, err)
+    found = json.loads(out)
+    assert [check["state"] for check in found] == ["ok"] * 4
+    assert "the command ran once, its answer came once" in found[-1]["detail"]
+
+
+async def test_a_channel_is_tested_before_it_is_used(tmp_path: Path) -> None:
+    """`channels test` asks the platform: the right token is well, a wrong one fails with a remedy."""
+    async with simulate() as platform:
+        table = platform.settings()
+        for token, code in ((table["token"], 0), ("1:wrong", 1)):
+            lines = [f"{key} = {json.dumps(value)}" for key, value in {**table, "token": token}.items()]
+            (tmp_path / "dovecote.toml").write_text("\n".join(["[channels.telegram]", *lines]))
+            command = await start("channels", "test", "telegram", "--json", directory=tmp_path)
+            out, err = await command.communicate()
+            assert command.returncode == code, (out, err)
+            assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
+            assert b"Traceback" not in err
+
+
+async def test_a_channel_of_the_gateway_is_tested_there(tmp_path: Path) -> None:
+    """`channels test` asks the gateway about a channel that was added to it, whose token only it has."""
+    data = tmp_path / "data"
+    env = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
+    async with simulate() as platform, gateway(data, env=env):
+        token, url = (platform.settings()[key] for key in ("token", "base_url"))
+        for name, given, code in (("good", token, 0), ("bad", "1:wrong", 1)):
+            added = f"channels add {name} token={given} base_url={url} --kind telegram --data {data}"
+            assert await (await start(*added.split(), directory=tmp_path)).wait() == 0
+            command = await start("channels", "test", name, "--json", "--data", str(data), directory=tmp_path)
+            out, err = await command.communicate()
+            assert command.returncode == code, (out, err)
+            assert all(finding["ok"] for finding in json.loads(out)) == (code == 0)
+        command = await start("channels", "test", "none", "--data", str(data), directory=tmp_path)
+        assert await command.wait() == 1

@@ -1,0 +1,220 @@
+"""`chat` and `tail` against a scripted gateway: answers, approvals, restarts, ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fake_gateway import Socket, StandIn, stand_in_gateway
+
+
+@pytest.fixture
+def gateway() -> Iterator[StandIn]:
+    """Return a stand-in for a gateway."""
+    with stand_in_gateway() as stand_in:
+        yield stand_in
+
+
+def command(
+    gateway: StandIn, directory: Path, *words: str, typed: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run a command towards the stand-in, with `typed` as its whole input."""
+    program = [sys.executable, "-m", "gateway", *words, "--url", gateway.url]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
+    return subprocess.run(
+        program, input=typed, cwd=directory, env=kept, capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+async def _greets(socket: Socket) -> None:
+    """Answer one message in two deltas."""
+    await socket.hear("subscribe")
+    await socket.tell("error", code="not_found", detail="no conversation", conversation="terminal")
+    sent = await socket.hear("send")
+    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    resumed = await socket.hear("subscribe")
+    assert resumed["after"] == 0
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    await socket.event("message.received", role="user", text=sent["text"])
+    await socket.event("turn.started")
+    await socket.event("message.delta", message="m", part=0, text="hel")
+    await socket.event("message.delta", message="m", part=1, text="lo")
+    await socket.event("message.completed", role="assistant", text="hello")
+    await socket.event("turn.completed")
+
+
+def test_chat_prints_the_answer_and_ends(gateway: StandIn, tmp_path: Path) -> None:
+    """With a message, `chat` says it, prints the answer once, and ends with 0."""
+    gateway.scripts = [_greets]
+    result = command(gateway, tmp_path, "chat", "hi")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == "hello\n"
+
+
+async def _refuses(socket: Socket) -> None:
+    """Have too much to do."""
+    await socket.hear("subscribe")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.hear("send")
+    await socket.tell("error", code="too_many", detail="50 turns are waiting", id=sent["id"])
+    await socket.socket.receive()
+
+
+def test_a_refused_message_is_told(gateway: StandIn, tmp_path: Path) -> None:
+    """A message that is not taken is one line on stderr, exit code 1."""
+    gateway.scripts = [_refuses]
+    done = command(gateway, tmp_path, "chat", "hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "dovecote: 50 turns are waiting\n"
+
+
+async def _hiccups(socket: Socket) -> None:
+    """Have no database just now."""
+    await socket.hear("subscribe")
+    await socket.tell("error", code="unavailable", detail="try again soon")
+
+
+def test_a_passing_failure_is_tried_again(gateway: StandIn, tmp_path: Path) -> None:
+    """Where the gateway cannot answer just now, the message is sent again and answered."""
+    gateway.scripts = [_hiccups, _greets]
+    done = command(gateway, tmp_path, "chat", "hi")
+    assert (done.returncode, done.stdout) == (0, "hello\n")
+
+
+async def _knows_nothing(socket: Socket) -> None:
+    """Have no such conversation."""
+    await socket.hear("subscribe")
+    await socket.tell("error", code="not_found", detail="there is no such conversation", conversation="c")
+
+
+def test_tail_needs_a_conversation(gateway: StandIn, tmp_path: Path) -> None:
+    """`tail` of a conversation that is not there fails instead of waiting."""
+    gateway.scripts = [_knows_nothing]
+    done = command(gateway, tmp_path, "tail", "c")
+    assert done.returncode == 1
+    assert done.stderr == "dovecote: there is no such conversation\n"
+
+
+async def _breaks(socket: Socket) -> None:
+    """Go away in the middle of an answer."""
+    await socket.hear("subscribe")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.hear("send")
+    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.event("message.delta", message="m", part=0, text="hal")
+    await socket.socket.close(code=1012)
+
+
+async def _resumes(socket: Socket) -> None:
+    """Go on from where the client stands, with a second attempt at the turn."""
+    resumed = await socket.hear("subscribe")
+    assert (resumed["conversation"], resumed["after"], resumed["epoch"]) == ("cnv_1", 1, "e")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=1, last_seq=5)
+    socket.seq = 5
+    await socket.event("turn.restarted", attempt=2)
+    await socket.event("message.completed", role="assistant", text="hello again")
+    await socket.event("turn.failed", error="it broke")
+
+
+def test_chat_survives_a_restart_and_tells_failure(gateway: StandIn, tmp_path: Path) -> None:
+    """A connection that breaks is resumed at the last seq; a failed turn ends with 1."""
+    gateway.scripts = [_breaks, _resumes]
+    result = command(gateway, tmp_path, "chat", "hi")
+    assert result.returncode == 1
+    assert "hello again\n" in result.stdout
+    assert "it broke" in result.stdout
+
+
+async def _asks(socket: Socket) -> None:
+    """Ask for approval and act on the decision."""
+    await socket.hear("subscribe")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.hear("send")
+    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.event(
+        "approval.requested", approval="apr_1", tool="bash", args={"command": "rm x"}, command="rm x"
+    )
+    decided = await socket.hear("approve")
+    await socket.event("approval.resolved", approval="apr_1", decision=decided["decision"])
+    await socket.event("message.completed", role="assistant", text=f"you said {decided['decision']}")
+    await socket.event("turn.completed")
+
+
+@pytest.mark.parametrize(("answer", "decision"), [("y", "approve"), ("maybe\nno", "deny")])
+def test_a_person_decides_in_chat(gateway: StandIn, tmp_path: Path, answer: str, decision: str) -> None:
+    """An approval is asked for by its command, and y or n decides."""
+    gateway.scripts = [_asks]
+    done = command(gateway, tmp_path, "chat", "please", typed=f"{answer}\n")
+    assert done.returncode == 0, done.stderr
+    assert "rm x" in done.stdout
+    assert f"you said {decision}" in done.stdout
+
+
+def test_nobody_there_to_approve(gateway: StandIn, tmp_path: Path) -> None:
+    """Where input has ended, the approval stays open, and the line says how to decide it; exit code 1."""
+    gateway.scripts = [_asks]
+    done = command(gateway, tmp_path, "chat", "please", typed="")
+    assert done.returncode == 1
+    assert "dovecote approvals approve apr_1" in done.stderr
+
+
+async def _echoes(socket: Socket) -> None:
+    """Answer two messages, the second with something going on beside it."""
+    await socket.hear("subscribe")
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    for turn in ("trn_1", "trn_2"):
+        sent = await socket.hear("send")
+        await socket.event("message.completed", turn, role="assistant", text=f"you: {sent['text']}")
+        await socket.tell("accepted", id=sent["id"], turn=turn, conversation="cnv_1")
+        await socket.event("job.completed", "trn_0", resultId="job_1", exit_code=0, output="done")
+        await socket.event("turn.completed", turn)
+
+
+def test_piped_lines_are_messages(gateway: StandIn, tmp_path: Path) -> None:
+    """Without a message each line of input is one, and the end of input leaves when all are answered."""
+    gateway.scripts = [_echoes]
+    done = command(gateway, tmp_path, "chat", typed="one\ntwo")
+    assert done.returncode == 0, done.stderr
+    assert "you: one\n" in done.stdout
+    assert "you: two\n" in done.stdout
+    assert "● job job_1 completed, exit 0: done" in done.stdout
+
+
+@pytest.mark.parametrize(("code", "exit_code"), [(4401, 1), (4400, 1)])
+def test_some_closes_are_final(gateway: StandIn, tmp_path: Path, code: int, exit_code: int) -> None:
+    """A revoked key and a misunderstanding end the chat instead of trying again."""
+
+    async def close(socket: Socket) -> None:
+        await socket.socket.close(code=code)
+
+    gateway.scripts = [close]
+    assert command(gateway, tmp_path, "chat", "hi").returncode == exit_code
+    assert len(gateway.sockets) == 1
+
+
+async def _replays(socket: Socket) -> None:
+    """Replay a trimmed history in a batch."""
+    asked = await socket.hear("subscribe")
+    assert asked["after"] == 7
+    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=9, last_seq=10)
+    await socket.tell("gap", **{"from": 8, "to": 8, "snapshot": "/s"})
+    items: list[dict[str, object]] = [
+        {"seq": n, "n": n, "type": "turn.started", "time": "t", "data": {}} for n in (9, 10)
+    ]
+    await socket.tell("events", items=items)
+    await socket.tell("caught_up", seq=10)
+
+
+def test_tail_prints_events_and_gaps(gateway: StandIn, tmp_path: Path) -> None:
+    """`tail` prints events from the cursor on, a JSON line each on demand, and tells of a gap on stderr."""
+    gateway.scripts = [_replays]
+    result = command(gateway, tmp_path, "tail", "c", "--after", "7", "--no-follow", "--json")
+    assert result.returncode == 0, result.stderr
+    assert [json.loads(line)["seq"] for line in result.stdout.splitlines()] == [9, 10]
+    assert "8 to 8" in result.stderr

@@ -1,0 +1,340 @@
+"""The command line: its help, exit codes, output for people and programs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from fake_gateway import StandIn, stand_in_gateway
+from gateway.cli import app
+from gateway.config.settings import load
+
+COMMANDS = """serve chat doctor backup init version tail trace
+    migrate,up migrate,status config,show config,check config,schema
+    jobs,list jobs,show jobs,logs jobs,stop approvals,list approvals,approve approvals,deny
+    turns,list turns,show turns,retry
+    deliveries,list deliveries,show deliveries,retry deliveries,drop
+    webhooks,add webhooks,list webhooks,test webhooks,rotate webhooks,listen
+    webhooks,enable webhooks,replay webhooks,rm
+    channels,list channels,add channels,test channels,pair channels,pairings channels,unpair
+    sandboxes,list sandboxes,rm
+    keys,create keys,list keys,revoke"""
+
+LISTS = {
+    "jobs list": "/jobs",
+    "approvals list": "/approvals",
+    "deliveries list": "/deliveries",
+    "webhooks list": "/accounts/me/webhooks",
+    "channels list": "/accounts/me/channels",
+    "sandboxes list": "/sandboxes",
+    "keys list": "/accounts/me/keys",
+}
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Return a way to run a command in an empty directory and a clean environment."""
+    for name in [name for name in os.environ if name.startswith("DOVECOTE_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
+
+    def run_command(*words: str, typed: str = "", **env: str) -> Result:
+        return CliRunner().invoke(app, words, input=typed, env=env)
+
+    return run_command
+
+
+@pytest.fixture
+def gateway() -> Iterator[StandIn]:
+    """Return a stand-in for a gateway."""
+    with stand_in_gateway() as stand_in:
+        yield stand_in
+
+
+@pytest.mark.parametrize("command", COMMANDS.split())
+def test_every_command_explains_itself(run: Run, command: str) -> None:
+    """Each command of the contract is there and has help."""
+    result = run(*command.split(","), "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+
+
+def test_it_runs_as_a_module(tmp_path: Path) -> None:
+    """`python -m gateway` is the same program, and no command at all is wrong usage."""
+    for words, code in ((["version"], 0), (["no-such-command"], 2)):
+        done = subprocess.run(
+            [sys.executable, "-m", "gateway", *words], cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "nothing",
+        "jobs nothing",
+        "jobs list --no-such",
+        "jobs show",
+        "webhooks listen --port x",
+        "webhooks replay x",
+    ],
+)
+def test_wrong_usage_is_two(run: Run, words: str) -> None:
+    """Unknown commands and options, missing arguments and wrong types end with exit code 2."""
+    assert run(*words.split()).exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words", [*LISTS, "chat hello", "tail c", "trace msg_1", "jobs stop job_1", "keys create k"]
+)
+def test_no_gateway_is_three(run: Run, words: str) -> None:
+    """Where no gateway answers, one line on stderr says so, and the exit code is 3."""
+    result = run(*words.split(), "--url", "http://127.0.0.1:1")
+    assert result.exit_code == 3
+    assert result.stdout == ""
+    (line,) = result.stderr.splitlines()
+    assert "no gateway answers at http://127.0.0.1:1" in line
+
+
+def test_wrong_settings_are_two(run: Run) -> None:
+    """Every command reports all problems of the settings and ends with exit code 2."""
+    result = run("jobs", "list", DOVECOTE_PROT="1", DOVECOTE_PORT="x")
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 2
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_every_list_is_json_on_demand(run: Run, gateway: StandIn, words: str) -> None:
+    """`--json` prints the whole list, whatever the page size of the gateway."""
+    items = [{"id": f"x_{number}", "state": "pending", "name": "n"} for number in range(5)]
+    gateway.lists[LISTS[words]] = items
+    result = run(*words.split(), "--json", "--url", gateway.url)
+    assert result.exit_code == 0, result.stderr
+    assert json.loads(result.stdout) == items
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_every_list_is_a_table_for_people(run: Run, gateway: StandIn, words: str) -> None:
+    """Without it a table shows a line for each item; terminal control characters are blotted out."""
+    gateway.lists[LISTS[words]] = [{"id": "x_1", "state": "pending", "name": "a\x1b[2Jb", "command": "ls"}]
+    result = run(*words.split(), "--url", gateway.url)
+    assert "x_1" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+@pytest.mark.parametrize("words", LISTS)
+def test_an_empty_list_says_so(run: Run, gateway: StandIn, words: str) -> None:
+    """An empty list is a word to people and an empty array to programs."""
+    gateway.lists[LISTS[words]] = []
+    assert len(run(*words.split(), "--url", gateway.url).stdout.splitlines()) == 1
+    assert json.loads(run(*words.split(), "--json", "--url", gateway.url).stdout) == []
+
+
+ACTIONS: dict[str, tuple[str, str, Any]] = {
+    "jobs stop job_1": ("POST", "/jobs/job_1/stop", {}),
+    "approvals approve apr_1": ("POST", "/approvals/apr_1", {"decision": "approve"}),
+    "approvals deny apr_1 --comment no": ("POST", "/approvals/apr_1", {"decision": "deny", "comment": "no"}),
+    "deliveries retry dlv_1": ("POST", "/deliveries/dlv_1/retry", {}),
+    "deliveries drop dlv_1": ("POST", "/deliveries/dlv_1/drop", {}),
+    "webhooks add https://h.example --event agent.finished": (
+        "POST",
+        "/accounts/me/webhooks",
+        {"url": "https://h.example", "events": ["agent.finished"]},
+    ),
+    "webhooks test whk_1": ("POST", "/webhooks/whk_1/test", {}),
+    "webhooks rotate whk_1": ("POST", "/webhooks/whk_1/rotate", {}),
+    "webhooks enable whk_1": ("PATCH", "/accounts/me/webhooks/whk_1", {"enabled": True}),
+    "webhooks replay whk_1 --after 2026-01-31T00:00:00Z": (
+        "POST",
+        "/webhooks/whk_1/replay",
+        {"after": "2026-01-31T00:00:00Z"},
+    ),
+    "webhooks replay whk_1 --event evt_1 --event evt_2": (
+        "POST",
+        "/webhooks/whk_1/replay",
+        {"ids": ["evt_1", "evt_2"]},
+    ),
+    "webhooks rm whk_1": ("DELETE", "/accounts/me/webhooks/whk_1", None),
+    "channels add bot token=1:a allow=[1] --kind telegram": (
+        "POST",
+        "/accounts/me/channels",
+        {"name": "bot", "kind": "telegram", "settings": {"token": "1:a", "allow": [1]}},
+    ),
+    "sandboxes rm ../x": ("DELETE", "/accounts/me/sandboxes/../x", None),
+    "keys create ci --scope read": ("POST", "/accounts/me/keys", {"name": "ci", "scopes": ["read"]}),
+    "keys revoke key_1": ("DELETE", "/accounts/me/keys/key_1", None),
+}
+
+
+@pytest.mark.parametrize("words", ACTIONS)
+def test_commands_ask_what_they_say(run: Run, gateway: StandIn, words: str) -> None:
+    """Each command makes its one request, with the key, a quoted path and an idempotency key."""
+    method, path, body = ACTIONS[words]
+    gateway.answers[method, path] = (200, {"id": "x", "key": "dvk_new"})
+    result = run(*words.split(), "--url", gateway.url, "--key", "dvk_x")
+    assert result.exit_code == 0, result.stderr
+    ((asked, at, sent, headers),) = gateway.asked
+    assert (asked, at, sent) == (method, path, body)
+    assert headers["Authorization"] == "Bearer dvk_x"
+    assert ("Idempotency-Key" in headers) == (method == "POST")
+
+
+def test_a_problem_is_one_line(run: Run, gateway: StandIn) -> None:
+    """What the gateway refuses is told in one line with its pointers, exit code 1."""
+    problem = {
+        "title": "Invalid",
+        "detail": "look below",
+        "errors": [{"pointer": "/url", "detail": "is no URL"}],
+    }
+    gateway.answers["POST", "/accounts/me/webhooks"] = (422, problem)
+    result = run("webhooks", "add", "x", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert result.stderr == "dovecote: Invalid: look below: /url is no URL\n"
+
+
+@pytest.mark.parametrize("answer", [(500, "oops"), (302, ""), (401, {"title": "Unauthorized"})])
+def test_other_answers_fail_plainly(run: Run, gateway: StandIn, answer: tuple[int, Any]) -> None:
+    """A server that is no gateway, a redirect and a wrong key are one line and exit code 1."""
+    gateway.answers["GET", "/jobs/job_1"] = answer
+    result = run("jobs", "show", "job_1", "--url", gateway.url)
+    assert result.exit_code == 1
+    assert len(result.stderr.splitlines()) == 1
+
+
+def test_job_logs_are_printed_as_they_are(run: Run, gateway: StandIn) -> None:
+    """Logs are text, with nothing added but a final newline."""
+    gateway.answers["GET", "/jobs/job_1/logs"] = (200, {"output": "one\ntwo"})
+    assert run("jobs", "logs", "job_1", "--url", gateway.url).stdout == "one\ntwo\n"
+
+
+def test_the_data_directory_leads_to_the_gateway(run: Run, gateway: StandIn, tmp_path: Path) -> None:
+    """Without options the address and the key are those the local gateway wrote down."""
+    (tmp_path / "url").write_text(f"{gateway.url}\n")
+    (tmp_path / "key").write_text("dvk_local\n")
+    gateway.lists["/jobs"] = []
+    assert run("jobs", "list", "--data", str(tmp_path)).exit_code == 0
+    assert gateway.asked[0][3]["Authorization"] == "Bearer dvk_local"
+
+
+def test_a_found_key_stays_at_home(tmp_path: Path) -> None:
+    """The key of the data directory is not sent to an address elsewhere that somebody named."""
+    from gateway.cli.connection import find
+
+    (tmp_path / "key").write_text("dvk_local\n")
+    (tmp_path / "url").write_text("http://10.0.0.5:8080\n")
+    keys = {
+        url: find(load({"data_dir": tmp_path, "url": url}, env={}, directory=tmp_path)).key
+        for url in (
+            "http://evil.example",
+            "http://127.0.0.1:9",
+            "http://[::1]:9",
+            "http://10.0.0.5:8080",
+            None,
+        )
+    }
+    assert [url for url, key in keys.items() if key is None] == ["http://evil.example"]
+    given = load(
+        {"data_dir": tmp_path, "url": "http://far.example", "key": "dvk_k"}, env={}, directory=tmp_path
+    )
+    assert find(given).key == "dvk_k"
+
+
+def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:
+    """`init` writes a file that is in order, once."""
+    assert run("init").exit_code == 0
+    first = (tmp_path / "dovecote.toml").read_text()
+    assert run("config", "check").exit_code == 0
+    again = run("init")
+    assert again.exit_code == 1
+    assert (tmp_path / "dovecote.toml").read_text() == first
+
+
+def test_config_show_masks_secrets(run: Run) -> None:
+    """`config show` prints JSON without a secret in it."""
+    result = run("config", "show", DOVECOTE_ADMIN_KEY="canary-canary", DOVECOTE_NATS_URL="nats://u:canary@h")
+    assert json.loads(result.stdout)["admin_key"] == "***"
+    assert "canary" not in result.stdout
+
+
+def test_migrations_are_told_and_applied(run: Run, tmp_path: Path) -> None:
+    """`migrate status` fails until `migrate up` has run, and makes no file."""
+    assert run("migrate", "status", "--data", str(tmp_path / "d")).exit_code == 1
+    assert not (tmp_path / "d").exists()
+    assert run("migrate", "up", "--data", str(tmp_path / "d")).exit_code == 0
+    result = run("migrate", "status", "--data", str(tmp_path / "d"), "--json")
+    assert json.loads(result.stdout)["up_to_date"] is True
+
+
+def test_a_database_that_is_none(run: Run, tmp_path: Path) -> None:
+    """A file that is no database is one line and exit code 1."""
+    (tmp_path / "dovecote.db").write_bytes(b"not a database at all" * 100)
+    result = run("migrate", "status", "--data", str(tmp_path))
+    assert result.exit_code == 1
+    assert "the database cannot be used" in result.stderr
+
+
+def test_doctor_finds_nothing_wrong_here(run: Run, tmp_path: Path) -> None:
+    """On a machine that runs the tests nothing else fails, and the checks are JSON on demand."""
+    result = run("doctor", "--quick", "--json", "--data", str(tmp_path), DOVECOTE_PORT="0")
+    checks = json.loads(result.stdout)
+    wrong = {check["subject"] for check in checks if check["state"] == "failed"}
+    assert wrong <= {"host isolation"}  # some machines that run tests forbid namespaces
+    assert {"settings", "disk", "database", "nats-server", "clock", "packages"} <= {
+        c["subject"] for c in checks
+    }
+
+
+def test_doctor_tells_every_problem(run: Run, tmp_path: Path) -> None:
+    """A misspelt variable and a directory that is none are findings with a remedy, exit code 1."""
+    result = run("doctor", DOVECOTE_PROT="1", DOVECOTE_PORT="x")
+    assert result.exit_code == 1
+    assert result.stdout.count("✗") == 2
+    (tmp_path / "file").write_text("")
+    result = run("doctor", "--data", str(tmp_path / "file"), DOVECOTE_NATS_URL="nats://127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "✗ data directory" in result.stdout
+    assert "✗ nats" in result.stdout
+
+
+def test_listen_refuses_a_wrong_secret(run: Run) -> None:
+    """`webhooks listen` needs a secret of the right form."""
+    assert run("webhooks", "listen", "--secret", "whsec_!").exit_code == 2
+
+
+@pytest.mark.parametrize("command", [("config", "check"), ("serve",), ("doctor",)])
+def test_a_model_without_its_key_is_told_before_anything_starts(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """Field, value and remedy stand in one line for the model and for each fallback; nothing is started."""
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    data = tmp_path / "data"
+    models = {"DOVECOTE_AGENT__MODEL": "anthropic:a", "DOVECOTE_AGENT__FALLBACK": "ollama:o,openai:b"}
+    done = run(*command, "--data", str(data), **models)
+    assert done.exit_code == (1 if command == ("doctor",) else 2)
+    said = (done.stdout + done.stderr).splitlines()
+    (first,) = [line for line in said if 'agent.model is "anthropic:a"' in line]
+    (second,) = [line for line in said if 'agent.fallback is "openai:b"' in line]
+    assert "ANTHROPIC_API_KEY is not set" in first
+    assert "OPENAI_API_KEY is not set" in second
+    assert not data.exists()
+
+
+def test_a_process_that_performs_no_turns_needs_no_model_key(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An ingress replica may do without the vendors' keys."""
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    done = run("config", "check", DOVECOTE_AGENT__MODEL="anthropic:a", DOVECOTE_ROLES="ingress")
+    assert done.exit_code == 0, done.stderr

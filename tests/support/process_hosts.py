@@ -1,0 +1,153 @@
+"""Boxes for stand-ins of cloud providers: real commands in namespaces that live until they are ended."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sandbox.host.isolation import bubblewrap
+
+AGENT = Path(__file__).with_name("process_host_agent.py")
+READY = 20.0
+SYSTEM = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.conf")
+
+
+class Box:
+    """One machine of a stand-in: a home, a /mnt and a /tmp of its own, and an agent that starts processes."""
+
+    def __init__(self, directory: Path, home: str) -> None:
+        self.directory = directory
+        self.home = home
+        self.child: asyncio.subprocess.Process | None = None
+        self.frozen = False
+
+    @property
+    def socket(self) -> Path:
+        """Where the agent listens, as this machine sees it."""
+        return self.directory / "agent" / "s"
+
+    async def start(self) -> None:
+        """Start the machine."""
+        binary = bubblewrap.find(None)
+        assert binary is not None
+        for name in ("home", "mnt", "tmp", "agent", "etc"):
+            (self.directory / name).mkdir(parents=True, exist_ok=True)
+        (self.directory / "etc" / "passwd").write_text(
+            f"root:x:0:0::/root:/bin/bash\nuser:x:0:0::{self.home}:/bin/bash\n"
+        )
+        (self.directory / "etc" / "group").write_text("root:x:0:\nuser:x:0:\n")
+        self.child = await asyncio.create_subprocess_exec(
+            str(binary), *self._namespaces(), sys.executable, "-I", str(AGENT), "/run/agent/s", env={}
+        )
+        async with asyncio.timeout(READY):
+            while not await self._listens():  # noqa: ASYNC110 - another process begins to
+                await asyncio.sleep(0.01)
+
+    async def _listens(self) -> bool:
+        try:
+            _, writer = await asyncio.open_unix_connection(str(self.socket))
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    def _namespaces(self) -> Sequence[str]:
+        here, prefixes = self.directory, {sys.prefix, sys.base_prefix, str(AGENT.parent)}
+        words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "box"]
+        for place in [place for place in SYSTEM if Path(place).exists()]:
+            words += ["--ro-bind", place, place]
+        for link in ("bin", "sbin", "lib", "lib64"):
+            words += ["--symlink", f"usr/{link}", f"/{link}"]
+        words += ["--proc", "/proc", "--dev", "/dev", "--bind", str(here / "tmp"), "/tmp"]
+        for prefix in sorted(prefixes):
+            words += ["--ro-bind", prefix, prefix]
+        words += ["--bind", str(here / "home"), self.home, "--bind", str(here / "mnt"), "/mnt"]
+        words += ["--bind", str(here / "agent"), "/run/agent", "--ro-bind", str(here / "etc"), "/etc/box"]
+        words += ["--ro-bind", str(here / "etc" / "passwd"), "/etc/passwd"]
+        return [*words, "--ro-bind", str(here / "etc" / "group"), "/etc/group", "--chdir", "/"]
+
+    async def _ask(self, **asked: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+        reader, writer = await asyncio.open_unix_connection(str(self.socket), limit=256 * 1024 * 1024)
+        try:
+            writer.write(json.dumps(asked).encode() + b"\n")
+            while line := await reader.readline():
+                yield json.loads(line)
+        finally:
+            writer.close()
+
+    async def once(self, **asked: Any) -> Mapping[str, Any]:
+        """Ask for one thing that has one answer."""
+        async with contextlib.aclosing(self._ask(**asked)) as answers:
+            async for answer in answers:
+                return answer
+        raise ConnectionError("the box does not answer")
+
+    def run(
+        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str = "/", stdin: bool = False
+    ) -> AsyncGenerator[Mapping[str, Any], None]:
+        """Start a process; it goes on when nobody listens any more."""
+        return self._ask(do="start", argv=list(argv), env=dict(env), cwd=cwd, stdin=stdin)
+
+    async def put(self, path: str, content: bytes) -> None:
+        """Write a file."""
+        await self.once(do="put", path=path, data=base64.b64encode(content).decode())
+
+    async def get(self, path: str) -> bytes | None:
+        """Read a file; None when it is not there."""
+        answer = await self.once(do="get", path=path)
+        return base64.b64decode(answer["data"]) if "data" in answer else None
+
+    def freeze(self, *, still: bool) -> None:
+        """Stop every process of the box, or let them go on."""
+        self.frozen = still
+        for pid in self._processes():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP if still else signal.SIGCONT)
+
+    def _processes(self) -> list[int]:
+        """Return the processes of the box's own pid namespace; bwrap itself stands outside it."""
+        assert self.child is not None
+        first = next(iter(_children(self.child.pid)), None)
+        if first is None:
+            return []
+        theirs = _namespace(first)
+        assert theirs != _namespace(os.getpid())
+        return [pid for pid in _all() if _namespace(pid) == theirs]
+
+    async def stop(self) -> None:
+        """End the machine with everything in it; its disk stays for the next start."""
+        if self.child is not None and self.child.returncode is None:
+            self.freeze(still=False)
+            self.child.kill()
+            await self.child.wait()
+        self.socket.unlink(missing_ok=True)
+
+    async def end(self) -> None:
+        """End the machine with everything in it, and its disk."""
+        await self.stop()
+        await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
+
+
+def _all() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _children(parent: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
+    return []
+
+
+def _namespace(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    return ""

@@ -1,0 +1,117 @@
+"""The sockets and event streams of the gateway over any stream, without the gateway."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import aiohttp
+from aiohttp import web
+
+from delivery.events.port import Stream
+from gateway.accounts.api_keys import Principal
+from gateway.web.http.problems import Problem, answer_problems
+from gateway.web.stream import sse, websocket
+from gateway.web.stream.frames import Approve, Cancel, Mistaken, Send
+from gateway.web.stream.readers import Accepted, Readers, Readership
+from gateway.web.stream.sse import EventQuery
+
+KEY = "good"
+READ_ONLY = "reading"
+
+
+@dataclass(slots=True)
+class StreamFace:
+    """A running face: conversations are called `cnv_…`, or `mine` for `cnv_mine`."""
+
+    events: Stream
+    readers: Readers = field(default_factory=Readers)
+    valid: set[str] = field(default_factory=lambda: {KEY, READ_ONLY})
+    sent: list[Send] = field(default_factory=list)
+    decided: list[Approve] = field(default_factory=list)
+    cancelled: list[Cancel] = field(default_factory=list)
+    url: str = ""
+
+    async def authenticate(self, _request: web.Request, key: str) -> Principal:
+        """Know the valid keys."""
+        if key not in self.valid:
+            raise Problem(401, "a valid key is needed")
+        scopes = frozenset({"read"}) if key == READ_ONLY else frozenset({"read", "chat"})
+        return Principal(account="acc_1", key=key, scopes=scopes)
+
+    async def _still_valid(self, principal: Principal) -> bool:
+        return principal.key in self.valid
+
+    async def _find(self, _principal: Principal, named: str) -> str | None:
+        if named == "mine":
+            return "cnv_mine"
+        return named if named.startswith("cnv_") else None
+
+    async def _submit(self, _principal: Principal, said: Send) -> Accepted:
+        if said.text == "too much":
+            raise Mistaken("too_many", "too much is waiting", {"id": said.id})
+        self.sent.append(said)
+        return Accepted(turn="trn_1", conversation="cnv_mine")
+
+    async def _decide(self, _principal: Principal, decision: Approve) -> None:
+        self.decided.append(decision)
+
+    async def _cancel(self, _principal: Principal, wish: Cancel) -> None:
+        self.cancelled.append(wish)
+
+    def doors(self) -> Readership:
+        """Return what the sockets ask."""
+        return Readership(
+            stream=self.events,
+            authenticate=self.authenticate,
+            still_valid=self._still_valid,
+            find_conversation=self._find,
+            enter_conversation=self._find,
+            submit=self._submit,
+            decide=self._decide,
+            cancel=self._cancel,
+        )
+
+    async def open_socket(self, request: web.Request) -> web.StreamResponse:
+        """Answer /ws."""
+        principal = None
+        if "Authorization" in request.headers:
+            principal = await self.authenticate(request, request.headers["Authorization"][7:])
+        return await websocket.serve(request, self.doors(), self.readers, principal)
+
+    async def read_events(self, request: web.Request) -> web.StreamResponse:
+        """Answer /conversations/{id}/events."""
+        principal = await self.authenticate(request, request.headers.get("Authorization", "")[7:])
+        query = EventQuery.model_validate(dict(request.query))
+        asked = await sse.wanted(request, self.doors(), principal, request.match_info["id"], query)
+        if sse.wants_stream(request):
+            return await sse.server_sent(request, self.doors(), self.readers, principal, asked)
+        return await sse.page(self.doors(), asked)
+
+    @asynccontextmanager
+    async def http(self, key: str = KEY) -> AsyncIterator[aiohttp.ClientSession]:
+        """Open a client session with a key."""
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(self.url, headers=headers, connector=connector) as session:
+            yield session
+
+
+@asynccontextmanager
+async def stream_face(events: Stream) -> AsyncIterator[StreamFace]:
+    """Serve a stream on a free port."""
+    face = StreamFace(events)
+    application = web.Application(middlewares=[answer_problems])
+    application.router.add_get("/ws", face.open_socket)
+    application.router.add_get("/conversations/{id}/events", face.read_events)
+    application.on_shutdown.append(face.readers.shut)
+    application.cleanup_ctx.append(lambda _application: face.readers.watched(face.doors().still_valid))
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    face.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield face
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,227 @@
+"""The numbers follow what passes the ports."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from channels.message import Address, Moved, Update
+from channels.port import Accept
+from delivery.broker.leases import HeldLease
+from delivery.broker.memory_events import MemoryStream
+from delivery.broker.port import Lease, Leases
+from delivery.database.engine import Database
+from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
+from delivery.errors import Busy
+from delivery.events.event import Event, Kind
+from gateway.ingress.channel_context import Desk
+from gateway.ingress.receive import Accepting
+from gateway.instrumentation import CountedLeases, CountedReception, CountedSink, CountedStream
+from gateway.migrations import migrate_up
+from gateway.observability.gauges import Depths
+from gateway.observability.metrics import Metrics
+from gateway.store.accounts.records import Record
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def event(kind: Kind, number: int, *, after: float = 0.0) -> Event:
+    """Return an event of turn trn_1, some seconds after the first."""
+    moment = NOW + timedelta(seconds=after)
+    return Event(
+        id=f"evt_{number}", type=kind, time=moment, conversation="cnv_1", turn="trn_1", data={}, n=number
+    )
+
+
+async def test_what_is_appended_is_counted() -> None:
+    """Events are counted by type, turns and jobs by how they ended, and a turn's time from its start."""
+    metrics = Metrics()
+    stream = CountedStream(MemoryStream(), metrics)
+    story = (Kind.MESSAGE_RECEIVED, Kind.TURN_STARTED, Kind.JOB_FAILED, Kind.TURN_COMPLETED)
+    seq = 0
+    for number, kind in enumerate(story, start=1):
+        seq = await stream.append(event(kind, number, after=float(number)), expected=seq)
+    text = metrics.render().decode()
+    assert "dovecote_messages_total 1.0" in text
+    assert 'dovecote_turns_total{state="completed"} 1.0' in text
+    assert 'dovecote_jobs_total{state="failed"} 1.0' in text
+    assert 'dovecote_events_total{type="turn.started"} 1.0' in text
+    assert "dovecote_turn_seconds_sum 2.0" in text
+
+
+async def test_reading_goes_through() -> None:
+    """The counted stream reads, follows and whispers as the one inside does."""
+    stream = CountedStream(MemoryStream(), Metrics())
+    async with stream.follow("cnv_1") as following:
+        seq = await stream.append(event(Kind.TURN_STARTED, 1), expected=0)
+        await stream.whisper(event(Kind.MESSAGE_DELTA, 2))
+        recorded = await anext(following)
+    assert recorded is not None
+    assert recorded.seq == seq
+    tail = await stream.tail("cnv_1")
+    assert tail is not None
+    assert tail.seq == seq
+    assert (await stream.extent("cnv_1")).first_seq == seq
+    assert [one.seq for one in await stream.read("cnv_1", after=0, transient=False)] == [seq]
+
+
+class Unwilling(Sink):
+    """A sink that wants everything tried again."""
+
+    async def send(self, delivery: Delivery) -> Outcome:
+        """Put it off."""
+        return Outcome(verdict=Verdict.RETRY, detail=delivery.id)
+
+
+async def test_attempts_are_counted() -> None:
+    """Each attempt is counted by route and outcome, and its outcome is passed on."""
+    metrics = Metrics()
+    delivery = Delivery(
+        id="dlv_1", account="acc_1", event_id="evt_1", event_type="agent.finished", event_time=NOW,
+        conversation=None, kind="webhook", target="whk_1", part=0, body=b"", attempt=1,
+    )  # fmt: skip
+    outcome = await CountedSink(Unwilling(), metrics).send(delivery)
+    assert outcome.detail == "dlv_1"
+    text = metrics.render().decode()
+    assert 'dovecote_deliveries_total{outcome="retry",route="webhook"} 1.0' in text
+    assert 'dovecote_delivery_seconds_count{route="webhook"} 1.0' in text
+
+
+async def test_queues_are_measured(tmp_path: Path) -> None:
+    """The gauges tell of every queue, the empty ones too, and the look ends when it is told to."""
+    url = f"sqlite+aiosqlite:///{tmp_path}/d.db"
+    await migrate_up(url)
+    metrics, database, stop = Metrics(), Database(url), asyncio.Event()
+    depths = Depths(database, metrics, every=0.01)
+    try:
+        async with asyncio.timeout(20), asyncio.TaskGroup() as group:
+            group.create_task(depths.run(stop))
+            await depths.look()
+            stop.set()
+    finally:
+        await database.close()
+    text = metrics.render().decode()
+    for queue in (
+        "turns.queued",
+        "deliveries.dead",
+        "events.untold",
+        "jobs.running",
+        "approvals.pending",
+        "chats.dead",
+    ):
+        assert f'dovecote_queue_depth{{queue="{queue}"}} 0.0' in text
+
+
+async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
+    """Tool calls and jobs are timed from event to event; a tool of another name is one of the others."""
+    metrics = Metrics()
+    stream = CountedStream(MemoryStream(), metrics)
+    story: tuple[tuple[Kind, dict[str, object]], ...] = (
+        (Kind.TURN_QUEUED, {}),
+        (Kind.TURN_STARTED, {"attempt": 1}),
+        (Kind.TOOL_CALLED, {"name": "bash", "call": "c1"}),
+        (Kind.TOOL_COMPLETED, {"name": "bash", "call": "c1"}),
+        (Kind.TOOL_CALLED, {"name": "made up by a model", "call": "c2"}),
+        (Kind.JOB_STARTED, {"resultId": "job_1"}),
+        (Kind.JOB_LOST, {"resultId": "job_1"}),
+        (Kind.TURN_RESTARTED, {"attempt": 2}),
+        (Kind.TURN_FAILED, {"error": "given up: the gateway died 5 times while working on this"}),
+        (Kind.DELIVERY_DEAD, {}),
+    )
+    seq = 0
+    for number, (kind, told) in enumerate(story, start=1):
+        one = replace(event(kind, number, after=float(number)), data=told)
+        seq = await stream.append(one, expected=seq)
+    text = metrics.render().decode()
+    assert "dovecote_turn_wait_seconds_sum 1.0" in text
+    assert 'dovecote_tool_seconds_sum{tool="bash"} 1.0' in text
+    assert 'dovecote_tool_calls_total{tool="other"} 1.0' in text
+    assert "dovecote_job_seconds_sum 1.0" in text
+    assert "dovecote_turn_restarts_total 1.0" in text
+    for dead in ("turn", "job", "delivery"):
+        assert f'dovecote_dead_total{{kind="{dead}"}} 1.0' in text
+
+
+class OneLease(Leases):
+    """Leases of which each name is held by one at a time."""
+
+    def __init__(self) -> None:
+        self._held: set[str] = set()
+
+    @asynccontextmanager
+    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+        """Give the right to the first."""
+        if name in self._held:
+            raise Busy(name)
+        self._held.add(name)
+        try:
+            yield HeldLease(name, name, ttl)
+        finally:
+            self._held.discard(name)
+
+    async def is_held(self, name: str) -> bool:
+        """Say whether somebody holds it."""
+        return name in self._held
+
+
+async def test_leases_are_counted_by_kind() -> None:
+    """Leases are counted when they are won, refused and lost; the kind is all that is told of them."""
+    metrics = Metrics()
+    leases = CountedLeases(OneLease(), metrics)
+    async with leases.hold("t:cnv_1") as lease:
+        assert 'dovecote_leases{kind="conversation"} 1.0' in metrics.render().decode()
+        with pytest.raises(Busy):
+            async with leases.hold("t:cnv_1"):
+                pass
+        assert lease.name == "t:cnv_1"
+    text = metrics.render().decode()
+    assert 'dovecote_leases{kind="conversation"} 0.0' in text
+    for change in ("acquired", "busy", "lost"):  # ours was never renewed, so it is lost by its end
+        assert f'dovecote_lease_changes_total{{change="{change}",kind="conversation"}} 1.0' in text
+
+
+async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
+    """An update that could not be stored is counted as failed, and the platform keeps it."""
+    metrics = Metrics()
+    now = datetime.now(UTC)
+    record = Record(
+        id="chn_1",
+        account="acc_1",
+        kind="channel",
+        name="bot",
+        config={"kind": "telegram"},
+        created_at=now,
+        updated_at=now,
+    )
+    moved = Moved(key="k1", old=Address(channel="chn_1", room="1"), new=Address(channel="chn_1", room="2"))
+    for failing in (True, False):
+        accept = CountedReception(Taking(failing=failing), metrics).accept(
+            Desk(record=record, agent="a", allow=())
+        )
+        with pytest.raises(OSError, match="full") if failing else nullcontext():
+            await accept(moved)
+    text = metrics.render().decode()
+    for outcome in ("failed", "taken"):
+        assert f'dovecote_inbound_total{{kind="moved",outcome="{outcome}",platform="telegram"}} 1.0' in text
+
+
+class Taking(Accepting):
+    """A reception that takes everything, or nothing."""
+
+    def __init__(self, *, failing: bool) -> None:
+        self._failing = failing
+
+    def accept(self, desk: Desk) -> Accept:
+        """Return what takes, or fails."""
+
+        async def take(_update: Update) -> None:
+            if self._failing:
+                raise OSError("the disk is full")
+
+        return take

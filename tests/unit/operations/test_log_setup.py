@@ -1,0 +1,122 @@
+"""Logs hold no secret, whoever writes them, and the numbers are served."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.observability.log_setup import redact, set_up_logging
+from gateway.observability.metrics import Metrics
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """Return a stream to log to, and put logging back afterwards."""
+    root = logging.getLogger()
+    kept, level = list(root.handlers), root.level
+    yield io.StringIO()
+    root.handlers, root.level = kept, level
+    structlog.reset_defaults()
+
+
+FORMS = {
+    "telegram": "https://api.telegram.org/bot123456:AAH-canary_canary_canary/sendMessage",
+    "bearer": "Authorization: Bearer canary-canary.canary",
+    "webhook": "whsec_canarycanarycanary==",
+    "key": "dvk_canarycanarycanary",
+    "slack": "xoxb-123-canary",
+    "openai": "sk-canary-canary",
+    "database": "postgresql+psycopg://user:canary@host/database",
+}
+
+
+def break_with(text: str) -> None:
+    """Fail as a library does that puts what it was given into its message."""
+    raise RuntimeError(text)
+
+
+@pytest.mark.parametrize("form", ["console", "json"])
+@pytest.mark.parametrize("text", FORMS.values(), ids=FORMS)
+def test_known_forms_are_blotted_out(stream: io.StringIO, form: str, text: str) -> None:
+    """A secret of a known form is gone from messages, fields and tracebacks of every logger."""
+    set_up_logging("json" if form == "json" else "console", "debug", stream)
+    structlog.get_logger("ours").info("calling", url=text, nested={"list": [text]})
+    logging.getLogger("theirs").warning("calling %s", text)
+    try:
+        break_with(text)
+    except RuntimeError:
+        structlog.get_logger("ours").exception("broke")
+        logging.getLogger("theirs").exception("broke")
+    assert "broke" in stream.getvalue()
+    assert "RuntimeError" in stream.getvalue()
+    assert "canary" not in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    "name", ["token", "bot_token", "Authorization", "api_key", "secret", "env_vars", "password"]
+)
+def test_secret_fields_are_never_written(stream: io.StringIO, name: str) -> None:
+    """A field whose name says that it is secret is blotted out whatever it holds."""
+    set_up_logging("json", "info", stream)
+    structlog.get_logger().info("hello", **{name: {"plain": "canary"}}, nested={name: "canary"})
+    assert "canary" not in stream.getvalue()
+
+
+@given(secret=st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=6, max_size=40))
+def test_configured_secrets_are_known_by_value(secret: str) -> None:
+    """What the settings hold as secret is blotted out wherever it appears."""
+    secret = f"~{secret}~"
+    root = logging.getLogger()
+    kept, level, stream = list(root.handlers), root.level, io.StringIO()
+    try:
+        set_up_logging("json", "info", stream, secrets=[secret])
+        logging.getLogger("theirs").warning("it is <%s>!", secret)
+    finally:
+        root.handlers, root.level = kept, level
+        structlog.reset_defaults()
+    assert json.loads(stream.getvalue())["event"] == "it is <***>!"
+
+
+def test_chatty_libraries_are_quiet(stream: io.StringIO) -> None:
+    """HTTP clients, which log whole URLs, are heard from WARNING on, even when we debug."""
+    set_up_logging("console", "debug", stream)
+    for name in ("httpx", "httpx2", "httpcore", "sqlalchemy.engine"):
+        logging.getLogger(name).info("POST https://example.org/canary")
+    assert stream.getvalue() == ""
+
+
+def test_lines_are_json_on_demand(stream: io.StringIO) -> None:
+    """Each line of the json form is an object with time, level, logger and event."""
+    set_up_logging("json", "info", stream)
+    structlog.get_logger("ours").info("ready", address="http://127.0.0.1:1", turns=3, gone=None)
+    line = json.loads(stream.getvalue())
+    assert {"timestamp", "level", "logger"} <= set(line)
+    assert (line["event"], line["address"], line["turns"]) == ("ready", "http://127.0.0.1:1", 3)
+
+
+@given(st.text())
+def test_ordinary_text_passes(text: str) -> None:
+    """Redaction takes any text, and leaves alone what holds no secret."""
+    redact(text)
+    assert (
+        redact("turn trn_01 took 12:30 at http://127.0.0.1:8080/x")
+        == "turn trn_01 took 12:30 at http://127.0.0.1:8080/x"
+    )
+
+
+def test_numbers_are_served() -> None:
+    """Every number is in the exposition under its public name, one registry for each process part."""
+    metrics = Metrics()
+    metrics.count("turns", state="completed")
+    metrics.show("queue_depth", 3, queue="turns")
+    text = metrics.render().decode()
+    assert 'dovecote_turns_total{state="completed"} 1.0' in text
+    assert 'dovecote_queue_depth{queue="turns"} 3.0' in text
+    assert "completed" not in Metrics().render().decode()

@@ -1,0 +1,33 @@
+"""Servers that settings name and that do not answer."""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack
+
+import pytest
+from pydantic import SecretStr
+
+from gateway.infra.preflight import Unanswered, migrate_named, reach_broker
+
+NOBODY = "127.0.0.1:1"
+
+
+async def test_a_broker_that_does_not_answer_is_told_by_its_setting() -> None:
+    """The line names setting, place and remedy, and no password."""
+    async with AsyncExitStack() as stack:
+        with pytest.raises(
+            Unanswered, match=f"^nats_url = {NOBODY} .*DOVECOTE_NATS_URL.*correct the URL"
+        ) as told:
+            await reach_broker(SecretStr(f"nats://me:hunter2@{NOBODY}"), stack)
+    assert "hunter2" not in str(told.value)
+
+
+async def test_a_database_that_does_not_answer_is_told_by_its_setting() -> None:
+    """The line is one line, and names setting, place and remedy, and no password."""
+    url = f"postgresql+psycopg://me:hunter2@{NOBODY}/x"
+    with pytest.raises(
+        Unanswered, match=f"^database_url = {NOBODY} .*DOVECOTE_DATABASE_URL.*correct the"
+    ) as told:
+        await migrate_named(url, SecretStr(url))
+    assert "hunter2" not in str(told.value)
+    assert "\n" not in str(told.value)

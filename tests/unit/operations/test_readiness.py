@@ -1,0 +1,49 @@
+"""A process is ready when it does what its roles say; what is degraded does not take it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.config.setting_types import Role
+from gateway.observability.readiness import assess
+
+WELL: dict[str, Any] = {
+    "database": "ok",
+    "broker": True,
+    "waiting": [],
+    "deaf": {},
+    "troubles": {},
+    "fill": 0.1,
+}
+
+
+@pytest.mark.parametrize(
+    ("role", "ready"),
+    [(Role.INGRESS, True), (Role.REAPER, True), (Role.TURNS, False), (Role.DELIVERY, False)],
+)
+def test_only_some_roles_need_the_broker(role: Role, *, ready: bool) -> None:
+    """Without NATS messages are still taken; turns and deliveries are not made."""
+    assert assess(frozenset({role}), **WELL | {"broker": False}).ready is ready
+    assert assess(frozenset({role}), **WELL).ready
+
+
+def test_every_role_needs_the_database_and_its_channels() -> None:
+    """No database, or a channel that does not receive yet: not ready, and it is said which."""
+    gone = assess(frozenset({Role.REAPER}), **WELL | {"database": "away"})
+    assert (gone.ready, gone.checks["database"]) == (False, "away")
+    deaf = assess(frozenset(Role), **WELL | {"waiting": ["telegram"]})
+    assert (deaf.ready, deaf.checks["channels"]) == (False, "not receiving: telegram")
+
+    silent = assess(frozenset(Role), **WELL | {"waiting": ["slack"], "deaf": {"telegram": "refused"}})
+    assert (silent.ready, silent.checks["channels"]) == (False, "not receiving: slack, telegram (refused)")
+
+
+def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:
+    """Both are told, and the process stays ready."""
+    told = assess(frozenset(Role), **WELL | {"fill": 0.85, "troubles": {"slack": "wrong token"}})
+    assert told.ready
+    assert told.degraded["slack"] == "wrong token"
+    assert told.degraded["event log"].startswith("takes 85% of its room")
+    assert "event log" not in assess(frozenset(Role), **WELL | {"fill": 0.8}).degraded

@@ -1,0 +1,100 @@
+"""Configs taken apart and put together, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as some
+from pydantic import BaseModel, SecretStr, ValidationError
+
+from gateway.records.errors import explain, pointer
+from gateway.records.patches import merge, restore, separate
+
+LEAVES = (
+    some.none()
+    | some.booleans()
+    | some.integers()
+    | some.text(max_size=8)
+    | some.text(max_size=8).map(SecretStr)
+)
+TREES = some.dictionaries(
+    some.text(max_size=6),
+    some.recursive(
+        LEAVES,
+        lambda inner: (
+            some.lists(inner, max_size=3) | some.dictionaries(some.text(max_size=6), inner, max_size=3)
+        ),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+PLAIN = TREES.map(lambda tree: separate(tree)[0])
+
+
+def _clear(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _clear(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_clear(inner) for inner in value]
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+@given(tree=TREES)
+def test_secrets_come_apart_and_together_again(tree: dict[str, Any]) -> None:
+    """What is separated holds no secret, and restoring brings every one back to its place."""
+    config, secrets = separate(tree)
+    json.dumps(config)
+    assert restore(config, secrets) == _clear(tree)
+
+
+@given(config=PLAIN)
+def test_an_empty_patch_changes_nothing(config: dict[str, Any]) -> None:
+    """Merging nothing gives what there was."""
+    assert merge(config, {}) == config
+
+
+@given(config=PLAIN, patch=PLAIN)
+def test_merging_twice_is_merging_once(config: dict[str, Any], patch: dict[str, Any]) -> None:
+    """A patch that was applied has nothing more to do."""
+    once = merge(config, patch)
+    assert merge(once, patch) == once
+
+
+def test_a_patch_sets_nests_and_removes() -> None:
+    """Keys are set, objects merged, null removes, lists are replaced."""
+    config = {"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]}
+    patch = {"a": None, "b": {"c": 4, "f": 5}, "e": [9]}
+    assert merge(config, patch) == {"b": {"c": 4, "d": 3, "f": 5}, "e": [9]}
+
+
+def test_a_mask_keeps_what_it_hides() -> None:
+    """`***` sent back leaves the stored secret; where nothing stands it is what it is."""
+    assert merge({"t": "real"}, {"t": "***", "n": "***"}) == {"t": "real", "n": "***"}
+
+
+@given(parts=some.lists(some.text(), max_size=4))
+def test_a_pointer_names_exactly_one_place(parts: list[str]) -> None:
+    """Slashes and tildes in keys are escaped, so that the parts can be told apart again."""
+    read = [part.replace("~1", "/").replace("~0", "~") for part in pointer(parts).split("/")[1:]]
+    assert read == parts
+
+
+class _Wrong(BaseModel):
+    """A model to be given wrong input."""
+
+    number: int = 0
+    secret: SecretStr = SecretStr("")
+
+
+def test_a_problem_shows_what_was_given_unless_it_is_secret() -> None:
+    """A wrong plain value is repeated, shortened; a wrong secret never is."""
+    try:
+        _Wrong.model_validate({"number": "x" * 500, "secret": 77_777})
+    except ValidationError as error:
+        number, secret = explain(error, below="/config")
+    assert (number.pointer, secret.pointer) == ("/config/number", "/config/secret")
+    assert "xxx" in number.detail
+    assert len(number.detail) < 250
+    assert "77777" not in secret.detail

@@ -1,0 +1,38 @@
+"""Endpoints of channels in account records lead nowhere the operator has not allowed."""
+
+from __future__ import annotations
+
+import pytest
+
+from channels.telegram.settings import TelegramSettings
+from delivery.webhooks.egress import Rules
+from gateway.records.endpoint_rules import foreign_endpoints
+
+TOKEN = "1:" + "a" * 35
+
+
+def _found(base_url: str, rules: Rules) -> list[str]:
+    settings = TelegramSettings.model_validate({"token": TOKEN, "base_url": base_url})
+    return [problem.pointer for problem in foreign_endpoints(settings, rules, "/settings")]
+
+
+def test_the_platforms_own_endpoint_is_always_allowed() -> None:
+    """The default needs no permission."""
+    settings = TelegramSettings.model_validate({"token": TOKEN})
+    assert list(foreign_endpoints(settings, Rules(), "/settings")) == []
+
+
+@pytest.mark.parametrize(
+    "url", ["http://169.254.169.254/", "http://127.0.0.1:4222", "https://metadata.example", "http://[::1]/"]
+)
+def test_other_endpoints_are_refused(url: str) -> None:
+    """Neither a private address nor a name that could become one is stored."""
+    assert _found(url, Rules()) == ["/settings/base_url"]
+
+
+def test_an_allowed_network_may_be_named_by_address() -> None:
+    """What the operator allows, an account may name."""
+    rules = Rules.parse("127.0.0.0/8")
+    assert _found("http://127.0.0.1:9000", rules) == []
+    assert _found("http://localhost:9000", rules) == []
+    assert _found("http://10.0.0.1:9000", rules) == ["/settings/base_url"]

@@ -1,0 +1,237 @@
+"""The neutral markup: parsed without loss, split without loss, in linear time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channels.markup import (
+    Block,
+    Code,
+    Fence,
+    Heading,
+    Image,
+    Inline,
+    Link,
+    Listing,
+    Paragraph,
+    Quote,
+    Styled,
+    Table,
+    Text,
+    parse,
+    split,
+)
+from channels.splitting import PARSED_LENGTH
+from line_counter import count_steps
+from markup_documents import HOSTILE, documents
+
+
+def words_of(blocks: tuple[Block, ...]) -> str:
+    """Return all the text of a parsed document, one space between its pieces."""
+    return " ".join(_block_words(block) for block in blocks)
+
+
+def _block_words(block: Block) -> str:
+    match block:
+        case Paragraph(children=children) | Heading(children=children):
+            return "".join(_inline_words(child) for child in children)
+        case Fence(text=text, info=info):
+            return f"{info}\n{text}"
+        case Table(text=text):
+            return text
+        case Quote(children=children):
+            return words_of(children)
+        case Listing(items=items):
+            return " ".join(words_of(item) for item in items)
+        case _:
+            return ""
+
+
+def _inline_words(inline: Inline) -> str:
+    match inline:
+        case Text(text) | Code(text):
+            return text
+        case Image(url, alt):
+            return f"{alt} {url}"
+        case Styled(_, children):
+            return "".join(_inline_words(child) for child in children)
+        case Link(url, children):
+            return "".join(_inline_words(child) for child in children) + f" {url}"
+
+
+def packed(text: str) -> str:
+    """Drop all white space."""
+    return re.sub(r"\s+", "", text)
+
+
+def holds_in_order(needle: str, hay: str) -> bool:
+    """Say whether all characters of `needle` stand in `hay` in their order."""
+    rest = iter(hay)
+    return all(character in rest for character in needle)
+
+
+def utf16(text: str) -> int:
+    """Measure as Telegram does."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+@given(documents())
+def test_every_word_of_a_document_is_in_its_blocks(document: str) -> None:
+    """Parsing keeps each word, in order, whatever the structure around it."""
+    words = re.findall(r"[a-z]+\d+", document)
+    assert re.findall(r"[a-z]+\d+", words_of(parse(document))) == words
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["if a<b and c>d", "Vec<T>", "<!channel> hi", "<script>alert(1)</script>", "a &lt b", "[foo]: http://x"],
+)
+def test_text_that_looks_like_html_stays_text(text: str) -> None:
+    """Raw HTML is off, so angle brackets are words like any other."""
+    assert packed(words_of(parse(text))) == packed(text)
+
+
+def test_text_nested_deeper_than_the_bound_is_kept_literally() -> None:
+    """What markdown-it would drop beyond its nesting bound is one literal paragraph."""
+    text = "> " * 40 + "deep"
+    assert parse(text) == (Paragraph(children=(Text(text),)),)
+
+
+@given(documents(), st.integers(40, 400), st.sampled_from([len, utf16]))
+def test_parts_of_a_document_fit_and_lose_nothing(
+    document: str, limit: int, measure: Callable[[str], int]
+) -> None:
+    """Every part fits; all but white space and the mark of quoted code comes out in order."""
+    parts = split(document, limit, measure)
+    assert all(measure(part) <= limit and part.strip() for part in parts)
+    assert holds_in_order(packed(document.replace(">", "")), packed("\n".join(parts)))
+
+
+@given(st.text(), st.integers(16, 64), st.sampled_from([len, utf16]))
+def test_parts_of_any_text_fit_and_lose_nothing(text: str, limit: int, measure: Callable[[str], int]) -> None:
+    """The same holds for text of no structure at all."""
+    parts = split(text, limit, measure)
+    assert all(measure(part) <= limit for part in parts)
+    assert holds_in_order(packed(text.replace("\0", "\ufffd")), packed("\n".join(parts)))
+
+
+@given(st.text(alphabet="#>-+*=_~`|1.)[]()!<&\\ \n\tab", max_size=300), st.integers(16, 64))
+def test_parts_of_markup_soup_fit_and_lose_nothing(text: str, limit: int) -> None:
+    """Nor does a heap of markup characters lose one of them."""
+    parts = split(text, limit)
+    assert all(len(part) <= limit for part in parts)
+    assert holds_in_order(packed(text), packed("\n".join(parts)))
+
+
+@given(documents(), st.integers(60, 400))
+def test_a_part_never_leaves_a_fence_open(document: str, limit: int) -> None:
+    """A fence opened in a part is closed in it, and what was code is code in every part."""
+    for part in split(document, limit):
+        for block in parse(part):
+            if isinstance(block, Fence):
+                assert "```" not in block.text
+
+
+@settings(max_examples=20, deadline=None)
+@given(documents(), st.integers(60, 400))
+def test_a_text_too_long_to_be_parsed_is_cut_as_carefully(document: str, limit: int) -> None:
+    """Beyond the length that is parsed, parts still fit, lose nothing and leave no fence open."""
+    text = "\n\n".join([document] * (PARSED_LENGTH // (len(document) + 2) + 1))
+    parts = split(text, limit)
+    assert all(len(part) <= limit for part in parts)
+    assert holds_in_order(packed(text.replace(">", "")), packed("\n".join(parts)))
+    assert all(part.count("```") % 2 == 0 for part in parts)
+
+
+def test_a_numbered_item_after_a_cut_is_still_an_item() -> None:
+    """A number other than 1 would not end the paragraph before it, and its fence would open nothing."""
+    text = "1. 1. " + "word " * 30 + "\n   2. ```python\n      code\n      ```"
+    parts = split(text, 60)
+    assert [block.text for part in parts for block in _fences(parse(part))] == ["code"]
+
+
+def test_a_fence_of_an_outer_item_keeps_its_indent_after_a_cut_further_in() -> None:
+    """A part that began deep inside a list does not tear a fence from the item it belongs to."""
+    inner = "\n".join(f"    - {'word ' * 8}" for _ in range(3))
+    text = f"- - x\n{inner}\n  - ```\n    code\n    ```\n\nafter"
+    parts = split(text, 70)
+    assert [block.text for part in parts for block in _fences(parse(part))] == ["code"]
+
+
+def _fences(blocks: tuple[Block, ...]) -> list[Fence]:
+    found: list[Fence] = []
+    for block in blocks:
+        if isinstance(block, Fence):
+            found.append(block)
+        elif isinstance(block, Listing):
+            found += [fence for item in block.items for fence in _fences(item)]
+    return found
+
+
+def test_a_fence_that_is_too_long_is_opened_again_with_its_info() -> None:
+    """Each part of a long program is a fence of the same language, and together they are the program."""
+    program = "\n".join(f"    print({number})" for number in range(100))
+    parts = split(f"before\n\n```python\n{program}\n```\n\nafter", 200)
+    fences = [block for part in parts for block in parse(part) if isinstance(block, Fence)]
+    assert {fence.info for fence in fences} == {"python"}
+    assert "\n".join(fence.text for fence in fences) == program
+    assert parts[0].startswith("before")
+    assert parts[-1].endswith("after")
+
+
+def test_a_table_that_is_too_long_repeats_its_head() -> None:
+    """Rows in a later part stand under the head again."""
+    rows = "\n".join(f"| {number} | value |" for number in range(60))
+    parts = split(f"| n | v |\n|---|---|\n{rows}", 300)
+    assert len(parts) > 1
+    assert all(isinstance(parse(part)[0], Table) for part in parts)
+
+
+def test_blocks_that_fit_are_never_cut() -> None:
+    """Parts end where a block ends as long as each block fits."""
+    blocks = [f"paragraph {number} " + "word " * 10 for number in range(30)]
+    parts = split("\n\n".join(blocks), 200)
+    assert [line for part in parts for line in part.split(" \n\n")] == [block.strip() for block in blocks]
+
+
+def test_the_rest_of_a_paragraph_does_not_become_a_heading() -> None:
+    """A cut inside a line never turns words into markup."""
+    parts = split("word " * 6 + "# not a heading, only a number sign in the middle of a line", 32)
+    assert len(parts) > 1
+    assert all(isinstance(block, Paragraph) for part in parts for block in parse(part))
+
+
+def test_blank_text_has_no_parts() -> None:
+    """Nothing is said when there is nothing to say."""
+    assert split(" \n\t\n", 100) == ()
+
+
+def test_a_limit_that_holds_no_fence_is_refused() -> None:
+    """A limit below the smallest is a mistake of the caller."""
+    with pytest.raises(ValueError, match="too small"):
+        split("text", 8)
+
+
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_text_takes_linear_work(unit: str) -> None:
+    """Twice the text takes about twice the steps, to parse and to split."""
+    texts = [(unit * 4000)[:size] for size in (1000, 2000, 4000)]
+    for act in (parse, lambda text: split(text, 100), lambda text: split(text, 400, utf16)):
+        steps = [count_steps(lambda act=act, text=text: act(text)) for text in texts]  # type: ignore[misc]
+        assert all(more <= 2.6 * less + 2000 for less, more in pairwise(steps)), steps
+
+
+@pytest.mark.parametrize("size", [32_000, 64_000])
+@pytest.mark.parametrize("unit", HOSTILE)
+def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
+    """A model may write 32 kB of brackets and more: they all arrive."""
+    text = (unit * size)[:size]
+    parts = split(text, 4096, utf16)
+    assert all(utf16(part) <= 4096 for part in parts)
+    assert holds_in_order(packed(text), packed("\n".join(parts)))

@@ -1,0 +1,122 @@
+"""How Telegram's words are read: orders, and albums whose parts are not all in order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from channels.message import Ignored, Message
+from channels.telegram import payloads
+from channels.telegram.commands import MENU, slash, spoken
+from channels.telegram.receive import codec
+
+BOT = payloads.Bot(id="1", username="dovecote_bot")
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ("/stop", ("stop", "", "")),
+        ("/STOP", ("stop", "", "")),
+        ("/jobs  logs job_1 ", ("jobs", "logs job_1", "")),
+        ("/stop@other_bot now", ("stop", "now", "other_bot")),
+        ("/start", ("help", "", "")),
+        ("/deny apr_1 not\nnow", ("deny", "apr_1 not\nnow", "")),
+        ("/stop.", None),
+        ("/", None),
+        ("/usr/bin", None),
+        (" /stop", None),
+        ("stop", None),
+    ],
+)
+def test_a_slash_command_is_read(text: str, read: tuple[str, str, str] | None) -> None:
+    """A word after the slash, the bot it names, and what follows; a path is none."""
+    order = slash(text)
+    assert (order and (order.name, order.rest, order.to)) == read
+
+
+@pytest.mark.parametrize(
+    "text", ["stop", "Status", "jobs logs job_1", "approve apr_1", "queue collect", "help"]
+)
+def test_words_that_are_nothing_but_an_order_are_one(text: str) -> None:
+    """They follow a mention of the bot."""
+    order = spoken(text)
+    assert order is not None
+    assert order.is_known
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "stop it",
+        "help me with this",
+        "jobs are few",
+        "approve of it",
+        "deny",
+        "queue up for lunch",
+        "hello",
+    ],
+)
+def test_talk_that_begins_like_an_order_is_talk(text: str) -> None:
+    """Nobody is stopped by a sentence."""
+    assert spoken(text) is None
+
+
+@settings(deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_is_read_without_fault(text: str) -> None:
+    """What a person types raises nothing, and what is read is written back as the same order."""
+    for order in (slash(text), spoken(text)):
+        if order is not None:
+            again = slash(order.text)
+            assert again is not None
+            assert (again.name, again.rest) == (order.name, order.rest)
+
+
+def test_the_menu_is_one_telegram_takes() -> None:
+    """Names and words keep to the limits of setMyCommands."""
+    assert all(name.isascii() and name.islower() and len(name) <= 32 for name in MENU)
+    assert all(1 <= len(words) <= 256 for words in MENU.values())
+
+
+def part(number: int, **others: Any) -> dict[str, Any]:
+    """Return a part of an album."""
+    photo = [{"file_id": f"f{number}", "width": 1, "height": 1}]
+    message = {"message_id": number, "chat": {"id": 7, "type": "private"}, "from": {"id": 7}}
+    return {"update_id": number, "message": {**message, "media_group_id": "a", "photo": photo, **others}}
+
+
+def test_an_albums_broken_part_takes_no_other_with_it() -> None:
+    """The parts that make sense are one message, with the words of all of them."""
+    parts = [
+        part(1, photo="none"),
+        part(2, caption="left"),
+        part(3, caption="right"),
+        part(4, caption="left"),
+    ]
+    album = codec.decode_album(parts, channel="chn_1", bot=BOT)
+    assert isinstance(album, Message)
+    assert (album.key, album.text) == ("1:2", "left\nright")
+    assert [attachment.ref for attachment in album.attachments] == ["f2", "f3", "f4"]
+
+
+def test_an_album_of_nothing_is_ignored() -> None:
+    """No part of it makes sense."""
+    decoded = codec.decode_album([part(1, photo="none"), part(2, chat=[])], channel="chn_1", bot=BOT)
+    assert isinstance(decoded, Ignored)
+
+
+@pytest.mark.parametrize("name", [None, 7, "", "x" * 65, "a:b", "\ud800", "a\0"])
+def test_an_odd_albums_name_is_none(name: object) -> None:
+    """Its parts are messages of their own."""
+    assert codec.album_of(part(1, media_group_id=name)) is None
+
+
+@pytest.mark.parametrize("update", [None, [], {}, {"message": []}, {"message": {"media_group_id": "a"}}])
+def test_what_is_no_message_is_of_no_album(update: object) -> None:
+    """Garbage is told apart without fault."""
+    assert codec.album_of(update) is None

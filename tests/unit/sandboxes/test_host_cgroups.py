@@ -1,0 +1,89 @@
+"""How the host provider reads a machine's control groups, on trees made for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sandbox.host.isolation.cgroups import Cage, Layout, probe
+from sandbox.model import Spec
+
+SPEC = Spec(label="l", namespace="n", memory_mb=64, pids=32, cpus=0.5)
+
+
+def _second(mounts: Path, path: str, *, controllers: str, handed: str) -> Path:
+    """Make a version 2 mount with our group in it; the kernel would make the files."""
+    group = mounts / path.lstrip("/")
+    for directory in (group, group / "tag"):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in (("cgroup.controllers", controllers), ("cgroup.subtree_control", handed)):
+            (directory / name).write_text(text)
+        (directory / "cgroup.procs").write_text("")
+    (mounts / "cgroup.controllers").touch()
+    return group
+
+
+def test_version_two_is_one_directory_for_everything(tmp_path: Path) -> None:
+    """On a unified machine all limits and runs stand below the gateway's own group."""
+    group = _second(tmp_path, "/user.slice/app", controllers="cpu memory pids", handed="cpu memory pids")
+    layout = probe("tag", tmp_path, "0::/user.slice/app\n")
+    assert layout == Layout(
+        version=2, bases=dict.fromkeys(("memory", "pids", "cpu"), group / "tag"), runs=group / "tag"
+    )
+    assert {file: value for _, file, value in layout.files(SPEC)} == {
+        "pids.max": "32",
+        "memory.max": str(64 << 20),
+        "memory.swap.max": "0",
+        "cpu.max": "50000 100000",
+    }
+
+
+def test_version_two_without_delegation_still_kills_by_group(tmp_path: Path) -> None:
+    """A group that may not hand controllers down bounds nothing but gives runs their groups."""
+    group = _second(tmp_path, "/", controllers="", handed="")
+    layout = probe("tag", tmp_path, "0::/\n")
+    assert layout.bases == {}
+    assert layout.runs == group / "tag"
+
+
+def _first(mounts: Path, *, unified: bool, kill: bool = True) -> str:
+    """Make a version 1 mount and return what /proc/self/cgroup says of it."""
+    for controller in ("memory", "pids", "cpu", *(("unified",) if unified else ())):
+        directory = mounts / controller / "own" / "tag"
+        directory.mkdir(parents=True)
+        (directory / "cgroup.procs").touch()
+    if unified and kill:
+        (mounts / "unified/own/tag/cgroup.kill").touch()
+    return "9:memory:/own\n8:pids:/own\n4:cpu,cpuacct:/own\n0::/own\n"
+
+
+@pytest.mark.parametrize(
+    ("unified", "kill", "runs"), [(True, True, "unified"), (True, False, "pids"), (False, False, "pids")]
+)
+def test_version_one_kills_by_the_unified_mount_if_it_can(
+    tmp_path: Path, *, unified: bool, kill: bool, runs: str
+) -> None:
+    """On a hybrid machine runs get their groups where cgroup.kill is, else beside the process limit."""
+    layout = probe("tag", tmp_path, _first(tmp_path, unified=unified, kill=kill))
+    assert layout.version == 1
+    assert layout.runs == tmp_path / runs / "own/tag"
+    joins = Cage(layout=layout, name="box").plan("run-1").joins
+    assert len(joins) == (4 if runs == "unified" else 3)
+    assert joins[-1] == tmp_path / runs / "own/tag/box/run-1"
+
+
+def test_a_container_sees_its_own_group_as_the_mount(tmp_path: Path) -> None:
+    """A path of the outer machine that is not mounted means the root of what is."""
+    for controller in ("memory", "pids", "cpu"):
+        (tmp_path / controller / "tag").mkdir(parents=True)
+        (tmp_path / controller / "tag/cgroup.procs").touch()
+    layout = probe("tag", tmp_path, "9:memory:/docker/x\n8:pids:/docker/x\n4:cpu:/docker/x\n")
+    assert layout.bases["memory"] == tmp_path / "memory/tag"
+
+
+def test_no_control_groups_is_an_empty_layout(tmp_path: Path) -> None:
+    """Where nothing is mounted or writable there is nothing to join."""
+    layout = probe("tag", tmp_path / "absent", "0::/\n")
+    assert layout == Layout()
+    assert Cage(layout=layout, name="box").plan("run-1").joins == ()

@@ -1,0 +1,60 @@
+"""B1: a runtime that is missing is named in the tool's description, and in what a command came to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from gateway.environments.resolver import Bench
+from gateway.tools.bash import bash, noted
+from gateway.tools.tool import Desk
+from sandbox import registry
+from sandbox.config import SandboxConfig
+from sandbox.host.isolation.runtimes import NAMES, find, missing
+from sandbox.host.settings import HostSettings
+from sandbox.labels import Owner, Scope
+from sandbox.model import Result, Spec
+
+
+def described(*lacks: str) -> str:
+    """Return how bash is described where these runtimes are missing."""
+    owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
+    spec = Spec(label="one", namespace="space")
+    bench = Bench(config=SandboxConfig(), spec=spec, owner=owner, lacks=lacks)
+    nothing = cast("Any", None)
+    return bash.spec(
+        Desk(turn=nothing, bench=bench, workbench=nothing, jobs=nothing, files=nothing)
+    ).description
+
+
+def test_the_description_names_what_is_missing() -> None:
+    """A model is told before it tries; where nothing is missing there is nothing to say."""
+    assert "Runtimes: bash, python, node (node, uv not installed here);" in described("node", "uv")
+    assert "not installed" not in described()
+
+
+@pytest.mark.parametrize(
+    ("said", "note"),
+    [
+        (b"bash: line 1: node: command not found\n", "node"),
+        (b"bash: line 1: npm: command not found\nbash: line 2: pip: command not found\n", "node, python3"),
+        (b"bash: line 1: my-tool: command not found\n", None),
+        (b"", None),
+    ],
+)
+def test_a_command_that_wanted_a_missing_runtime_is_told_so(said: bytes, note: str | None) -> None:
+    """The note names the runtime behind the program, and no other program."""
+    expected = {} if note is None else {"note": f"not installed in this sandbox: {note}"}
+    assert noted(Result(exit_code=127, stdout=b"", stderr=said)) == expected
+    assert noted(Result(exit_code=1, stdout=b"", stderr=said)) == {}
+
+
+def test_this_machine_says_what_it_lacks(tmp_path: Path) -> None:
+    """The host provider's manifest tells, without opening anything, what doctor tells."""
+    settings = HostSettings(runtime_directories=(tmp_path,))
+    lacking = registry.plugin("host").lacking(settings)
+    assert list(lacking) == list(missing(find((tmp_path,))))
+    assert set(lacking) <= set(NAMES)
+    assert list(missing(())) == list(NAMES)

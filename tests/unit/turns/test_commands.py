@@ -1,0 +1,68 @@
+"""What chat commands say, as far as it is decided without a gateway."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from delivery.deliveries.rendering import fenced
+from gateway.ingress.commands import parse, tell_line
+from gateway.store.turn_state import TurnState
+from gateway.store.turns.turns import Turn
+
+
+def turn(
+    text: str, *, asker: str = "7", state: TurnState = TurnState.QUEUED, trigger: str = "message"
+) -> Turn:
+    """Return a turn in a line."""
+    return Turn(
+        id=f"trn_{text}",
+        account="acc_1",
+        conversation="cnv_1",
+        agent="agt_1",
+        trigger=trigger,
+        asker=asker,
+        input=text,
+        state=state,
+        created_at=datetime.now(UTC),
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ([], "Nothing is running."),
+        ([turn("a\n b", state=TurnState.RUNNING)], "Working on `a b`."),
+        ([turn("x", state=TurnState.RUNNING, trigger="job")], "Working on a job's result."),
+        ([turn("a", state=TurnState.WAITING)], "Waiting for a decision about `a`."),
+        ([turn("a"), turn("b")], "About to begin with `a`. 1 more waits in line."),
+        (
+            [turn("a", asker="8", state=TurnState.RUNNING), turn("b", asker="9"), turn("c")],
+            "Working on `a`. 2 more wait in line, yours is number 2.",
+        ),
+    ],
+)
+def test_a_line_is_told_with_the_place_of_who_asks(line: list[Turn], said: str) -> None:
+    """What is at work comes first, then how many wait and where one's own stands."""
+    assert tell_line(line, "7") == said
+
+
+def test_only_known_words_are_commands() -> None:
+    """An unknown `/word` and a path are the agent's to hear."""
+    assert parse("/etc/passwd") is None
+    assert parse("say /stop") is None
+    found = parse("/JOBS logs job_1")
+    assert found is not None
+    assert (found.name, found.words) == ("jobs", ("logs", "job_1"))
+
+
+@given(st.text(alphabet="`~a \n", max_size=60))
+def test_output_cannot_leave_its_code_block(text: str) -> None:
+    """Whatever backticks output holds, it stays one block that says exactly the output."""
+    block = fenced(text)
+    fence = block.partition("\n")[0]
+    assert block == f"{fence}\n{text}\n{fence}"
+    assert not [line for line in text.split("\n") if line.strip().startswith(fence)]

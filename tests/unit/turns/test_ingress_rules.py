@@ -1,0 +1,216 @@
+"""The small decisions of the way in: rates, rules, thumbs, and what joins the line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from channels.message import Address
+from channels.port import Feature, Limits
+from delivery.chat.rate_limit import Budget
+from delivery.chat.sink import Bot, ChatSink
+from delivery.deliveries.part import decode_part, encode_part
+from delivery.deliveries.port import Delivery, Verdict
+from delivery.deliveries.rendering import words
+from delivery.events.event import Event, Kind
+from gateway.conversations.approver_rules import may_decide
+from gateway.conversations.queue_policy import LONGEST_INPUT, joinable, joined
+from gateway.ingress.approval_replies import verdict_of
+from gateway.ingress.commands import order_of, parse
+from gateway.ingress.rate_limit import REMEMBERED, Flood, Flow
+from gateway.store.turn_state import Mode, TurnState
+from gateway.store.turns.turns import Turn
+from memory_channel import MemoryChannel
+
+ME = ("chn_1", "room", "7")
+
+
+def turn(name: str, **changes: object) -> Turn:
+    """Return a turn in a line."""
+    values: dict[str, object] = {
+        "id": name,
+        "account": "acc_1",
+        "conversation": "cnv_1",
+        "agent": "agt_1",
+        "trigger": "message",
+        "asker": "7",
+        "input": name,
+        "created_at": datetime.now(UTC),
+    }
+    return Turn(**(values | changes))  # type: ignore[arg-type]
+
+
+def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> None:
+    """Beyond the burst one refusal is said and the rest dropped, until time has earned more."""
+    now = [0.0]
+    flood = Flood(clock=lambda: now[0])
+    assert [flood.judge(ME, 3) for _ in range(6)] == [
+        *[Flow.TAKEN] * 3,
+        Flow.REFUSED,
+        *[Flow.DROPPED] * 2,
+    ]
+    now[0] = 20.0
+    assert [flood.judge(ME, 3), flood.judge(ME, 3)] == [Flow.TAKEN, Flow.DROPPED]
+    now[0] = 61.0
+    assert [flood.judge(ME, 3) for _ in range(4)] == [*[Flow.TAKEN] * 2, Flow.REFUSED, Flow.DROPPED]
+
+
+def test_one_persons_flood_is_nobody_elses() -> None:
+    """Rates are kept for each person in each room, of a bounded number of people; 0 is no bound."""
+    flood = Flood(clock=lambda: 0.0)
+    assert flood.judge(ME, 1) is Flow.TAKEN
+    assert flood.judge(ME, 1) is Flow.REFUSED
+    assert flood.judge(("chn_1", "room", "8"), 1) is Flow.TAKEN
+    assert flood.judge(("chn_1", "other", "7"), 1) is Flow.TAKEN
+    assert flood.judge(ME, 0) is Flow.TAKEN
+    for person in range(REMEMBERED):
+        flood.judge(("chn_2", "room", str(person)), 1)
+    assert flood.judge(ME, 1) is Flow.TAKEN
+
+
+@pytest.mark.parametrize(
+    ("rule", "person", "may"),
+    [
+        ("anyone", "8", True),
+        ("asker", "7", True),
+        ("asker", "8", False),
+        (("8", "9"), "8", True),
+        (("8", "9"), "7", False),
+        ((), "7", False),
+    ],
+)
+def test_the_rule_says_who_decides(rule: str | tuple[str, ...], person: str, may: bool) -> None:
+    """Anyone, the asker alone, or the ids that are listed; a list holds for the asker as well."""
+    assert may_decide(rule, person, asker="7") is may
+
+
+def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
+    """A turn that nobody asked for is nobody's to approve under the rule `asker`."""
+    assert not may_decide("asker", "", asker="")
+
+
+@pytest.mark.parametrize(
+    ("emoji", "verdict"),
+    [
+        ("👍", True),
+        ("👍🏽", True),
+        ("✔️", True),
+        ("+1", True),
+        ("thumbsup::skin-tone-2", True),
+        (":white_check_mark:", True),
+        ("👎🏿", False),
+        ("-1", False),
+        ("❌", False),
+        ("🎉", None),
+        ("", None),
+    ],
+)
+def test_thumbs_are_read_by_sign_and_by_name(emoji: str, verdict: bool | None) -> None:
+    """Skin tones and the platforms' spellings change nothing; other signs say nothing."""
+    assert verdict_of(emoji) is verdict
+
+
+RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)
+
+
+@pytest.mark.parametrize(
+    ("line", "mode", "found"),
+    [
+        ([RUNNING, turn("next")], Mode.COLLECT, "next"),
+        ([turn("first")], Mode.COLLECT, None),
+        ([turn("first")], Mode.INTERRUPT, "first"),
+        ([RUNNING], Mode.INTERRUPT, None),
+        ([RUNNING, turn("next")], Mode.FOLLOWUP, None),
+        ([RUNNING, turn("next")], Mode.STEER, None),
+        ([RUNNING, turn("theirs", asker="8")], Mode.COLLECT, None),
+        ([RUNNING, turn("job", trigger="job")], Mode.COLLECT, None),
+        ([RUNNING, turn("going", cancel=True)], Mode.COLLECT, None),
+        ([RUNNING, turn("again", attempt=1)], Mode.COLLECT, None),
+        ([RUNNING, turn("one"), turn("two")], Mode.COLLECT, "two"),
+    ],
+)
+def test_a_message_joins_only_a_waiting_turn_of_its_own_author(
+    line: list[Turn], mode: Mode, found: str | None
+) -> None:
+    """Nobody's words are added to another's turn, to a job's follow-up, or to one that has begun."""
+    turn = joinable(line, "7", mode)
+    assert (turn.id if turn else None) == found
+
+
+def test_joined_input_stays_within_bounds() -> None:
+    """Messages are parted by an empty line; what would grow too long stays a turn of its own."""
+    assert joined(turn("a"), "b") == "a\n\nb"
+    assert joined(turn("a", input="x" * LONGEST_INPUT), "b") is None
+
+
+def test_start_is_help_and_unknown_words_are_nobodys() -> None:
+    """Platforms' `/start` shows the help; words of others are no commands of ours."""
+    start, queue = order_of("start", ()), parse("/queue collect")
+    assert start is not None
+    assert start.name == "help"
+    assert queue is not None
+    assert queue.words == ("collect",)
+    assert order_of("weather", ("today",)) is None
+
+
+ASKED = Event.now(
+    Kind.APPROVAL_REQUESTED, "cnv_1", {"approval": "apr_" + "0" * 26, "command": "ls", "tool": "bash"}
+)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [
+        (frozenset({Feature.BUTTONS}), ["Approve", "Deny"]),
+        (
+            frozenset({Feature.BUTTONS, Feature.PROMPTS}),
+            ["Approve", "Deny", "Approve with comment…", "Deny with comment…"],
+        ),
+        (frozenset(), []),
+    ],
+)
+async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
+    features: frozenset[Feature], labels: list[str]
+) -> None:
+    """Where it cannot, the plain ones are left; each button says something else, in 64 bytes."""
+    part = words(ASKED)
+    assert part is not None
+    assert decode_part(encode_part(part)) == part
+    assert len({button.data for button in part.buttons}) == 4
+    assert all(len(button.data.encode()) <= 64 for button in part.buttons)
+    channel, limits = MemoryChannel(), Limits(text=4000, account_sends_per_second=1000)
+    bot = Bot(channel=channel, features=features, budget=Budget(limits), limits=limits, account="acc_1")
+    delivery = Delivery(
+        id="dlv_1",
+        account="acc_1",
+        event_id=ASKED.id,
+        event_type=str(ASKED.type),
+        event_time=ASKED.time,
+        conversation="cnv_1",
+        kind="chat",
+        target=Address(channel="chn_1", room="42").dump(),
+        part=0,
+        body=encode_part(part),
+        attempt=1,
+        turn="trn_1",
+    )
+    outcome = await ChatSink({"chn_1": bot}.get).send(delivery)
+    assert outcome.verdict is Verdict.DELIVERED
+    assert [button.label for button in channel.calls[0][1].buttons] == labels
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [("cancelled", True), ("stopped", True), ("stopped in line", False), ("superseded", False)],
+)
+def test_a_stop_is_said_once(reason: str, said: bool) -> None:
+    """Not of what waited behind the stopped turn, and not where a newer message takes over."""
+    assert (words(Event.now(Kind.TURN_CANCELLED, "cnv_1", {"reason": reason})) is not None) is said
+
+
+def test_a_renewed_question_says_why_it_is_asked_again() -> None:
+    """The reason stands before the question."""
+    asked = words(Event.now(ASKED.type, "cnv_1", {**ASKED.data, "reason": "It was changed."}))
+    assert asked is not None
+    assert asked.text.startswith("It was changed.\n\nMay I run this?")

@@ -1,0 +1,83 @@
+"""Images in what a model agent is shown, stores and remembers."""
+
+from __future__ import annotations
+
+from pydantic_ai.exceptions import ModelHTTPError
+from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
+
+from gateway.agents.model import compaction, images
+from gateway.agents.model.state import Progress, dump, dump_history, load, load_history
+from gateway.agents.port import Image
+
+CAT = Image(name="inbox/cat.png", media_type="image/png", content=b"\x89PNG" + b"\0" * 100_000)
+
+
+def a_progress() -> Progress:
+    """Return a turn that has begun with an image."""
+    progress = Progress()
+    content = images.prompt("what is this?", [CAT])
+    progress.messages = [ModelRequest(parts=[UserPromptPart(content=content)])]
+    return progress
+
+
+def content_of(progress: Progress | None) -> list[object]:
+    """Return what the first prompt consists of."""
+    assert progress is not None
+    part = progress.messages[0].parts[0]
+    assert isinstance(part, UserPromptPart)
+    return [part.content] if isinstance(part.content, str) else list(part.content)
+
+
+def test_a_prompt_without_images_stays_a_text() -> None:
+    """Models that know no images are sent what they always were."""
+    assert images.prompt("hello", []) == "hello"
+
+
+def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
+    """A crash in the middle of a turn costs no image, and the database keeps none."""
+    stored = dump(a_progress())
+    assert len(stored) < 2000
+    again = load(stored)
+    assert again is not None
+    again.messages = images.shown_again(again.messages, [CAT])
+    assert content_of(again) == content_of(a_progress())
+
+
+def test_history_keeps_words_in_place_of_images() -> None:
+    """A later turn knows that an image was shown, and where it lies."""
+    history = dump_history(a_progress())
+    assert len(history) < 2000
+    said = content_of(load_history(history))
+    assert said == ["what is this?", "[image: inbox/cat.png] (shown to you then, not again)"]
+
+
+def test_only_the_turn_s_own_labels_bring_images_back() -> None:
+    """A person who types a label is shown nothing."""
+    typed = [ModelRequest(parts=[UserPromptPart(content=["[image: inbox/cat.png]", "x"])])]
+    assert images.count(images.shown_again(typed, [CAT])) == 0
+
+
+def test_an_image_is_estimated_as_one_and_not_by_its_bytes() -> None:
+    """A conversation with an image is not taken for full."""
+    assert 1000 <= compaction.estimate(a_progress().messages) < 1200
+
+
+def test_a_refusal_of_images_is_told_from_other_errors() -> None:
+    """Only an error that names images, of a request that has some, is tried again without."""
+    messages = a_progress().messages
+    refused = ModelHTTPError(400, "m", body={"message": "image_url is only supported by certain models"})
+    overflow = ModelHTTPError(400, "m", body={"message": "too long"})
+    assert images.are_refused(refused, messages)
+    assert not images.are_refused(overflow, messages)
+    assert not images.are_refused(refused, images.hidden(messages))
+
+
+def test_what_is_hidden_says_so_and_stays_hidden() -> None:
+    """A model that refused is told why it sees nothing, also after a restart in the same turn."""
+    hidden = images.hidden(a_progress().messages)
+    assert images.count(hidden) == 0
+    progress = a_progress()
+    progress.messages = hidden
+    assert images.NOT_SHOWN in content_of(progress)
+    assert images.count(images.shown_again(hidden, [CAT])) == 0
+    assert not any(isinstance(item, BinaryContent) for item in content_of(a_progress())[:2])

@@ -1,0 +1,80 @@
+"""What files are, by their content, and names that every platform takes."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.files import media_types
+
+
+@pytest.mark.parametrize(
+    ("content", "name", "expected"),
+    [
+        (b"\x89PNG\r\n\x1a\n....", "x.txt", "image/png"),
+        (b"\xff\xd8\xff\xe0", "x", "image/jpeg"),
+        (b"GIF89a", "x", "image/gif"),
+        (b"RIFF\x10\0\0\0WEBPVP8 ", "x", "image/webp"),
+        (b"WEBPxxxxWEBP", "x.bin", "text/plain"),
+        (b"%PDF-1.7", "x.png", "application/pdf"),
+        (b"PK\x03\x04....", "x.zip", "application/zip"),
+        (b"PK\x03\x04....", "x.xlsx", "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet"),
+        (b"MZ\x90\0\x03", "holiday.png", "application/octet-stream"),
+        (b"a,b\n1,2\n", "x.csv", "text/csv"),
+        (b"hello", "x.html", "text/plain"),
+        (b"  <!DOCTYPE html><script>", "x.txt", "text/html"),
+        (b"<svg onload=alert(1)>", "x.svg", "text/xml"),
+        (b"", "x.png", "text/plain"),
+        ("ü".encode() * 5000, "x.txt", "text/plain"),
+        (b"\xff\xfe\0h", "x.txt", "application/octet-stream"),
+    ],
+)
+def test_a_file_is_what_its_content_says(content: bytes, name: str, expected: str) -> None:
+    """A name alone makes no program a picture, and no text a page."""
+    assert media_types.media_type(content, name) == expected
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("report.pdf", "report.pdf"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Windows\\evil.exe", "evil.exe"),
+        ("a\nb\0c\u202egnp.exe", "a bcgnp.exe"),
+        ("", "file"),
+        ("...", "file"),
+        ("con.txt", "file_con.txt"),
+        ("`rm`|<x>?.txt", "_rm___x__.txt"),
+        ("x" * 300 + ".tar.gz", "x" * 117 + ".gz"),
+    ],
+)
+def test_a_name_is_made_harmless(given: str, expected: str) -> None:
+    """No path, no control character, no name of a device, no name that is too long."""
+    assert media_types.clean_name(given) == expected
+
+
+@given(st.text())
+def test_any_name_becomes_one_that_can_be_used(name: str) -> None:
+    """Whatever it was, it is a bare file name of bounded length, and cleaning it again changes nothing."""
+    clean = media_types.clean_name(name)
+    assert clean
+    assert len(clean.encode()) <= media_types.LONGEST_NAME
+    assert not set(clean) & set("/\\\0\n`[]")
+    assert clean not in {".", ".."}
+    assert media_types.clean_name(clean) == clean
+
+
+def test_a_further_file_of_a_name_keeps_its_suffix() -> None:
+    """The number stands before the suffix."""
+    assert media_types.numbered("report.pdf", 2) == "report (2).pdf"
+    assert media_types.numbered("README", 3) == "README (3)"
+
+
+def test_sizes_are_said_as_people_say_them() -> None:
+    """Bytes, kilobytes, megabytes."""
+    assert [media_types.shown_size(size) for size in (640, 12_345, 3_400_000)] == [
+        "640 bytes",
+        "12 kB",
+        "3.4 MB",
+    ]

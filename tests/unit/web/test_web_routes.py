@@ -1,0 +1,86 @@
+"""M2: the URL table: every route says who may ask, and everything served stands in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from pydantic import TypeAdapter
+
+from gateway.web.http.auth import Access, Admin, JobToken, Key, Platform, Public, Socket
+from gateway.web.http.route import Route
+from gateway.web.openapi import document
+from gateway.web.routes import ROUTES
+
+OPEN = {"/healthz", "/readyz", "/metrics", "/openapi.json", "/asyncapi.json"}
+CAMEL = {"turnId", "conversationId", "statusUrl", "resultId", "workspaceId"}
+"""The names outside of configs that are not in snake case."""
+
+OTHERS = ("/v1/", "/agui")
+"""Where somebody else's protocol gives the names."""
+
+BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+
+
+@BY_NAME
+def test_every_route_says_who_may_ask(route: Route) -> None:
+    """A marker stands on each route, and only documents, health and the console are for anybody."""
+    assert isinstance(route.access, get_args(Access))
+    if isinstance(route.access, Public):
+        assert route.method == "GET"
+        assert route.path in OPEN or route.tag == "console"
+
+
+@BY_NAME
+def test_every_change_needs_more_than_reading(route: Route) -> None:
+    """No key that may only read changes anything."""
+    if route.method != "GET":
+        assert isinstance(route.access, Key | Admin | Platform | JobToken)
+        assert route.access != Key("read")
+
+
+@BY_NAME
+def test_every_route_has_a_summary(route: Route) -> None:
+    """The document tells what each route is for."""
+    assert route.summary
+
+
+@BY_NAME
+def test_answers_name_things_in_snake_case(route: Route) -> None:
+    """What a route takes and gives has one casing, but for the handful of names that are fixed."""
+    shapes = [TypeAdapter(shape).json_schema() for shape in (route.takes, route.gives) if shape is not None]
+    named = {name for shape in shapes for name in _properties(shape)}
+    assert route.path.startswith(OTHERS) or {name for name in named if name != name.lower()} <= CAMEL
+
+
+def _properties(schema: object) -> Iterator[str]:
+    """Yield the names of all properties in a JSON schema."""
+    if isinstance(schema, dict):
+        yield from schema.get("properties", {})
+        for below in schema.values():
+            yield from _properties(below)
+    for below in schema if isinstance(schema, list) else ():
+        yield from _properties(below)
+
+
+def test_no_path_stands_twice() -> None:
+    """A method on a path has one meaning."""
+    named = [(route.method, route.path) for route in ROUTES]
+    assert len(named) == len(set(named))
+
+
+def test_only_the_stream_takes_a_key_in_its_first_frame() -> None:
+    """Every other route takes its key from the header."""
+    assert {route.path for route in ROUTES if isinstance(route.access, Socket)} <= {"/ws"}
+
+
+def test_the_document_names_every_route_once() -> None:
+    """The OpenAPI document is made from the table, with unique names."""
+    made = document(ROUTES)
+    names = [operation["operationId"] for path in made["paths"].values() for operation in path.values()]
+    assert made["openapi"].startswith("3.1")
+    assert len(names) == len(set(names)) == sum(not route.hidden for route in ROUTES)
+    text = json.dumps(made)
+    assert all(f"#/components/schemas/{name}" in text for name in ("ProblemShape", "NewTurn"))
