@@ -30,8 +30,9 @@ from gateway.accounts.budgets import Meter, metered
 from gateway.accounts.key_rotation import reseal
 from gateway.agents.port import Agent, Persona
 from gateway.agents.registry import Performers, models_of, vendors_of
+from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
-from gateway.config.settings import Settings, wants_traces
+from gateway.config.settings import Settings
 from gateway.conversations.approvals import Approvals
 from gateway.conversations.message_ids import whole_of
 from gateway.conversations.submission import Intake

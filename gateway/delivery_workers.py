@@ -22,8 +22,8 @@ from delivery.webhooks import endpoints
 from delivery.webhooks.circuit_breaker import Standing, WatchedSink
 from delivery.webhooks.egress import Egress, Rules
 from delivery.webhooks.sink import Receiver, WebhookSink
+from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
-from gateway.config.settings import wants_traces
 from gateway.infra.backing_services import Ground, Running
 from gateway.ingress.channel_supervisor import Switchboard
 from gateway.instrumentation import CountedLeases, CountedSink

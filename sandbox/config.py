@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
-
-if TYPE_CHECKING:
-    from sandbox.port import ProviderPlugin
 
 RESERVED = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names the runtime sets; a declared variable of such a name is accepted and loses."""
@@ -123,13 +120,42 @@ class SandboxConfig(_Strict):
         return config
 
 
-def problems(config: SandboxConfig, plugin: ProviderPlugin) -> Sequence[Problem]:
+class ProviderLimits(Protocol):
+    """What a provider says of the configs it accepts; `sandbox.port.ProviderPlugin` is one."""
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        ...
+
+    @property
+    def features(self) -> frozenset[Any]:
+        """The features it declares."""
+        ...
+
+    @property
+    def max_timeout(self) -> float:
+        """The longest time-out of a command, in seconds."""
+        ...
+
+    @property
+    def max_memory_mb(self) -> int | None:
+        """The largest memory limit, in MB; None: there is none."""
+        ...
+
+    @property
+    def check(self) -> Callable[[SandboxConfig], Sequence[Problem]]:
+        """The provider's own rules."""
+        ...
+
+
+def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[Problem]:
     """Return everything wrong with `config` under `plugin`, the provider's own rules included."""
     own = (*_limits(config, plugin), *_reserving(config, plugin), *_environment(config))
     return (*own, *plugin.check(config))
 
 
-def _reserving(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Problem]:
+def _reserving(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[Problem]:
     if config.persistent and "persistent" not in plugin.features:
         yield Problem(
             pointer="/persistent",
@@ -142,7 +168,7 @@ def _reserving(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Proble
         )
 
 
-def _limits(config: SandboxConfig, plugin: ProviderPlugin) -> Iterator[Problem]:
+def _limits(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[Problem]:
     if config.timeout > plugin.max_timeout:
         yield Problem(
             pointer="/timeout",

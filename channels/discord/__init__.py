@@ -38,7 +38,7 @@ async def _probe(settings: DiscordSettings) -> tuple[Finding, ...]:
 
 @asynccontextmanager
 async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.discord.simulator import simulate
+    from channels.discord.simulator.run import simulate
 
     async with simulate() as simulator:
         yield simulator, simulator.settings()

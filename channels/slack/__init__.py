@@ -34,7 +34,7 @@ async def _probe(settings: SlackSettings) -> tuple[Finding, ...]:
 
 @asynccontextmanager
 async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
-    from channels.slack.simulator import simulate
+    from channels.slack.simulator.run import simulate
 
     async with simulate() as simulator:
         yield simulator, simulator.settings()

@@ -17,7 +17,7 @@ import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unauthorized, Unreachable
 from channels.slack.errors import absent, limited, translate
-from channels.slack.receive import codec
+from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
 
 PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
@@ -58,11 +58,11 @@ class Api:
         except _LOST as error:
             raise _lost(method, error) from error
 
-    async def identify(self) -> codec.Bot:
+    async def identify(self) -> Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
         return (await self.introduce())[0]
 
-    async def introduce(self) -> tuple[codec.Bot, frozenset[str] | None]:
+    async def introduce(self) -> tuple[Bot, frozenset[str] | None]:
         """Ask who we are and which scopes we have, as Slack's header says (None: it says nothing)."""
         me, headers = await self._call("auth.test", {})
         if not isinstance(me.get("user_id"), str):
@@ -70,7 +70,7 @@ class Api:
         team, bot_id = str(me.get("team_id") or ""), str(me.get("bot_id") or "")
         told = headers.get("x-oauth-scopes")
         scopes = None if told is None else frozenset(filter(None, map(str.strip, told[:8000].split(","))))
-        return codec.Bot(id=me["user_id"], bot_id=bot_id, team=team), scopes
+        return Bot(id=me["user_id"], bot_id=bot_id, team=team), scopes
 
     async def socket_url(self) -> str:
         """Ask where to connect for Socket Mode."""

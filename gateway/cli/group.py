@@ -36,7 +36,7 @@ def group(help_text: str) -> typer.Typer:
 
 def settings_of(config: Path | None, **flags: Any) -> Settings:
     """Read the settings under these flags; raises Misconfigured."""
-    from gateway.config.settings import load
+    from gateway.config.load import load
 
     return load(flags, config=config)
 

@@ -6,22 +6,19 @@ else from `dovecote.toml`. Every problem is found before any is reported.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Literal
 
 from platformdirs import user_data_path
-from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic import BaseModel, Field, SecretStr
 from pydantic_settings import (
     BaseSettings,
-    DotEnvSettingsSource,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
 )
 
-from gateway.config.consistency import together
 from gateway.config.setting_types import (
     SHORTEST_KEY,
     WEEK,
@@ -45,8 +42,7 @@ from gateway.config.setting_types import (
     WebUrl,
     WorkspaceSettings,
 )
-from gateway.config.sources import PREFIX, Layers, Problem, mask
-from gateway.config.validation import explain, plugin_problems
+from gateway.config.sources import Problem, mask
 
 __all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
 
@@ -195,68 +191,6 @@ class Misconfigured(Exception):
     def __init__(self, problems: tuple[Problem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
-
-
-def load(
-    flags: Mapping[str, Any] | None = None,
-    *,
-    config: Path | None = None,
-    env: Mapping[str, str] | None = None,
-    directory: Path | None = None,
-) -> Settings:
-    """Read the settings; raises Misconfigured with every problem.
-
-    `flags` are by dotted key, None meaning not given. `config` must exist when it is named; otherwise
-    `dovecote.toml` in `directory` (the working directory) is read if it is there, and so is `.env`.
-    """
-    layers = Layers(root=Settings)
-    where = directory or Path.cwd()
-    layers.add_file(config or where / DEFAULT_FILE, required=config is not None)
-    _add_dotenv(layers, where / ".env")
-    layers.add_variables(os.environ if env is None else env)
-    layers.add_flags(flags or {})
-    return _validate(layers)
-
-
-def foreign_environment() -> dict[str, str]:
-    """Return the environment without our own variables, for a gateway that must not share our settings."""
-    return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
-
-
-def wants_traces() -> bool:
-    """Say whether OpenTelemetry's own variables name a place for traces; its SDK reads the rest of them."""
-    off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
-    named = any(
-        os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-    )
-    return named and not off and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
-
-
-def _add_dotenv(layers: Layers, path: Path) -> None:
-    if not path.is_file():
-        return
-    try:
-        source = DotEnvSettingsSource(Settings, env_file=path, case_sensitive=True)
-    except (OSError, UnicodeDecodeError) as error:
-        layers.refuse_file(path, f"cannot be read: {error}", "Make it a readable UTF-8 file")
-    else:
-        layers.add_variables(source.env_vars, source=".env")
-
-
-def _validate(layers: Layers) -> Settings:
-    of_plugins = list(plugin_problems(layers))  # first: it fills in kinds and splits lists
-    problems = list(layers.problems)
-    settings: Settings | None = None
-    try:
-        settings = Settings.model_validate(layers.values)
-    except ValidationError as error:
-        problems += [explain(layers, found) for found in error.errors()]
-    if settings is not None:
-        problems += together(layers, settings)
-    problems += of_plugins
-    if problems or settings is None:
-        raise Misconfigured(tuple(problems))
-    return settings
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
@@ -145,13 +145,17 @@ def _errors(route: Route) -> list[int]:
     return sorted(found)
 
 
-@cache
-def _text() -> bytes:
-    from gateway.web.routes import ROUTES
+def handler_for(
+    routes: Callable[[], Sequence[Route]],
+) -> Callable[[Call[Nothing, Nothing]], Awaitable[web.Response]]:
+    """Return the handler that serves the document of `routes`, which is made at the first request."""
 
-    return json.dumps(document(ROUTES), separators=(",", ":")).encode()
+    @cache
+    def body() -> bytes:
+        return json.dumps(document(routes()), separators=(",", ":")).encode()
 
+    async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
+        """Answer with the document."""
+        return web.Response(body=body(), content_type="application/json")
 
-async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
-    """Answer with the document."""
-    return web.Response(body=_text(), content_type="application/json")
+    return serve

@@ -206,7 +206,13 @@ def _open() -> tuple[Route, ...]:
             also=unready,
         ),
         _get("/metrics", OPEN, health.metrics, "counters for Prometheus", media="text/plain"),
-        _get("/openapi.json", OPEN, openapi.serve, "this document", media="application/json"),
+        _get(
+            "/openapi.json",
+            OPEN,
+            openapi.handler_for(lambda: ROUTES),
+            "this document",
+            media="application/json",
+        ),
         _get(files, OPEN, console_page.serve, "the console", media="text/html", hidden=True, tag="console"),
     )
 

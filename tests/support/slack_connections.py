@@ -13,7 +13,8 @@ from channel_rigs import Ear, opened
 from channels.message import Address, Reply, Update
 from channels.port import Accept, Connection, Incoming
 from channels.slack import plugin
-from channels.slack.simulator import Simulator, simulate
+from channels.slack.simulator import Simulator
+from channels.slack.simulator.run import simulate
 from memory_channel_state import MemoryNotes
 
 SECRET = "simulated-signing-secret"

@@ -6,7 +6,8 @@ driven from Python by its methods.
 
 from __future__ import annotations
 
-from channels.discord.simulator.simulator import Simulator, simulate
+from channels.discord.simulator.run import simulate
+from channels.discord.simulator.simulator import Simulator
 from channels.discord.simulator.world import Post
 
 __all__ = ["Post", "Simulator", "simulate"]

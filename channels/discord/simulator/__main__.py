@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 
-from channels.discord.simulator import simulate
+from channels.discord.simulator.run import simulate
 
 
 async def main(port: int) -> None:

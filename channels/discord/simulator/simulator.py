@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 
-from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.control import Control
 from channels.discord.simulator.hooks import Hooks
 from channels.discord.simulator.limits import limited
 from channels.discord.simulator.people import People
@@ -171,23 +168,3 @@ class Simulator(People):
             "typed": self.world.typed,
             "refused": self.server.limits.refused,
         }
-
-
-@asynccontextmanager
-async def simulate(*, port: int = 0, **options: Any) -> AsyncIterator[Simulator]:
-    """Run a simulated Discord on a loopback port, a free one by default."""
-    simulator = Simulator(**options)
-    application = simulator.server.application()
-    Control(simulator).add_to(application)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
-    await site.start()
-    simulator.port = int(runner.addresses[0][1])
-    simulator.rest.url = simulator.url
-    simulator.sessions.url = f"ws://127.0.0.1:{simulator.port}/gateway/"
-    try:
-        yield simulator
-    finally:
-        await simulator.sessions.drop()
-        await runner.cleanup()

@@ -7,7 +7,8 @@ with retries. `Simulator` is driven from Python by its methods, and from elsewhe
 
 from __future__ import annotations
 
-from channels.slack.simulator.simulator import Simulator, simulate
+from channels.slack.simulator.run import simulate
+from channels.slack.simulator.simulator import Simulator
 from channels.slack.simulator.world import Post
 
 __all__ = ["Post", "Simulator", "simulate"]

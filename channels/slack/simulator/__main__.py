@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 
-from channels.slack.simulator import simulate
+from channels.slack.simulator.run import simulate
 
 
 async def main(port: int) -> None:

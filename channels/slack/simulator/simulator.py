@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
-
-from aiohttp import web
 
 from channels.slack.simulator import scopes
 from channels.slack.simulator.clock import Clock
-from channels.slack.simulator.control import Control
 from channels.slack.simulator.failure import Failure, Fault, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
@@ -157,20 +153,3 @@ class Simulator(People):
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
-
-
-@asynccontextmanager
-async def simulate(*, port: int = 0) -> AsyncIterator[Simulator]:
-    """Run a simulated Slack on a loopback port, a free one by default."""
-    simulator = Simulator()
-    application = simulator.server.application()
-    Control(simulator).add_to(application)
-    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", port).start()
-    simulator.server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
-        yield simulator
-    finally:
-        await simulator.close()
-        await runner.cleanup()

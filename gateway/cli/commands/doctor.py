@@ -15,7 +15,7 @@ from gateway.cli.group import Config, Data, Json, settings_of
 from gateway.cli.output import clean, print_json
 
 if TYPE_CHECKING:
-    from gateway.cli.doctor.local_checks import Check
+    from gateway.cli.doctor.check import Check
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -47,7 +47,8 @@ def doctor(
 
 
 def _look(config: Path | None, data: Path | None) -> list[Check]:
-    from gateway.cli.doctor.local_checks import Check, State, check_all
+    from gateway.cli.doctor.check import Check, State
+    from gateway.cli.doctor.local_checks import check_all
     from gateway.config.settings import Misconfigured
 
     try:

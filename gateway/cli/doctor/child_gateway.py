@@ -56,7 +56,7 @@ class Child:
 @asynccontextmanager
 async def child_gateway(directory: Path, *, fault: str | None = None) -> AsyncIterator[Child]:
     """Run a gateway on `dovecote.toml` and `home` of a directory; `fault` is where it is to be killed."""
-    from gateway.config.settings import foreign_environment
+    from gateway.config.load import foreign_environment
 
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--port", "0"),

@@ -7,34 +7,16 @@ import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gateway.cli.doctor.check import SKEW, Check, State, failed, well
+
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
-
-
-class State(StrEnum):
-    """How a check came out; only `failed` keeps the gateway from working."""
-
-    OK = "ok"
-    WARNING = "warning"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """What was looked at, how it is, and what to do if it is not well."""
-
-    subject: str
-    state: State
-    detail: str
-    remedy: str = ""
 
 
 OURS = ("gateway", "channels", "sandbox", "delivery")
@@ -43,19 +25,6 @@ ROOMY = 1024**3
 
 ISOLATION = "isolation"
 """The ability without which a provider runs nothing, unless the operator allows plain processes."""
-
-SKEW = 30.0
-"""Seconds a clock may be off before signatures and leases suffer."""
-
-
-def well(subject: str, detail: str) -> Check:
-    """Return a check that is well."""
-    return Check(subject, State.OK, detail)
-
-
-def failed(subject: str, detail: str, remedy: str) -> Check:
-    """Return a check that failed."""
-    return Check(subject, State.FAILED, detail, remedy)
 
 
 def check_disk(settings: Settings) -> Iterator[Check]:

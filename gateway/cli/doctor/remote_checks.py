@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.doctor.local_checks import SKEW, Check, State, failed, well
+from gateway.cli.doctor.check import SKEW, Check, State, failed, well
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gateway.cli.doctor.check import Check, failed, well
 from gateway.cli.doctor.child_gateway import PATIENCE, Child, child_gateway
-from gateway.cli.doctor.local_checks import Check, failed, well
 from gateway.cli.errors import WrongUsage
 from gateway.cli.output import short
 

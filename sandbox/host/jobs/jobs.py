@@ -14,6 +14,7 @@ from typing import Any
 
 from sandbox.errors import Refused, Unreachable
 from sandbox.host.isolation.freezer import freeze, thaw
+from sandbox.host.jobs import completion_report
 from sandbox.host.jobs.boot_id import boot_id
 from sandbox.host.jobs.supervisor import GRACE, KNOWN, READY
 from sandbox.host.run.execution import KILLED, Launch
@@ -140,7 +141,7 @@ class Jobs:
                 yield self._started(directory)
 
     def _order(self, job: Job, launch: Launch) -> Order:
-        argv, secret = self.machine.poster()
+        argv, secret = self.machine.poster(completion_report.program())
         post = Post(
             argv=argv,
             secret=secret,

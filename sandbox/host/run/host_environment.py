@@ -94,15 +94,12 @@ class Machine:
             group=group,
         )
 
-    def poster(self) -> tuple[list[str], list[str]]:
+    def poster(self, program: Path) -> tuple[list[str], list[str]]:
         """Return argv and secret arguments that run the callback program inside namespaces of its own.
 
         Only python3 of /usr can be there; without it, or without namespaces, it runs beside the supervisor.
         """
-        program = completion_report.program()
-        inside = next(
-            (found for found in self.runtimes if found.name == "python3" and not found.folder), None
-        )
+        inside = self._python_inside()
         if self.binary is None or inside is None:
             return [sys.executable, "-I", "-S", str(program)], []
         spec = Spec(label="", namespace="callback", memory_mb=64)
@@ -112,9 +109,14 @@ class Machine:
         command = [str(inside.program), "-I", "-S", "/callback.py"]
         return [str(self.binary), "--args", "{secret}", "--", *command], [*shown, *words]
 
+    def _python_inside(self) -> Runtime | None:
+        """Return the python3 of /usr that namespaces show, if there are namespaces."""
+        found = (one for one in self.runtimes if one.name == "python3" and not one.folder)
+        return None if self.binary is None else next(found, None)
+
     def callback_socket(self) -> str:
         """Return the callback socket's path where the poster runs."""
-        if self.poster()[1]:
+        if self._python_inside() is not None:
             return f"{bubblewrap.CALLBACKS}/{bubblewrap.SOCKET}"
         return str(self.surroundings.callbacks / bubblewrap.SOCKET)
 

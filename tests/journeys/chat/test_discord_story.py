@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from channels.discord.simulator import Post, Simulator, simulate
+from channels.discord.simulator import Post, Simulator
+from channels.discord.simulator.run import simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer
 from story_model import BEGINNING, WHOLE, Teller

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from channels.telegram.simulator import Simulator, simulate
-from gateway.config.settings import foreign_environment
+from gateway.config.load import foreign_environment
 from gateway_process import GatewayProcess, channel_env, gateway
 
 PERSON = 4711

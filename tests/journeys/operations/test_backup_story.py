@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway.config.settings import foreign_environment
+from gateway.config.load import foreign_environment
 from gateway_process import gateway
 from turn_requests import ALLOWED, ask, first_frame, has_ended, states, until
 from webhook_receiver import WebhookReceiver, answers, webhook_receiver

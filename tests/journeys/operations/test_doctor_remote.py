@@ -12,7 +12,7 @@ from channels.telegram.simulator import simulate
 from databases import database_url, postgres
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import EVENTS, Layout, ensure
-from gateway.cli.doctor.local_checks import Check, State
+from gateway.cli.doctor.check import Check, State
 from gateway.cli.doctor.remote_checks import (
     check_bucket,
     check_channels,
@@ -20,7 +20,8 @@ from gateway.cli.doctor.remote_checks import (
     check_jetstream,
     judge_room,
 )
-from gateway.config.settings import Settings, load
+from gateway.config.load import load
+from gateway.config.settings import Settings
 from nats_servers import TOKEN, nats_server
 from s3_servers import fresh_bucket, s3_server
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from channels.telegram.simulator import simulate
-from gateway.config.settings import foreign_environment
+from gateway.config.load import foreign_environment
 from gateway_process import GatewayProcess, gateway
 
 

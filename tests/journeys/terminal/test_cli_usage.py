@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from fake_gateway import StandIn, stand_in_gateway
 from gateway.cli import app
-from gateway.config.settings import load
+from gateway.config.load import load
 
 COMMANDS = """serve chat doctor backup init version tail trace
     migrate,up migrate,status config,show config,check config,schema

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config.settings import Misconfigured, Settings, load
+from gateway.config.load import load
+from gateway.config.settings import Misconfigured, Settings
 
 SHARED = {
     "DOVECOTE_REPLICAS": "2",

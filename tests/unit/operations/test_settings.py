@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.config.load import load
 from gateway.config.setting_types import SHORTEST_KEY
-from gateway.config.settings import Misconfigured, Problem, Role, Settings, load, show
+from gateway.config.settings import Misconfigured, Problem, Role, Settings, show
 from gateway.config.sources import Layers, known_keys, mask, variable
 
 LONG = "k" * SHORTEST_KEY

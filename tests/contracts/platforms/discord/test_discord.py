@@ -18,7 +18,8 @@ from channels.discord import plugin
 from channels.discord.errors import translate
 from channels.discord.receive.interactions import is_signed
 from channels.discord.send import markup
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 from channels.errors import (
     Ambiguous,
     ChannelError,

@@ -10,7 +10,8 @@ import pytest
 
 from channel_rigs import Ear, opened, receiving
 from channels.discord import plugin
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, Unsupported
 from channels.message import Address, Message, Reply
 from memory_channel_state import MemoryNotes

@@ -16,7 +16,8 @@ from channel_rigs import Ear, opened, receiving
 from channels.discord import plugin
 from channels.discord.commands import ORDERS
 from channels.discord.receive.gateway import LONGEST_SPACING, REMEMBERED, SPACING, identify_wait
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 from channels.errors import Unauthorized
 from channels.message import Command, Message, Press
 from channels.port import Connection, Incoming

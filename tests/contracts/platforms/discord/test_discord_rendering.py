@@ -20,7 +20,8 @@ from channels.discord.errors import translate
 from channels.discord.rate_limit_buckets import Buckets, route_of
 from channels.discord.send import markup, rendering
 from channels.discord.send.sender import nonce
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
 from channels.markup import split
 from channels.message import Address, Button, Command, File, Press, Reply, Sign

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from yarl import URL
 
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it imports audioop, for voice

@@ -10,7 +10,8 @@ import aiohttp
 import pytest
 
 from channels.discord import permissions, plugin
-from channels.discord.simulator import Simulator, simulate
+from channels.discord.simulator import Simulator
+from channels.discord.simulator.run import simulate
 
 CHAT = 4004
 
