@@ -44,7 +44,7 @@ from gateway.config.setting_types import (
 )
 from gateway.config.sources import Problem, mask
 
-__all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings", "load"]
+__all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings"]
 
 DEFAULT_FILE = "dovecote.toml"
 
