@@ -16,11 +16,11 @@ import pytest
 from buckets import fresh_bucket, s3_server
 from delivery.database import Database
 from gateway.defaults import ensure_defaults
-from gateway.migrations import migrate_up
 from gateway.options import AgentSettings
 from gateway.records.book import Book
 from gateway.secrets import open_vault
 from gateway.workspaces import Looks, Workspaces
+from migrated import migrated_sqlite
 from sandbox.errors import SandboxError
 from sandbox.scope import namespace
 from sandbox.sync.bases import LocalBases
@@ -228,8 +228,7 @@ async def test_looks_carry_what_is_held_and_sweep_the_rest(
     one: Machine, store: S3Store, tmp_path: Path
 ) -> None:
     """A copy with unsaved files is carried at the start; copies and objects of what is gone go as well."""
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "gateway.db")
     database = Database(url)
     async with database.begin() as connection:
         book = Book(open_vault(tmp_path))

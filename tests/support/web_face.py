@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +15,6 @@ from delivery.database import Database
 from gateway import accounts
 from gateway.accounts import Gatekeeper
 from gateway.defaults import ensure_defaults
-from gateway.migrations import migrate_up
 from gateway.options import AgentSettings
 from gateway.records.book import Book
 from gateway.secrets import Secret, open_vault
@@ -28,6 +22,7 @@ from gateway.web.listen import Runner
 from gateway.web.server import build
 from gateway.web.surface import Bounds, Surface
 from gateway.workspaces import on_disk
+from migrated import migrated_sqlite
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 
@@ -75,30 +70,10 @@ class Face:
     changed: list[tuple[str, str]] = field(default_factory=list)
 
 
-@cache
-def _template() -> Path:
-    """Return a migrated database to copy: migrating once a session saves most of a test's time."""
-    return Path(tempfile.mkdtemp(prefix="dovecote-template-")) / "gateway.db"
-
-
-def _copy(template: Path, path: Path) -> None:
-    if not path.exists():
-        shutil.copyfile(template, path)
-
-
-async def _migrated(path: Path) -> str:
-    template = _template()
-    if not template.exists():
-        await migrate_up(f"sqlite+aiosqlite:///{template}")
-        atexit.register(shutil.rmtree, template.parent, ignore_errors=True)
-    await asyncio.to_thread(_copy, template, path)
-    return f"sqlite+aiosqlite:///{path}"
-
-
 @asynccontextmanager
 async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) -> AsyncIterator[Face]:
     """Serve records from `data` on a free port."""
-    database = Database(await _migrated(data / "gateway.db"))
+    database = Database(await migrated_sqlite(data / "gateway.db"))
     changed: list[tuple[str, str]] = []
 
     async def channels_changed(account: str, record: str) -> None:

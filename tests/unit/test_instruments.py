@@ -23,8 +23,8 @@ from gateway.desk import Desk
 from gateway.gauges import Depths
 from gateway.instruments import Accepting, CountedLeases, CountedReception, CountedSink, CountedStream
 from gateway.metrics import Metrics
-from gateway.migrations import migrate_up
 from gateway.store.records import Record
+from migrated import migrated_sqlite
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -93,8 +93,7 @@ async def test_attempts_are_counted() -> None:
 
 async def test_queues_are_measured(tmp_path: Path) -> None:
     """The gauges tell of every queue, the empty ones too, and the look ends when it is told to."""
-    url = f"sqlite+aiosqlite:///{tmp_path}/d.db"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "d.db")
     metrics, database, stop = Metrics(), Database(url), asyncio.Event()
     depths = Depths(database, metrics, every=0.01)
     try:
