@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-from leftovers import Leftover, left_behind
+from leftovers import Leftover, end_jobs, left_behind
 from postgres import end_shared
 from session import Session
 
@@ -23,6 +23,11 @@ def pytest_configure(config: pytest.Config) -> None:
     """Begin the session, in the first process."""
     if not hasattr(config, "workerinput"):
         config.stash[SESSION] = Session()
+
+
+def pytest_runtest_logfinish() -> None:
+    """End the jobs of gateways that ended with the test."""
+    end_jobs()
 
 
 @pytest.hookimpl(trylast=True)

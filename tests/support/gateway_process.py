@@ -17,6 +17,7 @@ from typing import Any, Self
 import aiohttp
 
 from commands import PIPE, STDOUT, Running, gateway_command
+from leftovers import watch_jobs_of
 
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 PLAIN = re.compile(r"\x1b\[[0-9;]*m")
@@ -95,6 +96,7 @@ class GatewayProcess:
             limit=1 << 20,
             started=self.started,
         )
+        watch_jobs_of(self.data, lambda child=self._child: child.returncode is not None)  # type: ignore[misc]
         self._reader = asyncio.create_task(self._read(self._child))
         if wait:
             await self.until_ready()

@@ -6,13 +6,16 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 PATIENCE = 5.0
 """Seconds for what is about to end."""
+
+_gateways: dict[Path, list[Callable[[], bool]]] = {}
+"""The data directories of the gateways that tests started, and how to see that each of these has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +33,21 @@ class Leftover:
         """End it."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
+
+
+def watch_jobs_of(data: Path, has_ended: Callable[[], bool]) -> None:
+    """Note a gateway whose jobs outlive it, as they should."""
+    _gateways.setdefault(data, []).append(has_ended)
+
+
+def end_jobs() -> None:
+    """End the jobs whose gateways have ended for good: their test is over."""
+    over = [data for data, ends in _gateways.items() if all(has_ended() for has_ended in ends)]
+    for data in over:
+        del _gateways[data]
+    if over:
+        for process in _carriers([f"{data}/" for data in over]):
+            process.kill()
 
 
 def left_behind(marks: Sequence[str]) -> list[Leftover]:

@@ -35,6 +35,11 @@ def zygote() -> str:
     return str(directory() / "zygote")
 
 
+def unmarked() -> dict[str, str]:
+    """Return the environment for what ends by itself after the whole run."""
+    return {name: value for name, value in os.environ.items() if name != VARIABLE}
+
+
 @contextmanager
 def making(name: str) -> Iterator[Path | None]:
     """Make something once for all workers: yields where, or None when it was made before."""
