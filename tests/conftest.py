@@ -1,8 +1,59 @@
-"""What holds for every test: no example is judged by how long it takes, which says more of the machine."""
+"""What holds for every test run: its shared session, its examples, and that it leaves no process behind."""
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)
-settings.load_profile("patient")
+from leftovers import Leftover, end_jobs, left_behind
+from postgres import end_shared
+from session import Session
+
+SESSION = pytest.StashKey[Session]()
+LEFT = pytest.StashKey[list[Leftover]]()
+
+# No example is judged by how long it takes, which says more of the machine.
+# The gate asks for the profile `ci`; while working, a fifth of the examples will do.
+settings.register_profile("quick", deadline=None, max_examples=20)
+settings.register_profile("ci", deadline=None, max_examples=100)
+settings.load_profile("quick")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin the session, in the first process."""
+    if not hasattr(config, "workerinput"):
+        config.stash[SESSION] = Session()
+
+
+def pytest_runtest_logfinish() -> None:
+    """End the jobs of gateways that ended with the test."""
+    end_jobs()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail a run that left processes behind, and end them."""
+    shared = session.config.stash.get(SESSION, None)
+    if shared is None:
+        return
+    end_shared()
+    shared.end()
+    base = session.config._tmp_path_factory.getbasetemp()  # type: ignore[attr-defined]
+    left = session.config.stash[LEFT] = left_behind([shared.mark, f"{base}/"])
+    for process in left:
+        process.kill()
+    if left and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Name the processes that were left behind."""
+    for process in config.stash.get(LEFT, []):
+        terminalreporter.write_line(f"LEFT BEHIND {process}", red=True)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the session's directory."""
+    shared = config.stash.get(SESSION, None)
+    if shared is not None:
+        shared.remove()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -83,6 +84,7 @@ def _sandbox_problems(layers: Layers) -> Iterator[Problem]:
             yield _not_installed(layers, ("sandbox", name), name, SANDBOXES)
 
 
+@cache
 def _installed(group: str) -> frozenset[str]:
     return frozenset(entry.name for entry in entry_points(group=group))
 

@@ -13,7 +13,7 @@ from bench.chaos.deployment import roomy, telegram
 from channels.telegram.simulator import Simulator, simulate
 from fault_proxy import fault_proxy
 from gateway_process import GatewayProcess, gateway
-from postgres import Cluster, NoServer, cluster
+from postgres import Cluster, NoServer, own_cluster
 
 PATIENCE = 40.0
 
@@ -65,7 +65,7 @@ async def test_g12_without_a_broker_messages_are_taken_and_answered_later(tmp_pa
 def postgresql() -> Iterator[Cluster]:
     """Run a PostgreSQL server for this test alone."""
     try:
-        with cluster() as running:
+        with own_cluster() as running:
             yield running
     except NoServer as error:
         pytest.skip(f"PostgreSQL: {error}")

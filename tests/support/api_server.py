@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import atexit
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +17,12 @@ from gateway.accounts.api_keys import Gatekeeper
 from gateway.accounts.vault import Secret, open_vault
 from gateway.config.setting_types import AgentSettings
 from gateway.environments.workspaces import on_disk
-from gateway.migrations import migrate_up
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Book
 from gateway.web.http.connection_limit import Runner
 from gateway.web.http.context import Bounds, Surface
 from gateway.web.server import build
+from migrated import migrated_sqlite
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 
@@ -75,30 +70,10 @@ class Face:
     changed: list[tuple[str, str]] = field(default_factory=list)
 
 
-@cache
-def _template() -> Path:
-    """Return a migrated database to copy: migrating once a session saves most of a test's time."""
-    return Path(tempfile.mkdtemp(prefix="dovecote-template-")) / "gateway.db"
-
-
-def _copy(template: Path, path: Path) -> None:
-    if not path.exists():
-        shutil.copyfile(template, path)
-
-
-async def _migrated(path: Path) -> str:
-    template = _template()
-    if not template.exists():
-        await migrate_up(f"sqlite+aiosqlite:///{template}")
-        atexit.register(shutil.rmtree, template.parent, ignore_errors=True)
-    await asyncio.to_thread(_copy, template, path)
-    return f"sqlite+aiosqlite:///{path}"
-
-
 @asynccontextmanager
 async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) -> AsyncIterator[Face]:
     """Serve records from `data` on a free port."""
-    database = Database(await _migrated(data / "gateway.db"))
+    database = Database(await migrated_sqlite(data / "gateway.db"))
     changed: list[tuple[str, str]] = []
 
     async def channels_changed(account: str, record: str) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from delivery.database.engine import Database
-from gateway.migrations import migrate_up
+from migrated import migrated_sqlite, migrated_template
 from postgres import Cluster, NoServer, cluster
 
 
@@ -24,17 +24,20 @@ def postgres() -> Iterator[Cluster]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The URL of an empty database of each kind."""
+    """The URL of a database of each kind: empty, unless the test asks for the fixture `database` too."""
     if request.param == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
     running: Cluster = request.getfixturevalue("postgres")
+    if "database" in request.fixturenames:
+        return running.fresh(template=migrated_template(running))
     return running.fresh()
 
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     """A migrated database of each kind."""
-    await migrate_up(database_url)
+    if database_url.startswith("sqlite"):
+        await migrated_sqlite(Path(database_url.partition("///")[2]))
     opened = Database(database_url)
     yield opened
     await opened.close()

@@ -24,6 +24,8 @@ from pathlib import Path
 
 import pytest
 
+from session import unmarked
+
 IMAGE = "localhost/dovecote-test:latest"
 NETWORK = "dovecote-test"
 _STARTING = 30.0
@@ -176,7 +178,7 @@ def _begin(engine: Engine, owner: int) -> None:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "DOCKER_CONFIG": f"{at}/config"},
+        env=unmarked() | {"DOCKER_CONFIG": f"{at}/config"},
     ).returncode = 0  # nobody waits for it: it outlives us on purpose
 
 

@@ -9,13 +9,15 @@ import re
 import secrets
 import signal
 import socket
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+
+from commands import PIPE, STDOUT, Running, gateway_command
+from leftovers import watch_jobs_of
 
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
 PLAIN = re.compile(r"\x1b\[[0-9;]*m")
@@ -44,7 +46,10 @@ def quiet_port() -> int:
 
 
 class GatewayProcess:
-    """`dovecote serve` on a data directory; `url` and `key` once it is ready."""
+    """`dovecote serve` on a data directory; `url` and `key` once it is ready.
+
+    `started` asks for the real command line where a forked process would do.
+    """
 
     def __init__(
         self,
@@ -53,15 +58,17 @@ class GatewayProcess:
         env: Mapping[str, str] | None = None,
         options: Sequence[str] = (),
         port: int = 0,
+        started: bool = False,
     ) -> None:
         self.data = data
         self.env = dict(env or {})
         self.options = list(options)
         self.port = port
+        self.started = started
         self.url = ""
         self.log: list[str] = []
         self.ready = asyncio.Event()
-        self._child: asyncio.subprocess.Process | None = None
+        self._child: Running | None = None
         self._reader: asyncio.Task[None] | None = None
 
     @property
@@ -80,22 +87,16 @@ class GatewayProcess:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_HANDED_ON)}
         self.ready.clear()
         self.port = self.port or quiet_port()
-        self._child = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "gateway",
-            "serve",
-            "--data",
-            str(self.data),
-            "--port",
-            str(self.port),
-            *self.options,
+        self._child = await gateway_command(
+            *("serve", "--data", str(self.data), "--port", str(self.port), *self.options),
             env={**kept, **self.env, **(env or {})},
             cwd=self.data.parent,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
+            stdout=PIPE,
+            stderr=STDOUT,
             limit=1 << 20,
+            started=self.started,
         )
+        watch_jobs_of(self.data, lambda child=self._child: child.returncode is not None)  # type: ignore[misc]
         self._reader = asyncio.create_task(self._read(self._child))
         if wait:
             await self.until_ready()
@@ -111,7 +112,7 @@ class GatewayProcess:
             raise AssertionError("the gateway did not become ready:\n" + "\n".join(self.log[-40:]))
         self.port = int(self.url.rsplit(":", 1)[1])
 
-    async def _read(self, child: asyncio.subprocess.Process) -> None:
+    async def _read(self, child: Running) -> None:
         assert child.stdout is not None
         async for raw in child.stdout:
             line = PLAIN.sub("", raw.decode(errors="replace")).rstrip()
@@ -164,10 +165,14 @@ class GatewayProcess:
 
 @asynccontextmanager
 async def gateway(
-    data: Path, *, env: Mapping[str, str] | None = None, options: Sequence[str] = ()
+    data: Path,
+    *,
+    env: Mapping[str, str] | None = None,
+    options: Sequence[str] = (),
+    started: bool = False,
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway for a test."""
-    process = GatewayProcess(data, env=env, options=options)
+    process = GatewayProcess(data, env=env, options=options, started=started)
     try:
         yield await process.start()
     finally:

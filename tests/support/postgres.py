@@ -1,4 +1,4 @@
-"""A throw-away PostgreSQL cluster on a unix socket, run as an unprivileged user."""
+"""A throw-away PostgreSQL cluster on a unix socket, run as an unprivileged user: one for a whole test run."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import psycopg
+
+import session
+
+OPTIONS = "-c listen_addresses='' -c max_connections=500 -c fsync=off -c full_page_writes=off"
+"""No test asks what a power cut leaves; gateways of several workers keep many connections."""
 
 
 class NoServer(RuntimeError):
@@ -71,7 +78,7 @@ class Cluster:
 
     def resume(self) -> None:
         """Start the server, again if need be, on the socket it had."""
-        options = f"-c listen_addresses='' -c unix_socket_directories='{self._folder}' -c fsync=off"
+        options = f"{OPTIONS} -c unix_socket_directories='{self._folder}'"
         log = str(self._folder / "log")
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-l", log, "-o", options, "-w", "start")
 
@@ -83,10 +90,12 @@ class Cluster:
         """End the server at once."""
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "immediate", "-w", "stop")
 
-    def fresh(self) -> str:
-        """Return the URL of a new, empty database."""
-        name = f"test_{uuid.uuid4().hex[:12]}"
-        self.run("createdb", "-h", str(self._folder), "-U", "dovecote", name)
+    def fresh(self, *, template: str = "template1", name: str = "") -> str:
+        """Return the URL of a new database: empty, or a copy of a template that nobody is connected to."""
+        name = name or f"test_{uuid.uuid4().hex[:12]}"
+        where = f"host={self._folder} user=dovecote dbname=postgres"
+        with psycopg.connect(where, autocommit=True) as connection:
+            connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
 
     def copied(self, url: str) -> str:
@@ -103,17 +112,44 @@ def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-@contextmanager
-def cluster() -> Iterator[Cluster]:
-    """Run a cluster; raises NoServer where there is none to run."""
+def _owned(folder: Path) -> Cluster:
+    """Return a cluster to be made below a folder, which is given to whoever runs it."""
     programs, user = _programs(), _user()
-    folder = Path(tempfile.mkdtemp(prefix="dovecote-postgres-"))
+    folder.mkdir(exist_ok=True)
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
-    running = Cluster(programs, folder, user)
+    return Cluster(programs, folder, user)
+
+
+@contextmanager
+def own_cluster() -> Iterator[Cluster]:
+    """Run a cluster for one test, which may halt it; raises NoServer where there is none to run."""
+    folder = Path(tempfile.mkdtemp(prefix="dovecote-postgres-"))
     try:
+        running = _owned(folder)
         running.start()
         yield running
         running.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def cluster() -> Iterator[Cluster]:
+    """Return the cluster of the test run, started when first asked for; without a run, one of our own."""
+    if not session.running():
+        with own_cluster() as own:
+            yield own
+        return
+    with session.making("postgres") as place:
+        running = _owned(session.directory() / "postgres")
+        if place is not None:
+            running.start()
+    yield running
+
+
+def end_shared() -> None:
+    """End the cluster of the test run, if there is one."""
+    folder = session.directory() / "postgres"
+    if (folder / "cluster" / "postmaster.pid").exists():
+        _owned(folder).stop()

@@ -12,7 +12,7 @@ from delivery.broker.stream_config import Layout, Origin
 from delivery.database.engine import Database
 from delivery.events.event import Event, Kind
 from delivery.events.replay import CaughtUp, Events, Reset, frames
-from gateway.migrations import migrate_up
+from migrated import migrated_sqlite
 from nats_servers import nats_server
 
 MONDAY = "2026-11-16T08:00:00.123456789Z"
@@ -83,8 +83,7 @@ async def test_replicas_that_notice_the_same_loss_begin_one_epoch(database: Data
 
 async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_path: Path) -> None:
     """A deleted stream is made again, begins an epoch, and its readers get what is written from then on."""
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "gateway.db")
     database, layout, stop = Database(url), Layout(budget=500_000_000), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)

@@ -18,9 +18,9 @@ from gateway.accounts.vault import open_vault
 from gateway.config.setting_types import AgentSettings
 from gateway.environments.workspaces import Workspaces
 from gateway.maintenance.workspace_sync import Looks
-from gateway.migrations import migrate_up
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Book
+from migrated import migrated_sqlite
 from s3_servers import fresh_bucket, s3_server
 from sandbox.errors import SandboxError
 from sandbox.labels import namespace
@@ -229,8 +229,7 @@ async def test_looks_carry_what_is_held_and_sweep_the_rest(
     one: Machine, store: S3Store, tmp_path: Path
 ) -> None:
     """A copy with unsaved files is carried at the start; copies and objects of what is gone go as well."""
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "gateway.db")
     database = Database(url)
     async with database.begin() as connection:
         book = Book(open_vault(tmp_path))

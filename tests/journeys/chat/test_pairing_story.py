@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from channels.telegram.simulator import Simulator, simulate
+from commands import PIPE, gateway_command
 from gateway.config.load import foreign_environment
 from gateway_process import GatewayProcess, channel_env, gateway
 
@@ -45,11 +44,11 @@ async def code_told_in(platform: Simulator, chat: int, count: int = 1) -> str:
 
 async def dovecote(process: GatewayProcess, *words: str) -> str:
     """Run a command towards the gateway and return what it printed."""
-    command = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", *words, "--data", str(process.data)),
+    command = await gateway_command(
+        *(*words, "--data", str(process.data)),
         cwd=process.data.parent,
         env=foreign_environment(),
-        stdout=asyncio.subprocess.PIPE,
+        stdout=PIPE,
     )
     out, _ = await command.communicate()
     assert command.returncode == 0

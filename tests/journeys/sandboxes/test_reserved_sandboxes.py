@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import shutil
-import sys
 import zipfile
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from commands import PIPE, STDOUT, gateway_command
 from gateway_process import GatewayProcess, gateway
 
 PATIENCE = 30.0
@@ -94,12 +94,12 @@ async def face(tmp_path: Path) -> AsyncIterator[Face]:
 
 async def _cli(face: Face, *words: str) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", *words),
+    child = await gateway_command(
+        *words,
         env={**kept, "DOVECOTE_URL": face.process.url, "DOVECOTE_KEY": face.process.key},
         cwd=face.process.data.parent,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
+        stdout=PIPE,
+        stderr=STDOUT,
     )
     printed, _ = await child.communicate()
     assert child.returncode is not None

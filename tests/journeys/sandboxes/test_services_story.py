@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from commands import PIPE, gateway_command
 from gateway_process import GatewayProcess, gateway
 from model_rig import closed_port
 from openai_server import OpenAIServer, ToolCall, Turn, last_text
@@ -70,11 +70,11 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
 
 async def _cli(stage: Stage, *words: str) -> Any:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", "sandboxes", *words, "--json"),
+    child = await gateway_command(
+        *("sandboxes", *words, "--json"),
         env={**kept, "DOVECOTE_URL": stage.process.url, "DOVECOTE_KEY": stage.process.key},
         cwd=stage.process.data.parent,
-        stdout=asyncio.subprocess.PIPE,
+        stdout=PIPE,
     )
     printed, _ = await child.communicate()
     return json.loads(printed)

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from channels.telegram.simulator import simulate
+from commands import PIPE, Running, gateway_command
 from gateway.config.load import foreign_environment
 from gateway_process import GatewayProcess, gateway
 
@@ -34,19 +35,10 @@ class Done:
         return json.loads(self.out)
 
 
-async def start(*words: str, directory: Path) -> asyncio.subprocess.Process:
+async def start(*words: str, directory: Path) -> Running:
     """Start a command without the environment of whoever runs the tests."""
-    pipe = asyncio.subprocess.PIPE
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "gateway", *words),
-        cwd=directory, env=foreign_environment(), stdin=pipe, stdout=pipe, stderr=pipe,
-        preexec_fn=_heed_interrupts,
-    )  # fmt: skip
-
-
-def _heed_interrupts() -> None:
-    """Undo what a shell does to what it runs in the background: such children ignore Ctrl-C."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    env = foreign_environment()
+    return await gateway_command(*words, env=env, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
 async def run(process: GatewayProcess, *words: str, typed: str = "") -> Done:
@@ -79,6 +71,19 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
     assert states[0] == "accepted"
     assert "turn.completed" in states
     assert (await run(running, "trace", traced["steps"][0]["id"], "--json")).json["steps"] == traced["steps"]
+
+
+async def test_the_real_command_line_does_the_same(tmp_path: Path) -> None:
+    """A gateway and a command that the interpreter starts itself, importing as they go, work alike."""
+    env = foreign_environment()
+    async with gateway(tmp_path / "data", started=True) as process:
+        for program in ([sys.executable, "-m", "gateway"], [str(Path(sys.executable).parent / "dovecote")]):
+            words = ("chat", "!echo hello there", "--data", str(process.data))
+            child = await asyncio.create_subprocess_exec(*program, *words, env=env, cwd=tmp_path, stdout=PIPE)
+            async with asyncio.timeout(60):
+                out, _ = await child.communicate()
+            assert child.returncode == 0
+            assert b"hello there" in out
 
 
 async def test_a_conversation_goes_on(running: GatewayProcess) -> None:

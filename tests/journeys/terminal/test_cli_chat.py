@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from commands import PIPE, gateway_command
 from fake_gateway import Socket, StandIn, stand_in_gateway
+from gateway.config.load import foreign_environment
 
 
 @pytest.fixture
@@ -21,15 +22,27 @@ def gateway() -> Iterator[StandIn]:
         yield stand_in
 
 
-def command(
-    gateway: StandIn, directory: Path, *words: str, typed: str = ""
-) -> subprocess.CompletedProcess[str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Done:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def command(gateway: StandIn, directory: Path, *words: str, typed: str = "") -> Done:
     """Run a command towards the stand-in, with `typed` as its whole input."""
-    program = [sys.executable, "-m", "gateway", *words, "--url", gateway.url]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
-    return subprocess.run(
-        program, input=typed, cwd=directory, env=kept, capture_output=True, text=True, timeout=60, check=False
-    )
+    return asyncio.run(_commanded(*words, "--url", gateway.url, directory=directory, typed=typed))
+
+
+async def _commanded(*words: str, directory: Path, typed: str) -> Done:
+    env = foreign_environment()
+    child = await gateway_command(*words, env=env, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+    async with asyncio.timeout(60):
+        out, errors = await child.communicate(typed.encode())
+    assert child.returncode is not None
+    return Done(returncode=child.returncode, stdout=out.decode(), stderr=errors.decode())
 
 
 async def _greets(socket: Socket) -> None:

@@ -23,10 +23,10 @@ from delivery.events.event import Event, Kind
 from gateway.ingress.channel_context import Desk
 from gateway.ingress.receive import Accepting
 from gateway.instrumentation import CountedLeases, CountedReception, CountedSink, CountedStream
-from gateway.migrations import migrate_up
 from gateway.observability.gauges import Depths
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts.records import Record
+from migrated import migrated_sqlite
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -95,8 +95,7 @@ async def test_attempts_are_counted() -> None:
 
 async def test_queues_are_measured(tmp_path: Path) -> None:
     """The gauges tell of every queue, the empty ones too, and the look ends when it is told to."""
-    url = f"sqlite+aiosqlite:///{tmp_path}/d.db"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "d.db")
     metrics, database, stop = Metrics(), Database(url), asyncio.Event()
     depths = Depths(database, metrics, every=0.01)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -220,17 +219,17 @@ def test_a_limit_that_holds_no_fence_is_refused() -> None:
 
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_takes_linear_work(unit: str) -> None:
-    """Twice the text takes about twice the steps, to parse and to split."""
-    texts = [(unit * 4000)[:size] for size in (1000, 2000, 4000)]
+    """Four times the text takes about four times the steps, to parse and to split."""
+    texts = [(unit * 2000)[:size] for size in (500, 2000)]
     for act in (parse, lambda text: split(text, 100), lambda text: split(text, 400, utf16)):
-        steps = [count_steps(lambda act=act, text=text: act(text)) for text in texts]  # type: ignore[misc]
-        assert all(more <= 2.6 * less + 2000 for less, more in pairwise(steps)), steps
+        less, more = (count_steps(lambda act=act, text=text: act(text)) for text in texts)  # type: ignore[misc]
+        assert more <= 4.9 * less + 4000, (less, more)
 
 
-@pytest.mark.parametrize("size", [32_000, 64_000])
+@pytest.mark.parametrize("size", [PARSED_LENGTH, PARSED_LENGTH + 1000])
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
-    """A model may write 32 kB of brackets and more: they all arrive."""
+    """As much as is parsed, and a little more, all arrives: longer texts are cut the same way."""
     text = (unit * size)[:size]
     parts = split(text, 4096, utf16)
     assert all(utf16(part) <= 4096 for part in parts)

@@ -14,12 +14,12 @@ from gateway.accounts import api_keys
 from gateway.accounts.budgets import Budget, Meter, MeteredAgent, refusal
 from gateway.agents.port import Agent, AgentError, Finished, Limits, Persona, Saved, Step, Tools, Usage, Work
 from gateway.config.setting_types import PriceSettings
-from gateway.migrations import migrate_up
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.usage import Amount
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
+from migrated import migrated_sqlite
 
 MODEL = "openai:pigeon"
 PRICES = {MODEL: PriceSettings(input=2.0, output=10.0)}
@@ -46,8 +46,7 @@ class Thinker(Agent):
 @pytest.fixture
 async def database(tmp_path: Path) -> AsyncIterator[Database]:
     """A database with the account `acc_1` and its conversation `cnv_1`."""
-    url = f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    await migrate_up(url)
+    url = await migrated_sqlite(tmp_path / "gateway.db")
     opened = Database(url)
     yield opened
     await opened.close()

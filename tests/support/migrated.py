@@ -1,0 +1,43 @@
+"""Databases that are migrated once in a test run, and copied by each test."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import session
+from gateway.migrations import migrate_up
+from postgres import Cluster
+
+TEMPLATE = "migrated"
+
+
+async def migrated_sqlite(target: Path) -> str:
+    """Make a migrated database in a file, unless there is one; returns its URL."""
+    await asyncio.to_thread(_copy, target)
+    return f"sqlite+aiosqlite:///{target}"
+
+
+def _copy(target: Path) -> None:
+    if not target.exists():
+        shutil.copyfile(_sqlite_template(), target)
+
+
+def _sqlite_template() -> Path:
+    """Return the file to copy, perhaps after waiting for another worker that makes it."""
+    with session.making("migrated.db") as place:
+        if place is not None:
+            place.unlink(missing_ok=True)
+            asyncio.run(migrate_up(f"sqlite+aiosqlite:///{place}"))
+    return session.directory() / "migrated.db"
+
+
+def migrated_template(cluster: Cluster) -> str:
+    """Return the name of the database to copy."""
+    with session.making("migrated.postgresql") as place:
+        if place is not None:
+            with ThreadPoolExecutor(1) as thread:  # the tests' thread has an event loop of its own
+                thread.submit(asyncio.run, migrate_up(cluster.fresh(name=TEMPLATE))).result()
+    return TEMPLATE

@@ -1,0 +1,79 @@
+"""What all workers of one test run share: a directory, the zygote, and things that are made once.
+
+The first process of a run begins the session; workers find it by an environment variable, which also marks
+every process that a test starts.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+VARIABLE = "TESTS_OF_DOVECOTE"
+"""Names the session's directory; settings of the product have another prefix."""
+
+
+def running() -> bool:
+    """Tell whether there is a session: a benchmark that uses this folder has none."""
+    return VARIABLE in os.environ
+
+
+def directory() -> Path:
+    """Return the directory of the session."""
+    return Path(os.environ[VARIABLE])
+
+
+def zygote() -> str:
+    """Return the socket of the zygote."""
+    return str(directory() / "zygote")
+
+
+def unmarked() -> dict[str, str]:
+    """Return the environment for what ends by itself after the whole run."""
+    return {name: value for name, value in os.environ.items() if name != VARIABLE}
+
+
+@contextmanager
+def making(name: str) -> Iterator[Path | None]:
+    """Make something once for all workers: yields where, or None when it was made before."""
+    place = directory() / name
+    with (directory() / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = directory() / f"{name}.made"
+        yield None if made.exists() else place
+        made.touch()
+
+
+class Session:
+    """A test run, from its first process."""
+
+    def __init__(self) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="dovecote-tests-"))
+        self._directory.chmod(0o711)  # PostgreSQL runs as somebody else below it
+        os.environ[VARIABLE] = str(self._directory)
+        self._zygote = subprocess.Popen(
+            [sys.executable, str(Path(__file__).parent / "zygote.py"), zygote()], stdin=subprocess.PIPE
+        )
+
+    @property
+    def mark(self) -> str:
+        """What the environment of each process that a test started contains."""
+        return f"{VARIABLE}={self._directory}"
+
+    def end(self) -> None:
+        """End what the workers shared."""
+        assert self._zygote.stdin is not None
+        self._zygote.stdin.close()
+        self._zygote.wait(20)
+
+    def remove(self) -> None:
+        """Remove what is left on the disk."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+        del os.environ[VARIABLE]

@@ -1,0 +1,185 @@
+"""Forks gateways for tests from one process that has imported everything, so that a start imports nothing.
+
+    python zygote.py SOCKET
+
+It listens on a socket, imports when the first order comes, and ends, with all it forked, at the end of its
+standard input. Each connection is one order: a line of JSON with descriptors 0, 1 and 2 attached. It answers
+with the process id and, later, the exit code. A connection that closes earlier ends its process.
+
+It has one thread and no event loop. What it forks leaves the loop below and runs the module as `python -m`
+does, up to the interpreter's own end: exit codes, tracebacks and exit handlers are the real ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import runpy
+import selectors
+import signal
+import socket
+import sys
+import time
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = ("__main__", "simulator", "versions", "daytona", "e2b")
+"""Parts of module names: programs, stand-ins, and SDKs that change what was imported before them."""
+
+ALSO = ("alembic.command", "alembic.runtime.migration", "aiosqlite", "nats.aio.client")
+"""Imported by nearly every gateway, but inside functions."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What to run, and the descriptors it gets."""
+
+    module: str
+    words: list[str]
+    env: dict[str, str]
+    cwd: str
+    descriptors: list[int]
+
+    def take_on(self) -> None:
+        """Turn this process into one that was started with the order."""
+        os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for target, descriptor in enumerate(self.descriptors):
+            os.dup2(descriptor, target)
+        for descriptor in set(self.descriptors) - {0, 1, 2}:
+            os.close(descriptor)
+        os.environ.clear()
+        os.environ.update(self.env)
+        time.tzset()
+        os.chdir(self.cwd)
+        sys.argv = ["-m", *self.words]
+        sys.orig_argv = [sys.executable, "-m", self.module, *self.words]
+        sys.path[0] = self.cwd
+
+
+def modules() -> Iterator[str]:
+    """Yield the names of the product's modules."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    for package in project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]:
+        yield package
+        for module in pkgutil.walk_packages([str(ROOT / package)], f"{package}."):
+            if not any(part in module.name for part in LEFT_OUT):
+                yield module.name
+
+
+def import_everything() -> None:
+    """Import the product; what cannot be imported alone is left to whoever needs it."""
+    gc.disable()
+    for name in (*ALSO, *modules()):
+        with contextlib.suppress(Exception):
+            importlib.import_module(name)
+    assert [task.name for task in Path("/proc/self/task").iterdir()] == [str(os.getpid())]
+    gc.freeze()
+    gc.enable()
+
+
+class Zygote:
+    """The loop that takes orders; `serve` returns an order in each process that it forks."""
+
+    def __init__(self, path: str) -> None:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(path)
+        self._listener.listen(256)
+        self._waiting = selectors.DefaultSelector()
+        self._waiting.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._waiting.register(sys.stdin.fileno(), selectors.EVENT_READ, self._ends)
+        self._running: dict[socket.socket, tuple[int, int]] = {}
+        self._imported = False
+        self._open = True
+
+    def serve(self) -> Order | None:
+        """Take orders until the input ends; returns None then, and the order in a forked process."""
+        while self._open:
+            for key, _ in self._waiting.select():
+                order: Order | None = key.data(key.fileobj)
+                if order is not None:
+                    return order
+        for pid, _ in self._running.values():
+            os.kill(pid, signal.SIGKILL)
+        return None
+
+    def _ends(self, source: Any) -> None:
+        self._open = bool(os.read(source, 1))
+
+    def _accept(self, _source: Any) -> None:
+        connection, _ = self._listener.accept()
+        self._waiting.register(connection, selectors.EVENT_READ, self._hears)
+
+    def _hears(self, connection: socket.socket) -> Order | None:
+        """Fork for an order; a connection that has given one can only close."""
+        if connection in self._running:
+            self._abandoned(connection)
+            return None
+        line, descriptors, _, _ = socket.recv_fds(connection, 1 << 16, 3)
+        while line and not line.endswith(b"\n"):
+            line += connection.recv(1 << 16)
+        if not line:
+            self._forget(connection)
+            return None
+        return self._fork(connection, Order(**json.loads(line), descriptors=descriptors))
+
+    def _fork(self, connection: socket.socket, order: Order) -> Order | None:
+        if not self._imported:
+            self._imported = True
+            import_everything()
+        pid = os.fork()
+        if not pid:
+            self._leave()
+            return order
+        for descriptor in order.descriptors:
+            os.close(descriptor)
+        watch = os.pidfd_open(pid)
+        self._running[connection] = (pid, watch)
+        self._waiting.register(watch, selectors.EVENT_READ, lambda _: self._ended(connection))
+        connection.sendall(b"%d\n" % pid)
+        return None
+
+    def _leave(self) -> None:
+        """Close, in a forked process, everything that is the zygote's."""
+        for _, watch in self._running.values():
+            os.close(watch)
+        for key in self._waiting.get_map().values():
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._waiting.close()
+        self._running.clear()
+
+    def _abandoned(self, connection: socket.socket) -> None:
+        os.kill(self._running[connection][0], signal.SIGKILL)
+        self._waiting.unregister(connection)
+
+    def _ended(self, connection: socket.socket) -> None:
+        pid, watch = self._running.pop(connection)
+        _, status = os.waitpid(pid, 0)
+        self._waiting.unregister(watch)
+        os.close(watch)
+        with contextlib.suppress(OSError):
+            connection.sendall(b"%d\n" % os.waitstatus_to_exitcode(status))
+        self._forget(connection)
+
+    def _forget(self, connection: socket.socket) -> None:
+        with contextlib.suppress(KeyError):
+            self._waiting.unregister(connection)
+        connection.close()
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.path[0] = str(ROOT)
+    given = Zygote(sys.argv[1]).serve()
+    if given is not None:
+        given.take_on()
+        runpy.run_module(given.module, run_name="__main__", alter_sys=True)
