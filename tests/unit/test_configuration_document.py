@@ -1,4 +1,4 @@
-"""docs/configuration.md says what the settings are, no more and no less."""
+"""docs/guide/configuration.md says what the settings are, no more and no less."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic.fields import FieldInfo
 from gateway.config.settings import Settings, show
 from gateway.config.sources import VENDORS, variable
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "configuration.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "configuration.md"
 
 
 def rows(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:

@@ -13,7 +13,7 @@ import pytest
 
 from delivery.webhooks.signing import new_secret, sign
 
-TEXT = (Path(__file__).parents[3] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+TEXT = (Path(__file__).parents[3] / "docs" / "guide" / "webhooks.md").read_text(encoding="utf-8")
 BODY = '{"text":"grüße"}'.encode()
 
 
