@@ -1,4 +1,4 @@
-"""Sandboxes at Daytona, the cloud or one's own installation; docs/sandboxes/daytona.md tells how."""
+"""Sandboxes at Daytona, the cloud or one's own installation; see docs/guide/sandboxes/daytona.md."""
 
 from sandbox.daytona.manifest import plugin
 

@@ -1,4 +1,4 @@
-"""Sandboxes at E2B, or at any service that speaks E2B's API; docs/sandboxes/e2b.md tells how to set it up."""
+"""Sandboxes at E2B, or at any service that speaks E2B's API; see docs/guide/sandboxes/e2b.md."""
 
 from sandbox.e2b.manifest import plugin
 

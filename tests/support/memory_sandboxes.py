@@ -1,6 +1,6 @@
 """The smallest sandbox provider: everything in memory, `run` knows a handful of words.
 
-It needs nothing of the repository but its entry point; docs/sandboxes/writing-a-provider.md is about it.
+It needs nothing of the repository but its entry point; see docs/guide/sandboxes/writing-a-provider.md.
 """
 
 from __future__ import annotations

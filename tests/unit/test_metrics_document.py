@@ -9,7 +9,7 @@ from pathlib import Path
 from gateway.observability.gauges import area_of, counted_lines
 from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "operations.md"
+DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
 ROW = re.compile(r"^\| `(dovecote_\w+)` \| (\w+) \| ([\w, ]*) ?\| (.+?) \| (.*?) ?\|$", re.MULTILINE)
 BOUNDED = {
     "platform", "kind", "outcome", "state", "tool", "route", "provider", "reason", "model", "direction",

@@ -134,7 +134,7 @@ def _needs_of(settings: Settings, name: str) -> Iterator[Check]:
         elif ability.name == ISOLATION and not (plugin.on_this_machine and settings.allow_unsandboxed_host):
             here = "allow unprivileged user namespaces, or --allow-unsandboxed-host"
             yield failed(
-                subject, ability.detail, here if plugin.on_this_machine else f"docs/sandboxes/{name}.md"
+                subject, ability.detail, here if plugin.on_this_machine else f"docs/guide/sandboxes/{name}.md"
             )
         else:
             yield Check(subject, State.WARNING, ability.detail)

@@ -151,7 +151,7 @@ async def _probe(name: str, table: Mapping[str, Any]) -> list[Check]:
     from channels.errors import ChannelError
     from channels.registry import BrokenPlugin, UnknownKind, plugin
 
-    own, page = dict(table), f"docs/channels/{table.get('kind', name)}.md"
+    own, page = dict(table), f"docs/guide/channels/{table.get('kind', name)}.md"
     try:
         adapter = plugin(str(own.pop("kind", name)))
         async with asyncio.timeout(PATIENCE):

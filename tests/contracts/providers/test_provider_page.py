@@ -1,4 +1,4 @@
-"""docs/sandboxes/writing-a-provider.md: a provider needs an entry point and nothing else."""
+"""docs/guide/sandboxes/writing-a-provider.md: a provider needs an entry point and nothing else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sandbox.config import SandboxConfig, problems
 from sandbox.model import Command, Spec
 from sandbox.port import Surroundings
 
-PAGE = Path(__file__).parents[3] / "docs" / "sandboxes" / "writing-a-provider.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guide" / "sandboxes" / "writing-a-provider.md"
 
 
 @pytest.fixture
@@ -50,5 +50,5 @@ def test_the_page_names_what_there_is() -> None:
     text = PAGE.read_text()
     for name in ("sandbox/port.py", "sandbox/errors.py", "tests/support/memory_sandboxes.py"):
         assert name in text
-        assert (PAGE.parents[2] / name).is_file()
+        assert (PAGE.parents[3] / name).is_file()
     assert 'dovecote.sandboxes"]\nmemory = ' in text

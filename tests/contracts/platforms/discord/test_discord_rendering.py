@@ -30,7 +30,7 @@ from channels.port import Connection
 CHAT, GUILD = 4004, "900000000000000001"
 ROOM = Address(channel="chn_contract", room=str(CHAT), extras={"guild": GUILD})
 FILE = File(name="a.txt", media_type="text/plain", content=b"abc", caption="@everyone look")
-GUIDE = Path(__file__).parents[4] / "docs" / "channels" / "discord.md"
+GUIDE = Path(__file__).parents[4] / "docs" / "guide" / "channels" / "discord.md"
 
 
 @pytest.fixture

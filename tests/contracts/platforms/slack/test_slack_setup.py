@@ -18,7 +18,7 @@ from channels.slack.simulator import Simulator
 from channels.slack.simulator.scopes import ALL
 from slack_connections import SECRET, a_slack  # noqa: F401 - fixtures
 
-MANIFEST = Path(__file__).parents[4] / "docs/channels/slack-manifest.yaml"
+MANIFEST = Path(__file__).parents[4] / "docs/guide/channels/slack-manifest.yaml"
 SAMPLES = Path(__file__).parents[4] / "channels/slack/samples"
 
 
