@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from gateway.settings import foreign_environment
+from gateway.config.load import foreign_environment
 
 from commands import DEVNULL, PIPE, STDOUT, Forked, Running, can_be_forked, gateway_command
 from gateway_process import GatewayProcess
