@@ -28,7 +28,7 @@ from nats_servers import NatsServer
 STEPS = 3
 
 
-class Raw:
+class Baseline:
     """Does for each message what durability costs at least."""
 
     def __init__(self, database: sqlite3.Connection, stream: JetStreamContext, delay: float) -> None:
@@ -36,7 +36,7 @@ class Raw:
         self._stream = stream
         self._delay = delay
 
-    async def take(self, text: str) -> str:
+    async def handle(self, text: str) -> str:
         """Commit and publish three times, think, and return the answer."""
         for step in range(STEPS):
             with self._database:
@@ -47,7 +47,7 @@ class Raw:
         return f"raw: {text}"
 
 
-async def telegram(raw: Raw, base: str, token: str) -> None:
+async def telegram(baseline: Baseline, base: str, token: str) -> None:
     """Answer on Telegram by long polling, each update in a task of its own."""
     async with aiohttp.ClientSession(base) as session, asyncio.TaskGroup() as group:
 
@@ -56,7 +56,7 @@ async def telegram(raw: Raw, base: str, token: str) -> None:
                 return (await answer.json())["result"]
 
         async def answer(message: dict[str, Any]) -> None:
-            text = await raw.take(message["text"])
+            text = await baseline.handle(message["text"])
             await call("sendMessage", {"chat_id": message["chat"]["id"], "text": text})
 
         offset = 0
@@ -67,7 +67,7 @@ async def telegram(raw: Raw, base: str, token: str) -> None:
                 group.create_task(answer(update["message"]))
 
 
-async def websocket(raw: Raw) -> None:
+async def websocket(baseline: Baseline) -> None:
     """Answer on a WebSocket: one text frame, one answer."""
 
     async def serve(request: web.Request) -> web.WebSocketResponse:
@@ -75,7 +75,7 @@ async def websocket(raw: Raw) -> None:
         await socket.prepare(request)
         async for frame in socket:
             if frame.type is WSMsgType.TEXT:
-                await socket.send_str(await raw.take(frame.data))
+                await socket.send_str(await baseline.handle(frame.data))
         return socket
 
     application = web.Application()
@@ -105,7 +105,7 @@ async def serve(delay: float, directory: Path, *platform: str) -> None:
             "CREATE TABLE steps (step INTEGER, body TEXT)",
         ):
             database.execute(statement)
-        raw = Raw(database, stream, delay)
+        raw = Baseline(database, stream, delay)
         work = asyncio.ensure_future(telegram(raw, *platform) if platform else websocket(raw))
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, work.cancel)
         await asyncio.wait({work})

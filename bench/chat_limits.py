@@ -19,21 +19,21 @@ from bench.meters import percentile
 from channels.message import Address
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
-from delivery.chat.rate_limit import Budget
-from delivery.chat.sink import Bot
-from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
-from delivery_worker import Line, an_empty_database
-from memory_channel_state import MemoryNotes
+from delivery.chat.rate_limit import RateLimiter
+from delivery.chat.sink import ConnectedBot
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
+from delivery_worker import DeliveryWorkerHarness, open_empty_database
+from memory_channel_state import MemoryChannelState
 
 PER_SECOND = 5
 """What the platform takes in one chat; a stretch of one second is its bucket's window."""
 
 FIRST_CHAT = 9000
-PATIENCE = 600.0
+TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ChatLimitResult:
     """What came of it: refusals in the fullest window of a chat, texts that came, and times in ms."""
 
     chats: int
@@ -53,102 +53,108 @@ class Limits:
 
 
 @dataclass(slots=True)
-class Watch(Sink):
+class RecordingSink(Sink):
     """Remembers when which chat was refused, and when which delivery was taken."""
 
     inner: Sink
-    refused: list[tuple[str, float]] = field(default_factory=list)
-    taken: dict[str, float] = field(default_factory=dict)
+    refused_at: list[tuple[str, float]] = field(default_factory=list)
+    delivered_at: dict[str, float] = field(default_factory=dict)
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once and note what came of it."""
         outcome = await self.inner.send(delivery)
         now = time.perf_counter()
-        if outcome.verdict is Verdict.DELIVERED:
-            self.taken[delivery.event_id] = now
+        if outcome.kind is OutcomeKind.DELIVERED:
+            self.delivered_at[delivery.event_id] = now
         elif "rate limited" in outcome.detail:
-            self.refused.append((delivery.target, now))
+            self.refused_at.append((delivery.target, now))
         return outcome
 
 
 @dataclass(slots=True, kw_only=True)
-class Ground:
+class ChatLimitSetup:
     """What a run stands on."""
 
     platform: Simulator
-    line: Line
-    watch: Watch
+    worker: DeliveryWorkerHarness
+    sink: RecordingSink
     rooms: list[Address]
 
 
 @asynccontextmanager
-async def ground(directory: Path, chats: int) -> AsyncIterator[Ground]:
+async def open_setup(directory: Path, chats: int) -> AsyncIterator[ChatLimitSetup]:
     """Run the sending half of a gateway against Telegram on loopback."""
     async with AsyncExitStack() as stack:
         platform = await stack.enter_async_context(simulate())
         await platform.limit(room_per_second=PER_SECOND)
         settings = plugin.settings.model_validate(platform.settings())
-        connection = await stack.enter_async_context(plugin.open("chn_1", settings, MemoryNotes()))
+        connection = await stack.enter_async_context(plugin.open("chn_1", settings, MemoryChannelState()))
         limits = replace(plugin.limits, room_sends_per_second=PER_SECOND, account_sends_per_second=1000)
-        budget = Budget(limits, crowded=lambda _room: False)
-        bot = Bot(channel=connection.channel, features=plugin.features, budget=budget, limits=limits)
+        budget = RateLimiter(limits, is_group=lambda _room: False)
+        bot = ConnectedBot(
+            sender=connection.sender, features=plugin.features, rate_limiter=budget, limits=limits
+        )
         url = f"sqlite+aiosqlite:///{directory / 'gateway.db'}"
-        database = await stack.enter_async_context(an_empty_database(url))
-        watches: list[Watch] = []
-        line = Line(database=database, bots={"chn_1": bot}, watched=lambda sink: _watched(sink, watches))
+        database = await stack.enter_async_context(open_empty_database(url))
+        watches: list[RecordingSink] = []
+        line = DeliveryWorkerHarness(
+            database=database, bots={"chn_1": bot}, wrap_sink=lambda sink: _recording(sink, watches)
+        )
         await stack.enter_async_context(line.running())
         rooms = [Address(channel="chn_1", room=str(FIRST_CHAT + place)) for place in range(chats)]
         for room in rooms:
             await platform.say(int(room.room), "go")
-        yield Ground(platform=platform, line=line, watch=watches[0], rooms=rooms)
+        yield ChatLimitSetup(platform=platform, worker=line, sink=watches[0], rooms=rooms)
 
 
-def _watched(sink: Sink, watches: list[Watch]) -> Sink:
-    watches.append(Watch(sink))
+def _recording(sink: Sink, watches: list[RecordingSink]) -> Sink:
+    watches.append(RecordingSink(sink))
     return watches[-1]
 
 
-async def measure(directory: Path, *, chats: int = 10, messages: int = 200, calm: int = 10) -> Limits:
+async def measure(
+    directory: Path, *, chats: int = 10, messages: int = 200, calm: int = 10
+) -> ChatLimitResult:
     """Say `messages` at once in every chat, then `calm` more at leisure, and again while one chat waits."""
-    async with ground(directory, chats) as stand:
+    async with open_setup(directory, chats) as stand:
         texts = [f"text {number}" for number in range(messages)]
-        owed = [await stand.line.owe(room, texts) for room in stand.rooms]
+        owed = [await stand.worker.create_deliveries(room, texts) for room in stand.rooms]
         for conversation in owed:
-            await stand.line.until(conversation, "delivered", seconds=PATIENCE)
+            await stand.worker.wait_for_states(conversation, "delivered", seconds=TIMEOUT_SECONDS)
         said = [[post.text for post in stand.platform.messages(int(room.room))] for room in stand.rooms]
-        refused = list(stand.watch.refused)
+        refused = list(stand.sink.refused_at)
         first, *others = stand.rooms
-        alone = await _leisurely(stand, others, calm)
-        waiting = asyncio.create_task(_told_to_wait(stand, first))
-        beside = await _leisurely(stand, others, calm)
-        return Limits(
+        alone = await _send_slowly(stand, others, calm)
+        waiting = asyncio.create_task(_delay_behind_limit(stand, first))
+        beside = await _send_slowly(stand, others, calm)
+        return ChatLimitResult(
             chats=chats,
             messages=messages,
             lost=sum(len(set(texts) - set(heard)) for heard in said),
             reordered=sum(heard != texts for heard in said),
             refused=len(refused),
-            refused_in_a_window=_fullest(refused),
+            refused_in_a_window=_max_in_window(refused),
             calm_p95=percentile(alone, 95) * 1000,
             beside_p95=percentile(beside, 95) * 1000,
             waited=await waiting,
         )
 
 
-def _fullest(refused: list[tuple[str, float]]) -> int:
+def _max_in_window(refused: list[tuple[str, float]]) -> int:
     windows = Counter((target, int(moment)) for target, moment in refused)
     return max(windows.values(), default=0)
 
 
-async def _leisurely(stand: Ground, rooms: list[Address], number: int) -> list[float]:
+async def _send_slowly(setup: ChatLimitSetup, rooms: list[Address], number: int) -> list[float]:
     """Say one thing after the other in each chat; return how long each took from its row to the chat."""
     taken: list[float] = []
 
     async def speak(room: Address) -> None:
         for _ in range(number):
             begun = time.perf_counter()
-            conversation = await stand.line.owe(room, ["at leisure"])
-            (one,) = await stand.line.until(conversation, "delivered", seconds=PATIENCE)
-            taken.append(stand.watch.taken[one.event_id] - begun)
+            conversation = await setup.worker.create_deliveries(room, ["at leisure"])
+            (one,) = await setup.worker.wait_for_states(conversation, "delivered", seconds=TIMEOUT_SECONDS)
+            taken.append(setup.sink.delivered_at[one.event_id] - begun)
             await asyncio.sleep(2 / PER_SECOND)
 
     async with asyncio.TaskGroup() as group:
@@ -157,10 +163,10 @@ async def _leisurely(stand: Ground, rooms: list[Address], number: int) -> list[f
     return taken
 
 
-async def _told_to_wait(stand: Ground, room: Address) -> float:
+async def _delay_behind_limit(setup: ChatLimitSetup, room: Address) -> float:
     """Refuse one chat for two seconds; return how long its next text took."""
-    await stand.platform.fail(429, chat=int(room.room), retry_after=2)
+    await setup.platform.fail(429, chat=int(room.room), retry_after=2)
     begun = time.perf_counter()
-    conversation = await stand.line.owe(room, ["waited"])
-    await stand.line.until(conversation, "delivered", seconds=PATIENCE)
+    conversation = await setup.worker.create_deliveries(room, ["waited"])
+    await setup.worker.wait_for_states(conversation, "delivered", seconds=TIMEOUT_SECONDS)
     return time.perf_counter() - begun

@@ -7,17 +7,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.gateway_setup import Stage, stage
+from bench.gateway_setup import BenchGateway, open_bench_gateway
 from bench.meters import resident
 from channels.telegram.simulator import Simulator
 
 FIRST_CHAT = 5000
 AT_ONCE = 20
-PATIENCE = 300.0
+TIMEOUT_SECONDS = 300.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Growth:
+class MemoryGrowth:
     """Resident megabytes of the gateway's process: after a warm-up, at its highest, and after all of it."""
 
     messages: int
@@ -31,28 +31,28 @@ class Growth:
         return self.end - self.start
 
 
-async def measure(directory: Path, *, messages: int, warm: int = 200, chats: int = 50) -> Growth:
+async def measure(directory: Path, *, messages: int, warm: int = 200, chats: int = 50) -> MemoryGrowth:
     """Have so many messages answered, after a warm-up, in so many chats at a time."""
-    async with stage(directory) as ground:
-        talk = Talk(ground, chats)
-        await talk.say(warm)
+    async with open_bench_gateway(directory) as ground:
+        talk = ChatUsers(ground, chats)
+        await talk.send_messages(warm)
         start = most = resident(ground.gateway.pid)
         for _ in range(10):
-            await talk.say(messages // 10)
+            await talk.send_messages(messages // 10)
             most = max(most, resident(ground.gateway.pid))
         end = resident(ground.gateway.pid)
-    return Growth(messages=messages, start=start, most=most, end=end)
+    return MemoryGrowth(messages=messages, start=start, most=most, end=end)
 
 
-class Talk:
+class ChatUsers:
     """People who say one thing after the other and wait for each answer; what was answered is forgotten."""
 
-    def __init__(self, ground: Stage, chats: int) -> None:
-        self._platform: Simulator = ground.platform
+    def __init__(self, setup: BenchGateway, chats: int) -> None:
+        self._platform: Simulator = setup.platform
         self._chats = [FIRST_CHAT + place for place in range(chats)]
         self._said = 0
 
-    async def say(self, number: int) -> None:
+    async def send_messages(self, number: int) -> None:
         """Have so many messages answered."""
         left = iter(range(number))
         async with asyncio.TaskGroup() as group:
@@ -64,7 +64,7 @@ class Talk:
         for _ in left:
             self._said += 1
             await self._platform.say(chat, f"message {self._said}")
-            await self._platform.wait_for_messages(1, chat=chat, seconds=PATIENCE)
+            await self._platform.wait_for_messages(1, chat=chat, seconds=TIMEOUT_SECONDS)
             posts = self._platform.world.posts
             for post in [post for post in posts if post[0] == chat]:
                 del posts[post]

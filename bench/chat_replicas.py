@@ -19,21 +19,21 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.chaos.deployment import KEYS, READY_WITHIN, roomy
+from bench.chaos.deployment import KEYS, READY_WITHIN, large_nats_server
 from channels.registry import plugin
 from gateway_process import GatewayProcess, channel_env
-from postgres import cluster
+from postgres import postgres_cluster
 
 FIRST_CHAT, LISTENER = 6000, 5999
 LEASE = 2.0
 """Seconds a lease lives here; six by default."""
 
-FROZEN = LEASE + 3.0
-PATIENCE = 240.0
+FREEZE_SECONDS = LEASE + 3.0
+TIMEOUT_SECONDS = 240.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class FailoverPlan:
     """What to run: so many chats, in each of which somebody asks to count to `last`."""
 
     platform: Literal["telegram", "discord", "slack"]
@@ -43,20 +43,20 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class FailoverReport:
     """What came of it. `doubled` counts messages that stand there twice, `deaf` the seconds of silence."""
 
-    plan: Plan
+    plan: FailoverPlan
     deliveries: int
     lost: int
     reordered: int
     doubled: int
     doubled_in_one_chat: int
-    deaf: float
+    silent_seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pair:
+class ReplicaPairSetup:
     """Two gateways on one database and one broker, the first of which receives."""
 
     platform: Any
@@ -64,20 +64,22 @@ class Pair:
 
 
 @asynccontextmanager
-async def pair(directory: Path, kind: str, *, env: Mapping[str, str] | None = None) -> AsyncIterator[Pair]:
+async def open_pair(
+    directory: Path, kind: str, *, env: Mapping[str, str] | None = None
+) -> AsyncIterator[ReplicaPairSetup]:
     """Run a platform on loopback and two replicas that are its one bot."""
     async with AsyncExitStack() as stack:
         simulate = plugin(kind).simulate
         assert simulate is not None
         platform, settings = await stack.enter_async_context(simulate())
-        nats = roomy(directory / "nats")
+        nats = large_nats_server(directory / "nats")
         await nats.start()
         stack.push_async_callback(nats.stop)
         shared = channel_env(kind, settings) | {
             "DOVECOTE_LOG_LEVEL": "warning",
             "DOVECOTE_LEASE_TTL": str(LEASE),
             "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
-            "DOVECOTE_DATABASE_URL": stack.enter_context(cluster()).fresh(),
+            "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),
             "DOVECOTE_SECRET_KEYS": KEYS,
         }
         replicas = [
@@ -87,30 +89,31 @@ async def pair(directory: Path, kind: str, *, env: Mapping[str, str] | None = No
             stack.push_async_callback(process.stop)
             await process.start(wait=False)
             await process.until_ready(READY_WITHIN)
-        yield Pair(platform=platform, replicas=replicas)
+        yield ReplicaPairSetup(platform=platform, replicas=replicas)
 
 
-async def run(plan: Plan, directory: Path) -> Report:
+async def run(plan: FailoverPlan, directory: Path) -> FailoverReport:
     """Run a plan in an empty directory."""
-    async with pair(directory, plan.platform) as two:
+    async with open_pair(directory, plan.platform) as two:
         chats = range(FIRST_CHAT, FIRST_CHAT + plan.chats)
-        await _spoken_to(two.platform, "before")
+        await _message_and_wait(two.platform, "before")
         for chat in chats:
             await two.platform.say(chat, f"!seq 1 {plan.last}")
         # Everybody is heard before: a room that a bot has not seen yet cannot be read afterwards.
         await two.platform.wait_until(
-            lambda: all(two.platform.messages(chat) for chat in chats), seconds=PATIENCE
+            lambda: all(two.platform.messages(chat) for chat in chats), seconds=TIMEOUT_SECONDS
         )
-        async with _disturbed(two.replicas[0], plan.disturbance):
-            deaf = await _spoken_to(two.platform, "after")
+        async with _disturb(two.replicas[0], plan.disturbance):
+            deaf = await _message_and_wait(two.platform, "after")
         await two.platform.wait_until(
-            lambda: all(plan.last in _counted(two.platform, chat)[-1:] for chat in chats), seconds=PATIENCE
+            lambda: all(plan.last in _counted_in_chat(two.platform, chat)[-1:] for chat in chats),
+            seconds=TIMEOUT_SECONDS,
         )
-        return _judged(plan, {chat: _texts(two.platform, chat) for chat in chats}, deaf)
+        return _make_report(plan, {chat: _texts(two.platform, chat) for chat in chats}, deaf)
 
 
 @asynccontextmanager
-async def _disturbed(process: GatewayProcess, how: str) -> AsyncIterator[None]:
+async def _disturb(process: GatewayProcess, how: str) -> AsyncIterator[None]:
     if how == "kill":
         await process.kill()
         yield
@@ -125,16 +128,16 @@ async def _disturbed(process: GatewayProcess, how: str) -> AsyncIterator[None]:
 
 async def _thaw(pid: int) -> None:
     try:
-        await asyncio.sleep(FROZEN)
+        await asyncio.sleep(FREEZE_SECONDS)
     finally:
         os.kill(pid, signal.SIGCONT)
 
 
-async def _spoken_to(platform: Any, word: str) -> float:
+async def _message_and_wait(platform: Any, text: str) -> float:
     """Have somebody speak; return the seconds until the bot answers."""
     begun = time.perf_counter()
-    await platform.say(LISTENER, f"!echo {word}")
-    await platform.wait_until(lambda: word in "".join(_texts(platform, LISTENER)), seconds=PATIENCE)
+    await platform.say(LISTENER, f"!echo {text}")
+    await platform.wait_until(lambda: text in "".join(_texts(platform, LISTENER)), seconds=TIMEOUT_SECONDS)
     return time.perf_counter() - begun
 
 
@@ -142,26 +145,28 @@ def _texts(platform: Any, chat: int) -> list[str]:
     return [post.text for post in platform.messages(chat)]
 
 
-def counted(texts: Sequence[str]) -> list[int]:
+def counted_numbers(texts: Sequence[str]) -> list[int]:
     """Return the numbers that were counted in these texts, one text after the other."""
     return [int(number) for text in texts for number in re.findall(r"^\d+$", text, re.MULTILINE)]
 
 
-def _counted(platform: Any, chat: int) -> list[int]:
-    return counted(_texts(platform, chat)[-1:])
+def _counted_in_chat(platform: Any, chat: int) -> list[int]:
+    return counted_numbers(_texts(platform, chat)[-1:])
 
 
-def _judged(plan: Plan, said: Mapping[int, Sequence[str]], deaf: float) -> Report:
+def _make_report(
+    plan: FailoverPlan, transcripts: Mapping[int, Sequence[str]], silent_seconds: float
+) -> FailoverReport:
     expected = list(range(1, plan.last + 1))
-    once = {chat: [text for text, _ in groupby(texts)] for chat, texts in said.items()}
-    doubled = [len(texts) - len(once[chat]) for chat, texts in said.items()]
-    numbers = {chat: counted(texts) for chat, texts in once.items()}
-    return Report(
+    once = {chat: [text for text, _ in groupby(texts)] for chat, texts in transcripts.items()}
+    doubled = [len(texts) - len(once[chat]) for chat, texts in transcripts.items()]
+    numbers = {chat: counted_numbers(texts) for chat, texts in once.items()}
+    return FailoverReport(
         plan=plan,
         deliveries=sum(len(texts) for texts in once.values()),
         lost=sum(len(set(expected) - set(found)) for found in numbers.values()),
         reordered=sum(found != expected for found in numbers.values()),
         doubled=sum(doubled),
         doubled_in_one_chat=max(doubled),
-        deaf=deaf,
+        silent_seconds=silent_seconds,
     )

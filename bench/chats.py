@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import chat_limits, chat_memory, chat_replicas
-from bench.chat_replicas import Plan
-from bench.meters import show
+from bench.chat_replicas import FailoverPlan
+from bench.meters import print_table
 from gateway.observability.log_setup import set_up_logging
 
 PARTS = ("limits", "replicas", "memory")
@@ -32,7 +32,7 @@ def limits(directory: Path, *, small: bool) -> None:
     more = ("others' p95 ms, calm", "while one chat waits 2 s", "ratio", "the waiting text s")
     row = (f"{found.chats} × {found.messages}", found.lost, found.reordered, found.refused)
     times = (found.calm_p95, found.beside_p95, found.ratio, found.waited)
-    show(title + more, [(*row, found.refused_in_a_window, *times)])
+    print_table(title + more, [(*row, found.refused_in_a_window, *times)])
 
 
 def replicas(directory: Path, *, small: bool) -> None:
@@ -47,13 +47,13 @@ def replicas(directory: Path, *, small: bool) -> None:
         "in one chat",
         "deaf s",
     )
-    show(title, (_row(plan, directory) for plan in plans(small=small)))
+    print_table(title, (_row(plan, directory) for plan in plans(small=small)))
 
 
-def plans(*, small: bool) -> list[Plan]:
+def plans(*, small: bool) -> list[FailoverPlan]:
     """Return what is run."""
     return [
-        Plan(
+        FailoverPlan(
             platform=platform,  # type: ignore[arg-type]
             disturbance=disturbance,
             chats=3 if small else chats,
@@ -64,7 +64,7 @@ def plans(*, small: bool) -> list[Plan]:
     ]
 
 
-def _row(plan: Plan, directory: Path) -> tuple[Any, ...]:
+def _row(plan: FailoverPlan, directory: Path) -> tuple[Any, ...]:
     place = directory / f"{plan.platform}-{plan.disturbance}"
     place.mkdir()
     try:
@@ -79,7 +79,7 @@ def _row(plan: Plan, directory: Path) -> tuple[Any, ...]:
         found.reordered,
         found.doubled,
         found.doubled_in_one_chat,
-        found.deaf,
+        found.silent_seconds,
     )
 
 
@@ -87,7 +87,7 @@ def memory(directory: Path, *, small: bool) -> None:
     """Have many messages answered and look at the gateway's memory."""
     found = asyncio.run(chat_memory.measure(directory, messages=500 if small else 10_000))
     title = ("messages", "MB at the start", "at the most", "in the end", "grown")
-    show(title, [(found.messages, found.start, found.most, found.end, found.grown)])
+    print_table(title, [(found.messages, found.start, found.most, found.end, found.grown)])
 
 
 def main() -> None:

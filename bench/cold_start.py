@@ -22,7 +22,7 @@ from statistics import median
 from typing import Any
 
 from bench import meters
-from bench.gateway_setup import model, named, settings_for
+from bench.gateway_setup import env_variables, run_model, settings_for
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess
 from nats_servers import NatsServer
@@ -32,7 +32,7 @@ CHAT = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class StartRow:
     """One start: seconds to the first reply and of CPU until then, megabytes at rest, seconds to the end."""
 
     reply: float
@@ -41,7 +41,7 @@ class Row:
     end: float
 
 
-async def start(platform: Simulator, directory: Path, env: dict[str, str], rest: float) -> Row:
+async def start(platform: Simulator, directory: Path, env: dict[str, str], rest: float) -> StartRow:
     """Start a gateway that a message waits for, let it rest, and end it politely."""
     process = GatewayProcess(directory, env=env)
     answered = len(platform.messages(CHAT))
@@ -56,12 +56,12 @@ async def start(platform: Simulator, directory: Path, env: dict[str, str], rest:
         megabytes = meters.read(process.pid).megabytes
         begun = time.perf_counter()
         await process.kill(signal.SIGTERM)
-        return Row(reply=reply, cpu=cpu, megabytes=megabytes, end=time.perf_counter() - begun)
+        return StartRow(reply=reply, cpu=cpu, megabytes=megabytes, end=time.perf_counter() - begun)
     finally:
         await process.stop()
 
 
-async def raw(directory: Path) -> float:
+async def measure_baseline(directory: Path) -> float:
     """Return the seconds that the imports and the nats-server take."""
     begun = time.perf_counter()
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", IMPORTS)
@@ -73,14 +73,14 @@ async def raw(directory: Path) -> float:
     return taken
 
 
-async def bench(given: Any) -> dict[str, list[Row]]:
+async def run(given: Any) -> dict[str, list[StartRow]]:
     """Measure every kind of start."""
-    rows: dict[str, list[Row]] = {}
+    rows: dict[str, list[StartRow]] = {}
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
-        async with simulate() as platform, model() as url:
+        async with simulate() as platform, run_model() as url:
             plain = settings_for(platform)
-            with_model = plain | named("AGENT", {"model": "openai:loopback", "base_url": url})
+            with_model = plain | env_variables("AGENT", {"model": "openai:loopback", "base_url": url})
             with_model["OPENAI_API_KEY"] = "a key for a loopback model"
             for number in range(given.rounds):
                 for kind, env in (("builtin:shell", plain), ("a model", with_model)):
@@ -88,19 +88,21 @@ async def bench(given: Any) -> dict[str, list[Row]]:
                     for which in ("first", "again"):
                         row = await start(platform, place, env, given.rest)
                         rows.setdefault(f"{kind}, {which}", []).append(row)
-                limit = await raw(directory / f"raw{number}")
-                rows.setdefault("raw limit", []).append(Row(reply=limit, cpu=0.0, megabytes=0.0, end=0.0))
+                limit = await measure_baseline(directory / f"raw{number}")
+                rows.setdefault("raw limit", []).append(
+                    StartRow(reply=limit, cpu=0.0, megabytes=0.0, end=0.0)
+                )
     return rows
 
 
-def show(rows: dict[str, list[Row]]) -> None:
+def print_rows(rows: dict[str, list[StartRow]]) -> None:
     """Print the medians beside the raw limit."""
     limit = median(row.reply for row in rows["raw limit"])
 
-    def middle(name: str, of: Callable[[Row], float]) -> float:
+    def middle(name: str, of: Callable[[StartRow], float]) -> float:
         return median(of(row) for row in rows[name])
 
-    meters.show(
+    meters.print_table(
         ["start with Telegram", "first reply s", "× raw", "CPU s until then", "MB at rest", "end s"],
         [
             [
@@ -123,7 +125,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rest", type=float, default=2.0)
-    show(asyncio.run(bench(parser.parse_args())))
+    print_rows(asyncio.run(run(parser.parse_args())))
 
 
 if __name__ == "__main__":

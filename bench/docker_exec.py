@@ -19,16 +19,16 @@ from statistics import median, quantiles
 
 from aiodocker import Docker
 
-from bench.sandbox_exec import Way, bare, measure, through
+from bench.sandbox_exec import TimedCall, measure, provider_call, subprocess_call
 from sandbox.docker.settings import DockerSettings
-from sandbox.model import Spec
-from sandbox.port import Surroundings
+from sandbox.model import SandboxSpec
+from sandbox.port import ProviderContext
 from sandbox.registry import plugin
 
 API = "API"
 
 
-def called(docker: Docker, container: str) -> Way:
+def engine_exec(docker: Docker, container: str) -> TimedCall:
     """Return a way that makes the three calls of an exec."""
 
     async def run() -> None:
@@ -57,13 +57,20 @@ async def main(host: str, image: str, count: int) -> None:
     """Measure and print the table."""
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        around = Surroundings(state=here / "state", callbacks=here / "callbacks")
+        around = ProviderContext(state=here / "state", callbacks=here / "callbacks")
         settings = DockerSettings(host=host, image=image)
         async with plugin("docker").open(settings, around) as provider, Docker(url=host) as docker:
-            sandbox = await provider.create(Spec(label=name, namespace="bench", workspace=here / "workspace"))
-            ways: dict[str, Way] = {API: called(docker, sandbox.id), "docker provider": through(sandbox)}
+            sandbox = await provider.create(
+                SandboxSpec(label=name, namespace="bench", workspace=here / "workspace")
+            )
+            ways: dict[str, TimedCall] = {
+                API: engine_exec(docker, sandbox.id),
+                "docker provider": provider_call(sandbox),
+            }
             if program := shutil.which("docker"):
-                ways["docker exec"] = bare(program, "-H", host, "exec", sandbox.id, "bash", "-c", "true")
+                ways["docker exec"] = subprocess_call(
+                    program, "-H", host, "exec", sandbox.id, "bash", "-c", "true"
+                )
             taken = await measure(ways, count)
             await provider.destroy(sandbox.id)
     print(table(taken))

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.chaos.deployment import rig
+from bench.chaos.deployment import open_deployment
 from gateway_process import GatewayProcess
 
 LEASE = "40"
@@ -27,14 +27,14 @@ STARTS_WITHIN = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Handed:
+class HandoverTimes:
     """Seconds from SIGTERM to the exit, and from there to the turn's next attempt (negative: before it)."""
 
     stopped: float
     taken_over: float
 
 
-async def told_to_stop(process: GatewayProcess) -> float:
+async def stop_and_wait(process: GatewayProcess) -> float:
     """Send SIGTERM and return how long the process took to end, which it does by itself and well."""
     begun = time.monotonic()
     code = await process.kill(signal.SIGTERM)
@@ -42,22 +42,22 @@ async def told_to_stop(process: GatewayProcess) -> float:
     return time.monotonic() - begun
 
 
-async def handed_over(one: GatewayProcess, two: GatewayProcess, *, conversation: str) -> Handed:
+async def hand_over(one: GatewayProcess, two: GatewayProcess, *, conversation: str) -> HandoverTimes:
     """Stop the replica that performs a long turn, the other one having come after the turn began."""
-    await told_to_stop(two)
+    await stop_and_wait(two)
     body = {"input": "!sleep 15; echo pigeon", "conversation": conversation}
     async with one.http() as session, session.post("/agents/default/turns", json=body) as answer:
         assert answer.status == 202
-    await _begun(one, conversation, attempt=1)
+    await _wait_for_attempt(one, conversation, attempt=1)
     await two.start(wait=False)
     await two.until_ready(STARTS_WITHIN)
-    beginning = asyncio.create_task(_begun(two, conversation, attempt=2))
-    stopped = await told_to_stop(one)
+    beginning = asyncio.create_task(_wait_for_attempt(two, conversation, attempt=2))
+    stopped = await stop_and_wait(one)
     gone = time.monotonic()
-    return Handed(stopped=stopped, taken_over=await beginning - gone)
+    return HandoverTimes(stopped=stopped, taken_over=await beginning - gone)
 
 
-async def _begun(process: GatewayProcess, conversation: str, *, attempt: int) -> float:
+async def _wait_for_attempt(process: GatewayProcess, conversation: str, *, attempt: int) -> float:
     """Follow the conversation until its turn begins for the nth time; return when."""
     async with asyncio.timeout(60), process.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
@@ -71,10 +71,10 @@ async def main(times: int) -> None:
     """Print a line for each hand-over."""
     print("| hand-over | from SIGTERM to exit | from exit to the next attempt |\n|---|---|---|")
     with tempfile.TemporaryDirectory() as directory:
-        async with rig(Path(directory), replicas=2, env=ENVIRONMENT) as ground:
+        async with open_deployment(Path(directory), replicas=2, env=ENVIRONMENT) as ground:
             one, two = ground.replicas
             for place in range(times):
-                handed = await handed_over(one, two, conversation=f"handed over {place}")
+                handed = await hand_over(one, two, conversation=f"handed over {place}")
                 print(f"| {place + 1} | {handed.stopped:.2f} s | {handed.taken_over:.2f} s |", flush=True)
                 await one.start(wait=False)
                 await one.until_ready(STARTS_WITHIN)

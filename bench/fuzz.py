@@ -30,22 +30,22 @@ from typing import Any, TypeVar
 from hypothesis import HealthCheck, given, seed, settings
 from hypothesis import strategies as some
 
-from api_server import open_face
+from api_server import open_api_server
 from bench.meters import resident
-from channel_rigs import WEBHOOK_SECRET, opened, rigged
-from channels.port import Incoming
+from channel_rigs import WEBHOOK_SECRET, open_connection, open_rig
+from channels.port import WebhookRequest
 from channels.registry import installed
-from delivery.broker.memory_events import MemoryStream
-from gateway.web.http.context import Bounds
+from delivery.broker.memory_events import MemoryEvents
+from gateway.web.http.context import WebLimits
 from raw_socket import CLOSE, PING, PONG, RawSocket, raw_socket
-from signature_cases import BODY, VERIFIERS
-from stream_server import KEY, StreamFace, stream_face
+from signature_cases import BODY, SIGNATURE_CASES
+from stream_server import KEY, StreamServer, stream_server
 
-Answered = TypeVar("Answered")
-PATIENCE = 20.0
+Response = TypeVar("Response")
+TIMEOUT_SECONDS = 20.0
 """Seconds after which one input counts as a hang."""
 
-ODD = [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 50_000, b'{"a":' * 5000, b'"\\ud800"', b"1e999"]
+ODD_BODIES = [b"", b"null", b"[]", b"{", b"\xff\xfe", b"[" * 50_000, b'{"a":' * 5000, b'"\\ud800"', b"1e999"]
 WORDS = "update_id message from chat id type event event_id team_id data token text user channel ts".split()  # noqa: SIM905
 TREES = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats() | some.text(max_size=10),
@@ -55,7 +55,9 @@ TREES = some.recursive(
     max_leaves=10,
 )
 BODIES = (
-    some.binary(max_size=100) | some.sampled_from(ODD) | TREES.map(lambda tree: json.dumps(tree).encode())
+    some.binary(max_size=100)
+    | some.sampled_from(ODD_BODIES)
+    | TREES.map(lambda tree: json.dumps(tree).encode())
 )
 VALUES = some.text(max_size=40) | some.sampled_from(
     ["", "1" * 5000, "\ud800", "v0=" + "0" * 64, "0" * 128, "é", "nan", "-1", "1767225600"]
@@ -96,7 +98,7 @@ LINES = some.lists(
 
 
 @dataclass(slots=True)
-class Came:
+class FuzzResult:
     """What came out of one way in: statuses or codes with their counts, and the megabytes that stayed."""
 
     name: str
@@ -119,9 +121,9 @@ class _Errors(logging.Handler):
 
 
 @contextmanager
-def measured(name: str) -> Iterator[Came]:
+def measure(name: str) -> Iterator[FuzzResult]:
     """Count what comes out, and what the server says of it."""
-    came = Came(name)
+    came = FuzzResult(name)
     handler = _Errors(came.errors)
     logs = [logging.getLogger(one) for one in ("aiohttp.server", "asyncio")]
     for log in logs:
@@ -135,7 +137,7 @@ def measured(name: str) -> Iterator[Came]:
             log.removeHandler(handler)
 
 
-def calm(examples: int, number: int = 1) -> Callable[[Any], Any]:
+def fuzz_settings(examples: int, number: int = 1) -> Callable[[Any], Any]:
     """Return what makes so many examples, the same for the same number."""
     bounds = settings(
         max_examples=examples, deadline=None, suppress_health_check=list(HealthCheck), database=None
@@ -143,10 +145,10 @@ def calm(examples: int, number: int = 1) -> Callable[[Any], Any]:
     return lambda test: seed(number)(bounds(test))
 
 
-def warm(examples: int, number: int = 1) -> None:
+def warm_up(examples: int, number: int = 1) -> None:
     """Make the inputs once for nothing: what hypothesis itself keeps is not counted afterwards."""
 
-    @calm(examples, number)
+    @fuzz_settings(examples, number)
     @given(BODIES, HEADERS, some.booleans())
     def ignore(_body: bytes, _headers: dict[str, str], _signed: bool) -> None:
         pass
@@ -154,18 +156,18 @@ def warm(examples: int, number: int = 1) -> None:
     ignore()
 
 
-async def channel(kind: str, examples: int, number: int = 1) -> Came:
+async def channel(kind: str, examples: int, number: int = 1) -> FuzzResult:
     """Post anything to a channel's inbox, rightly signed and not."""
     plugin = installed()[kind]
-    async with rigged(plugin) as rig, opened(plugin, rig.webhook_settings()) as connection:
-        with measured(f"posts to {kind}") as came:
+    async with open_rig(plugin) as rig, open_connection(plugin, rig.webhook_settings()) as connection:
+        with measure(f"posts to {kind}") as came:
 
-            @calm(examples, number)
+            @fuzz_settings(examples, number)
             @given(BODIES, HEADERS, some.booleans())
             def post(body: bytes, headers: dict[str, str], signed: bool) -> None:
-                right = dict(rig.posted(body, secret=WEBHOOK_SECRET).headers) if signed else {}
-                request = Incoming(headers={**right, **headers} if headers else right, body=body)
-                answer = asyncio.run(_within(connection.inbox.receive(request, _take)))
+                right = dict(rig.webhook_request(body, secret=WEBHOOK_SECRET).headers) if signed else {}
+                request = WebhookRequest(headers={**right, **headers} if headers else right, body=body)
+                answer = asyncio.run(_with_timeout(connection.receiver.receive(request, _accept)))
                 came.outcomes[answer.status] += 1
                 assert answer.status in {200, 400, 401}, answer
 
@@ -173,35 +175,35 @@ async def channel(kind: str, examples: int, number: int = 1) -> Came:
     return came
 
 
-async def _take(_: object) -> None:
+async def _accept(_: object) -> None:
     """Accept everything."""
 
 
-async def _within(work: Coroutine[Any, Any, Answered]) -> Answered:
-    async with asyncio.timeout(PATIENCE):
+async def _with_timeout(work: Coroutine[Any, Any, Response]) -> Response:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         return await work
 
 
-async def api(directory: Path, examples: int, number: int = 1) -> Came:
+async def api(directory: Path, examples: int, number: int = 1) -> FuzzResult:
     """Send requests of every kind over connections of their own."""
-    quick = Bounds(auth_failures=10**9, header_deadline=2.0, body_deadline=0.5, requests_per_minute=10**9)
-    async with open_face(directory, bounds=quick) as face:
+    quick = WebLimits(auth_failures=10**9, header_deadline=2.0, body_deadline=0.5, requests_per_minute=10**9)
+    async with open_api_server(directory, bounds=quick) as face:
         loop = asyncio.get_running_loop()
 
         async def ask(request: bytes) -> int:
             reader, writer = await asyncio.open_connection("127.0.0.1", face.port)
             writer.write(request)
             try:
-                answer = await _within(reader.read())
+                answer = await _with_timeout(reader.read())
             except ConnectionResetError:
                 answer = b""
             writer.close()
             last = answer.removeprefix(b"HTTP/1.1 100 Continue\r\n\r\n")
             return int(last.split(b" ", 2)[1]) if last else 0
 
-        with measured("requests to the API") as came:
+        with measure("requests to the API") as came:
 
-            @calm(examples, number)
+            @fuzz_settings(examples, number)
             @given(
                 some.sampled_from(PATHS),
                 some.sampled_from(["POST", "PATCH", "PUT"]),
@@ -214,18 +216,18 @@ async def api(directory: Path, examples: int, number: int = 1) -> Came:
                 first = [f"{method} {path} HTTP/1.1", "Host: a", "Connection: close", key]
                 head = [line.encode() for line in (*first, f"Content-Length: {len(body)}")]
                 whole = b"\r\n".join([*head, *lines, b"", b""]) + body
-                status = asyncio.run_coroutine_threadsafe(ask(whole), loop).result(2 * PATIENCE)
+                status = asyncio.run_coroutine_threadsafe(ask(whole), loop).result(2 * TIMEOUT_SECONDS)
                 came.outcomes[status] += 1
                 assert status < 500, (status, whole[:2000])
 
             await asyncio.to_thread(send)
-            assert (await face.mine.ask("GET", "/accounts/me")).status == 200
+            assert (await face.mine.call("GET", "/accounts/me")).status == 200
     return came
 
 
-def verifier(name: str, examples: int, number: int = 1) -> Came:
+def verifier(name: str, examples: int, number: int = 1) -> FuzzResult:
     """Show a verifier anything, also what is nearly right; it says no, and only that."""
-    check, headers, header = VERIFIERS[name]
+    check, headers, header = SIGNATURE_CASES[name]
     right = headers()
     assert check(right, BODY)
 
@@ -237,9 +239,9 @@ def verifier(name: str, examples: int, number: int = 1) -> Came:
     shown = some.fixed_dictionaries({one: near(value) for one, value in right.items()})
     bodies = some.just(BODY) | BODIES
 
-    with measured(f"signatures of {name}") as came:
+    with measure(f"signatures of {name}") as came:
 
-        @calm(examples, number)
+        @fuzz_settings(examples, number)
         @given(shown, bodies)
         def judge(given_headers: Mapping[str, str], body: bytes) -> None:
             passed = check(given_headers, body)
@@ -258,7 +260,7 @@ def _is_right(right: Mapping[str, str], given_headers: Mapping[str, str], header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class FuzzFrame:
     """One frame: `claims` is the length its head names, where that is not its own."""
 
     opcode: int
@@ -283,8 +285,8 @@ TEXTS = some.sampled_from(
     ]
 )
 CLOSES = some.integers(0, 65535).map(lambda code: struct.pack("!H", code) + b"bye")
-PIECES = some.builds(
-    Piece,
+FRAMES = some.builds(
+    FuzzFrame,
     opcode=some.sampled_from([0, 1, 1, 1, 2, 8, 9, 10]) | some.integers(0, 15),
     body=TEXTS | BODIES | CLOSES,
     final=some.sampled_from([True, True, False]),
@@ -296,28 +298,30 @@ CODES = frozenset({1000, 1002, 1003, 1006, 1007, 1009, 1010, 4400, *range(3000, 
 """How a connection may end; 1006 is one that is cut. What a peer closed with may come back, 1011 never."""
 
 
-async def sockets(examples: int, number: int = 1) -> Came:
+async def sockets(examples: int, number: int = 1) -> FuzzResult:
     """Write frames of every kind, each list into a connection of its own, and see how that ends."""
-    async with stream_face(MemoryStream()) as face:
+    async with stream_server(MemoryEvents()) as face:
         loop = asyncio.get_running_loop()
-        with measured("frames to a WebSocket") as came:
+        with measure("frames to a WebSocket") as came:
 
-            @calm(examples, number)
-            @given(some.lists(PIECES, min_size=1, max_size=6))
-            def send(pieces: list[Piece]) -> None:
-                code = asyncio.run_coroutine_threadsafe(_told(face, pieces), loop).result(2 * PATIENCE)
+            @fuzz_settings(examples, number)
+            @given(some.lists(FRAMES, min_size=1, max_size=6))
+            def send(pieces: list[FuzzFrame]) -> None:
+                code = asyncio.run_coroutine_threadsafe(_send_frames(face, pieces), loop).result(
+                    2 * TIMEOUT_SECONDS
+                )
                 came.outcomes[code] += 1
                 assert code in CODES or code in _closes(pieces), code
 
             await asyncio.to_thread(send)
-            assert await _told(face, []) == 1006, "one that says nothing odd is answered"
+            assert await _send_frames(face, []) == 1006, "one that says nothing odd is answered"
     return came
 
 
-async def _told(face: StreamFace, pieces: list[Piece]) -> int:
+async def _send_frames(server: StreamServer, frames: list[FuzzFrame]) -> int:
     """Write the frames and the end of the connection; return its close code, 1006 without one."""
-    async with raw_socket(face.url, KEY) as raw:
-        for piece in pieces:
+    async with raw_socket(server.url, KEY) as raw:
+        for piece in frames:
             raw.frame(
                 piece.opcode,
                 piece.body,
@@ -328,7 +332,7 @@ async def _told(face: StreamFace, pieces: list[Piece]) -> int:
             )
         raw.frame(PING, b"the end")
         raw.writer.write_eof()
-        return await _within(_ended(raw, answers=not pieces))
+        return await _with_timeout(_ended(raw, answers=not frames))
 
 
 async def _ended(raw: RawSocket, *, answers: bool) -> int:
@@ -342,24 +346,24 @@ async def _ended(raw: RawSocket, *, answers: bool) -> int:
         return 0 if answers else 1006
 
 
-def _closes(pieces: list[Piece]) -> set[int]:
+def _closes(frames: list[FuzzFrame]) -> set[int]:
     """Return the codes that the frames themselves close with."""
-    return {struct.unpack("!H", piece.body[:2])[0] for piece in pieces if len(piece.body) >= 2}
+    return {struct.unpack("!H", piece.body[:2])[0] for piece in frames if len(piece.body) >= 2}
 
 
-def row(came: Came) -> str:
+def row(result: FuzzResult) -> str:
     """Return a line of the table."""
-    shown = ", ".join(f"{outcome}: {count:,}" for outcome, count in sorted(came.outcomes.items(), key=str))
-    cells = (came.name, f"{sum(came.outcomes.values()):,}", shown, len(came.errors))
-    return f"| {' | '.join(str(cell) for cell in cells)} | {came.grown:.0f} | {came.seconds:.0f} |"
+    shown = ", ".join(f"{outcome}: {count:,}" for outcome, count in sorted(result.outcomes.items(), key=str))
+    cells = (result.name, f"{sum(result.outcomes.values()):,}", shown, len(result.errors))
+    return f"| {' | '.join(str(cell) for cell in cells)} | {result.grown:.0f} | {result.seconds:.0f} |"
 
 
-async def every(directory: Path, examples: int, number: int) -> AsyncIterator[Came]:
+async def run_all(directory: Path, examples: int, number: int) -> AsyncIterator[FuzzResult]:
     """Fuzz every way in, one after the other."""
     for kind in sorted(installed()):
         yield await channel(kind, examples, number)
     yield await api(directory, examples, number)
-    for name in sorted(VERIFIERS):
+    for name in sorted(SIGNATURE_CASES):
         yield await asyncio.to_thread(verifier, name, examples, number)
     yield await sockets(examples, number)
 
@@ -368,9 +372,9 @@ async def main(examples: int, number: int) -> int:
     """Print a table; the exit code says whether a server logged a fault of its own."""
     print("| into | inputs | what came out | faults logged | MB grown | seconds |\n|---|---|---|---|---|---|")
     found: list[str] = []
-    await asyncio.to_thread(warm, examples, number)
+    await asyncio.to_thread(warm_up, examples, number)
     with tempfile.TemporaryDirectory() as directory:
-        async for came in every(Path(directory), examples, number):
+        async for came in run_all(Path(directory), examples, number):
             print(row(came), flush=True)
             found += came.errors
     parts = [f"{name} {version(name)}" for name in ("hypothesis", "aiohttp")]

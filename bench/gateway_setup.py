@@ -20,7 +20,7 @@ SENDS_PER_SECOND = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class BenchGateway:
     """A running gateway, the platform it speaks to, and the process to meter."""
 
     platform: Simulator
@@ -28,37 +28,37 @@ class Stage:
 
 
 @asynccontextmanager
-async def stage(directory: Path, *, model: str | None = None) -> AsyncIterator[Stage]:
+async def open_bench_gateway(directory: Path, *, model: str | None = None) -> AsyncIterator[BenchGateway]:
     """Run a gateway with a Telegram bot that anybody may talk to; `model` is the model's base URL."""
     async with simulate() as platform:
         env = settings_for(platform)
         if model is not None:
-            env |= named("AGENT", {"model": "openai:loopback", "base_url": model})
+            env |= env_variables("AGENT", {"model": "openai:loopback", "base_url": model})
             env["OPENAI_API_KEY"] = "a key for a loopback model"
         async with gateway(directory / "data", env=env) as process:
-            yield Stage(platform=platform, gateway=process)
+            yield BenchGateway(platform=platform, gateway=process)
 
 
 def settings_for(platform: Simulator) -> dict[str, str]:
     """Return the settings of a gateway with a bot on this platform that anybody may talk to."""
     channel = platform.settings() | {"sends_per_second": SENDS_PER_SECOND, "allow": "*"}
-    return named("CHANNELS__TELEGRAM", channel) | {"DOVECOTE_LOG_LEVEL": "warning"}
+    return env_variables("CHANNELS__TELEGRAM", channel) | {"DOVECOTE_LOG_LEVEL": "warning"}
 
 
-def named(prefix: str, settings: Mapping[str, object]) -> dict[str, str]:
+def env_variables(prefix: str, settings: Mapping[str, object]) -> dict[str, str]:
     """Return settings as variables of the environment."""
     return {f"DOVECOTE_{prefix}__{name.upper()}": str(value) for name, value in settings.items()}
 
 
 @asynccontextmanager
-async def model(delay: float = 0.0) -> AsyncIterator[str]:
+async def run_model(delay: float = 0.0) -> AsyncIterator[str]:
     """Run a model that echoes after so many seconds, in a process of its own; yields its base URL."""
     async with _child(str(MODEL), "--delay", str(delay)) as (_, url):
         yield url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Raw:
+class BaselineProcess:
     """The raw limit at work: where it listens, and the process to meter."""
 
     url: str
@@ -66,11 +66,11 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(platform: Simulator | None, *, delay: float = 0.0) -> AsyncIterator[Raw]:
+async def run_baseline(platform: Simulator | None, *, delay: float = 0.0) -> AsyncIterator[BaselineProcess]:
     """Run the raw limit on Telegram (or, without it, on a WebSocket) in a process of its own."""
     arguments = [] if platform is None else [platform.url, platform.token]
     async with _child("-m", "bench.baseline", str(delay), *arguments) as (pid, url):
-        yield Raw(url=url, pid=pid)
+        yield BaselineProcess(url=url, pid=pid)
 
 
 @asynccontextmanager

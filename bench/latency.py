@@ -21,18 +21,18 @@ from typing import Any
 import aiohttp
 
 from bench import meters
-from bench.gateway_setup import Stage, model, raw, stage
+from bench.gateway_setup import BenchGateway, open_bench_gateway, run_baseline, run_model
 from channels.telegram.simulator import Simulator, simulate
 
-PATIENCE = 10.0
-WARM = 5
+TIMEOUT_SECONDS = 10.0
+WARM_UP = 5
 CHATS = 20
 Ask = Callable[[int], Awaitable[None]]
 """Say message number N and return when its reply is there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LatencyRow:
     """What one way of talking came to, in milliseconds."""
 
     name: str
@@ -43,15 +43,15 @@ class Row:
     doubled: int
 
 
-async def measure(name: str, pid: int, ask: Ask, answers: Callable[[], int], given: Any) -> Row:
+async def measure(name: str, pid: int, ask: Ask, answers: Callable[[], int], given: Any) -> LatencyRow:
     """Talk one message at a time; `answers` counts the replies so far."""
-    for number in range(WARM):
+    for number in range(WARM_UP):
         await ask(number)
     before, replies, taken, lost = meters.read(pid), answers(), [], 0
-    for number in range(WARM, WARM + given.count):
+    for number in range(WARM_UP, WARM_UP + given.count):
         begun = time.perf_counter()
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT_SECONDS):
                 await ask(number)
         except TimeoutError:
             lost += 1
@@ -59,7 +59,7 @@ async def measure(name: str, pid: int, ask: Ask, answers: Callable[[], int], giv
         taken.append((time.perf_counter() - begun) * 1000)
         await asyncio.sleep(given.pause)
     cpu = (meters.read(pid).cpu - before.cpu) * 1000 / given.count
-    return Row(
+    return LatencyRow(
         name=name,
         p50=meters.percentile(taken, 50),
         p99=meters.percentile(taken, 99),
@@ -83,11 +83,11 @@ def on_telegram(platform: Simulator, text: str) -> tuple[Ask, Callable[[], int]]
 
 
 @asynccontextmanager
-async def on_socket(ground: Stage, text: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]]:
+async def on_socket(setup: BenchGateway, text: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]]:
     """Return how to ask on the gateway's WebSocket, and how to count the answers."""
     heard: asyncio.Queue[str] = asyncio.Queue()
     count = [0]
-    async with ground.gateway.http() as session, session.ws_connect("/ws") as socket:
+    async with setup.gateway.http() as session, session.ws_connect("/ws") as socket:
 
         async def listen() -> None:
             async for frame in socket:
@@ -103,7 +103,7 @@ async def on_socket(ground: Stage, text: str) -> AsyncIterator[tuple[Ask, Callab
         name = f"bench-{text}"
         listening = asyncio.create_task(listen())
         await socket.send_json({"type": "send", "conversation": name, "text": text, "id": "first"})
-        conversation = await _conversation(ground, name)
+        conversation = await _conversation(setup, name)
         await socket.send_json({"type": "subscribe", "conversation": conversation, "after": 0})
         await heard.get()
         try:
@@ -114,7 +114,7 @@ async def on_socket(ground: Stage, text: str) -> AsyncIterator[tuple[Ask, Callab
                 await listening
 
 
-async def _conversation(ground: Stage, name: str) -> str:
+async def _conversation(ground: BenchGateway, name: str) -> str:
     async with ground.gateway.http() as session:
         while True:
             async with session.get("/conversations") as answer:
@@ -138,23 +138,23 @@ async def on_raw_socket(url: str) -> AsyncIterator[tuple[Ask, Callable[[], int]]
         yield ask, lambda: count[0]
 
 
-async def bench(given: Any) -> list[Row]:
+async def run(given: Any) -> list[LatencyRow]:
     """Measure every way."""
-    rows: list[Row] = []
-    async with simulate() as platform, raw(platform) as limit:
+    rows: list[LatencyRow] = []
+    async with simulate() as platform, run_baseline(platform) as limit:
         rows.append(await measure("Telegram, raw limit", limit.pid, *on_telegram(platform, "hello"), given))
     for name, text in (("plain text", "hello"), ("!true", "!true")):
-        rows += await _ways(f"builtin:shell, {name}", text, None, given)
-    async with model() as url:
-        rows += await _ways("model", "hello", url, given)
-    async with raw(None) as limit, on_raw_socket(limit.url) as way:
+        rows += await _measure_all(f"builtin:shell, {name}", text, None, given)
+    async with run_model() as url:
+        rows += await _measure_all("model", "hello", url, given)
+    async with run_baseline(None) as limit, on_raw_socket(limit.url) as way:
         rows.append(await measure("WebSocket, raw limit", limit.pid, *way, given))
     return rows
 
 
-async def _ways(name: str, text: str, model_url: str | None, given: Any) -> list[Row]:
+async def _measure_all(name: str, text: str, model_url: str | None, given: Any) -> list[LatencyRow]:
     with tempfile.TemporaryDirectory() as directory:
-        async with stage(Path(directory), model=model_url) as ground:
+        async with open_bench_gateway(Path(directory), model=model_url) as ground:
             pid = ground.gateway.pid
             ways = on_telegram(ground.platform, text)
             first = await measure(f"Telegram, {name}", pid, *ways, given)
@@ -162,10 +162,10 @@ async def _ways(name: str, text: str, model_url: str | None, given: Any) -> list
                 return [first, await measure(f"WebSocket, {name}", pid, *way, given)]
 
 
-def show(rows: list[Row]) -> None:
+def print_rows(rows: list[LatencyRow]) -> None:
     """Print each way beside the raw limit of its platform."""
     limits = {row.name.split(",")[0]: row for row in rows if "raw" in row.name}
-    meters.show(
+    meters.print_table(
         ["message → reply", "p50 ms", "p99 ms", "× raw", "CPU ms a message", "× raw", "lost", "doubled"],
         [
             [
@@ -190,7 +190,7 @@ def main() -> None:
     )
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--pause", type=float, default=0.05)
-    show(asyncio.run(bench(parser.parse_args())))
+    print_rows(asyncio.run(run(parser.parse_args())))
 
 
 if __name__ == "__main__":

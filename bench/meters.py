@@ -68,7 +68,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
-def show(title: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def print_table(title: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Print a Markdown table."""
     print(f"| {' | '.join(title)} |")
     print(f"|{'---|' * len(title)}")

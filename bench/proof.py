@@ -11,7 +11,7 @@ import traceback
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.chaos.run import Plan, Report, run
+from bench.chaos.run import ChaosPlan, ChaosReport, run
 
 COLUMNS = (
     "replicas",
@@ -32,7 +32,7 @@ COLUMNS = (
 )
 
 
-def row(report: Report) -> tuple[str, ...]:
+def row(report: ChaosReport) -> tuple[str, ...]:
     """Return a report as a line of the table."""
     tally, plan = report.tally, report.plan
     per_kill = tally.duplicated / report.gateway_kills if report.gateway_kills else 0.0
@@ -55,7 +55,7 @@ def row(report: Report) -> tuple[str, ...]:
     )
 
 
-def table(reports: list[Report]) -> str:
+def table(reports: list[ChaosReport]) -> str:
     """Return the reports as a Markdown table with the versions they ran on."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     lines += ["| " + " | ".join(row(report)) + " |" for report in reports]
@@ -63,7 +63,7 @@ def table(reports: list[Report]) -> str:
     return "\n".join([*lines, "", f"Python {platform.python_version()}, {', '.join(parts)}."])
 
 
-def holds(report: Report) -> bool:
+def is_kept(report: ChaosReport) -> bool:
     """Say whether a run kept the promise: nothing lost, nothing reordered, few repeats, exact logs."""
     tally = report.tally
     allowed = 0.30 * report.gateway_kills
@@ -71,7 +71,7 @@ def holds(report: Report) -> bool:
     return kept and tally.duplicated <= max(allowed, 1) and tally.logs_exact == tally.logs
 
 
-def planned(arguments: list[str] | None = None) -> tuple[list[Plan], Path | None]:
+def parse_plans(arguments: list[str] | None = None) -> tuple[list[ChaosPlan], Path | None]:
     """Read the command line: a plan for each number of replicas, and where to keep the files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--turns", type=int, default=2000)
@@ -86,17 +86,17 @@ def planned(arguments: list[str] | None = None) -> tuple[list[Plan], Path | None
     parser.add_argument("--keep", type=Path, help="keep the data here, to look into")
     given = vars(parser.parse_args(arguments))
     replicas, keep = given.pop("replicas"), given.pop("keep")
-    return [Plan(**given, replicas=number) for number in replicas], keep
+    return [ChaosPlan(**given, replicas=number) for number in replicas], keep
 
 
-def proven(plan: Plan, keep: Path | None) -> Report | None:
+def run_plan(plan: ChaosPlan, keep: Path | None) -> ChaosReport | None:
     """Run a plan and tell how it goes; None when the run itself could not be brought to its end."""
     begun = time.monotonic()
     print(f"{plan.replicas} replica(s), {plan.turns} turns, at most {plan.deadline:.0f} s", flush=True)
     with tempfile.TemporaryDirectory() as temporary:
         directory = (keep or Path(temporary)) / f"{plan.replicas}-replicas"
         try:
-            report = asyncio.run(run(plan, directory, tell=lambda line: print(line, flush=True)))
+            report = asyncio.run(run(plan, directory, report_progress=lambda line: print(line, flush=True)))
         except (TimeoutError, AssertionError, OSError, BaseExceptionGroup) as error:
             traceback.print_exception(error)
             return None
@@ -108,11 +108,11 @@ def proven(plan: Plan, keep: Path | None) -> Report | None:
 
 def main() -> int:
     """Run the proof; 0 when every promise was kept."""
-    plans, keep = planned()
-    reports = [proven(plan, keep) for plan in plans]
+    plans, keep = parse_plans()
+    reports = [run_plan(plan, keep) for plan in plans]
     finished = [report for report in reports if report is not None]
     print(table(finished))
-    return 0 if len(finished) == len(plans) and all(holds(report) for report in finished) else 1
+    return 0 if len(finished) == len(plans) and all(is_kept(report) for report in finished) else 1
 
 
 if __name__ == "__main__":

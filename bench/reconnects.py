@@ -26,19 +26,19 @@ import aiohttp
 
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Conflict, Unreachable
-from delivery.events.event import Event, Kind
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import AppendConflict, BrokerUnreachable
+from delivery.events.event import Event, EventType
 from nats_servers import NatsServer, nats_server
-from stream_server import StreamFace, stream_face
+from stream_server import StreamServer, stream_server
 
 EPOCH = "e1"
-PATIENCE = 60.0
+TIMEOUT_SECONDS = 60.0
 """Seconds without any frame after which a client is stuck, and the run has failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Size:
+class ReconnectPlan:
     """How large a run is: `reconnects` of each client, `events` of each conversation that last."""
 
     clients: int
@@ -50,7 +50,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class ReconnectTally:
     """What clients saw, all together; `wrong`: gaps, resets and errors."""
 
     reconnects: int
@@ -62,12 +62,12 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Ground:
+class ReconnectSetup:
     """A broker, a stream, its face, and how far each conversation has been written."""
 
     server: NatsServer
-    stream: jetstream_events.JetStream
-    face: StreamFace
+    stream: jetstream_events.JetStreamEvents
+    http_server: StreamServer
     seqs: dict[str, list[int]]
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -79,21 +79,23 @@ class Ground:
 
 
 @asynccontextmanager
-async def laid(directory: Path, conversations: int) -> AsyncIterator[Ground]:
+async def open_setup(directory: Path, conversations: int) -> AsyncIterator[ReconnectSetup]:
     """Run everything against a real broker."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(directory / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure(link, Layout(budget=500_000_000))
-        stream = await stack.enter_async_context(jetstream_events.opened(link, epoch=EPOCH, check_every=2.0))
-        face = await stack.enter_async_context(stream_face(stream))
-        yield Ground(server, stream, face, {f"cnv_{number}": [0] for number in range(conversations)})
+        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+        stream = await stack.enter_async_context(
+            jetstream_events.open_events(link, epoch=EPOCH, check_every=2.0)
+        )
+        face = await stack.enter_async_context(stream_server(stream))
+        yield ReconnectSetup(server, stream, face, {f"cnv_{number}": [0] for number in range(conversations)})
 
 
-class Follower:
+class ReconnectingClient:
     """A client that notes every event it gets, and reconnects where it stopped."""
 
-    def __init__(self, conversation: str, size: Size, seed: int) -> None:
+    def __init__(self, conversation: str, size: ReconnectPlan, seed: int) -> None:
         self.seen: list[int] = []
         self.numbers: list[int] = []
         self.wrong: list[dict[str, Any]] = []
@@ -106,11 +108,11 @@ class Follower:
     async def run(self, session: aiohttp.ClientSession) -> None:
         """Reconnect so many times, then stay until everything has come."""
         while self.reconnects < self._size.reconnects:
-            await self._visit(session, self._chance.randint(1, self._longest))
+            await self._connect_once(session, self._chance.randint(1, self._longest))
             self.reconnects += 1
-        await self._visit(session, None)
+        await self._connect_once(session, None)
 
-    async def _visit(self, session: aiohttp.ClientSession, frames: int | None) -> None:
+    async def _connect_once(self, session: aiohttp.ClientSession, frames: int | None) -> None:
         async with session.ws_connect("/ws") as socket:
             wish = {"type": "subscribe", "conversation": self._conversation, "epoch": EPOCH}
             after, batch = self.seen[-1] if self.seen else 0, self._chance.random() < 1 / 2
@@ -118,10 +120,10 @@ class Follower:
             while frames is None or frames > 0:
                 if self.numbers[-1:] == [self._size.events]:
                     return
-                self._take(await socket.receive_json(timeout=PATIENCE))
+                self._record(await socket.receive_json(timeout=TIMEOUT_SECONDS))
                 frames = None if frames is None else frames - 1
 
-    def _take(self, frame: dict[str, Any]) -> None:
+    def _record(self, frame: dict[str, Any]) -> None:
         if frame["type"] in {"gap", "reset", "error"}:
             self.wrong.append(frame)
         for event in frame["items"] if frame["type"] == "events" else [frame]:
@@ -140,30 +142,30 @@ class Follower:
         return sum(later <= earlier for earlier, later in zip(self.seen, self.seen[1:], strict=False))
 
 
-async def write(ground: Ground, conversation: str, count: int) -> None:
+async def write(setup: ReconnectSetup, conversation: str, count: int) -> None:
     """Append lasting events with deltas between, as a relay and a turn do."""
-    seqs = ground.seqs[conversation]
+    seqs = setup.seqs[conversation]
     for n in range(1, count + 1):
-        event = Event.now(Kind.JOB_STARTED, conversation, {"padding": "x" * 200}).numbered(n)
+        event = Event.now(EventType.JOB_STARTED, conversation, {"padding": "x" * 200}).numbered(n)
         while True:
             try:
-                seqs.append(await ground.stream.append(event, expected=seqs[-1]))
-                ground.wrote.set()
+                seqs.append(await setup.stream.append(event, expected=seqs[-1]))
+                setup.wrote.set()
                 break
-            except (Unreachable, Conflict):
+            except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.01)
         if n % 3 == 0:
             delta = {"message": f"msg_{n}", "attempt": 1, "text": "…"}
-            await ground.stream.whisper(Event.now(Kind.MESSAGE_DELTA, conversation, delta))
+            await setup.stream.publish_transient(Event.now(EventType.MESSAGE_DELTA, conversation, delta))
         await asyncio.sleep(0.005)
 
 
-async def splice(directory: Path, size: Size) -> Tally:
+async def run_reconnects(directory: Path, size: ReconnectPlan) -> ReconnectTally:
     """Write, read, kill, and count what every client saw."""
     begun = time.monotonic()
-    async with laid(directory, size.conversations) as ground, ground.face.http() as session:
+    async with open_setup(directory, size.conversations) as ground, ground.http_server.http() as session:
         followers = [
-            Follower(f"cnv_{number % size.conversations}", size, size.seed * 1_000_003 + number)
+            ReconnectingClient(f"cnv_{number % size.conversations}", size, size.seed * 1_000_003 + number)
             for number in range(size.clients)
         ]
         async with asyncio.TaskGroup() as group:
@@ -174,7 +176,7 @@ async def splice(directory: Path, size: Size) -> Tally:
             for kill in range(size.kills):
                 await ground.written(size.events * (kill + 1) // (size.kills + 1))
                 await ground.server.restart()
-    return Tally(
+    return ReconnectTally(
         reconnects=sum(one.reconnects for one in followers),
         frames=sum(len(one.seen) for one in followers),
         missing=sum(one.missing for one in followers),
@@ -184,7 +186,7 @@ async def splice(directory: Path, size: Size) -> Tally:
     )
 
 
-def _report(size: Size, tally: Tally) -> str:
+def _report(size: ReconnectPlan, tally: ReconnectTally) -> str:
     cells = {
         "clients": size.clients,
         "reconnects": f"{tally.reconnects:,}",
@@ -202,10 +204,10 @@ def _report(size: Size, tally: Tally) -> str:
     return f"{table}\n\nSeed {size.seed}. Python {platform.python_version()}, {', '.join(parts)}."
 
 
-async def main(size: Size) -> int:
+async def main(size: ReconnectPlan) -> int:
     """Run once and print one table; the exit code says whether the promise was kept."""
     with tempfile.TemporaryDirectory() as directory:
-        tally = await splice(Path(directory), size)
+        tally = await run_reconnects(Path(directory), size)
     print(_report(size, tally))
     return int(bool(tally.missing or tally.doubled or tally.wrong))
 
@@ -218,4 +220,4 @@ if __name__ == "__main__":
     parser.add_argument("--events", type=int, default=1500)
     parser.add_argument("--kills", type=int, default=5)
     parser.add_argument("--seed", type=int, default=1)
-    raise SystemExit(asyncio.run(main(Size(**vars(parser.parse_args())))))
+    raise SystemExit(asyncio.run(main(ReconnectPlan(**vars(parser.parse_args())))))

@@ -21,35 +21,35 @@ from pathlib import Path
 from typing import Any
 
 from bench import meters
-from bench.chaos.deployment import READY_WITHIN, Rig, rig
-from bench.gateway_setup import SENDS_PER_SECOND, named
-from openai_server import OpenAIServer, Turn
+from bench.chaos.deployment import READY_WITHIN, Deployment, open_deployment
+from bench.gateway_setup import SENDS_PER_SECOND, env_variables
+from openai_server import OpenAIServer, ScriptedTurn
 
-EARLY, FIRST_CHAT = 6999, 7000
+WARM_UP_CHAT, FIRST_CHAT = 6999, 7000
 """Somebody is answered before: the first turn of a process loads the model's libraries."""
 WORKERS = 64
 """Turns that a gateway performs at once unless it is told otherwise."""
 DELAY = 0.2
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
-class Model:
+class HangingModel:
     """What the model does: it answers, or keeps those who ask waiting for ever."""
 
     def __init__(self) -> None:
-        self.holding = False
-        self.held = 0
+        self.is_hanging = False
+        self.hanging_requests = 0
 
-    def answer(self, body: dict[str, Any]) -> Turn:
+    def answer(self, body: dict[str, Any]) -> ScriptedTurn:
         """Return what a request gets: what was said last, or nothing ever."""
-        if self.holding:
-            self.held += 1
-            return Turn(fault="hang")
-        return Turn(text=f"heard {body['messages'][-1]['content']}", delay=DELAY)
+        if self.is_hanging:
+            self.hanging_requests += 1
+            return ScriptedTurn(fault="hang")
+        return ScriptedTurn(text=f"heard {body['messages'][-1]['content']}", delay=DELAY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class RecoveryTimes:
     """Seconds from the kill until a gateway was ready, and until the first and the last answer."""
 
     ready: float
@@ -58,7 +58,7 @@ class Times:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Count:
+class AnswerCount:
     """Answers that are missing, that stand there twice, and that nobody asked for."""
 
     lost: int
@@ -66,34 +66,36 @@ class Count:
     unasked: int
 
 
-async def measure(directory: Path, *, chats: int, replicas: int) -> tuple[Times, Count]:
+async def measure(directory: Path, *, chats: int, replicas: int) -> tuple[RecoveryTimes, AnswerCount]:
     """Have so many turns at work on the first gateway, kill it, and wait for the answers."""
-    model, everybody = Model(), range(FIRST_CHAT, FIRST_CHAT + chats)
+    model, everybody = HangingModel(), range(FIRST_CHAT, FIRST_CHAT + chats)
     async with OpenAIServer(model.answer) as server:
-        env = named("AGENT", {"model": "openai:loopback", "base_url": server.base_url})
-        env |= named("CHANNELS__TELEGRAM", {"sends_per_second": SENDS_PER_SECOND})
+        env = env_variables("AGENT", {"model": "openai:loopback", "base_url": server.base_url})
+        env |= env_variables("CHANNELS__TELEGRAM", {"sends_per_second": SENDS_PER_SECOND})
         env["OPENAI_API_KEY"] = "a key for a loopback model"
-        async with rig(directory, replicas=replicas, env=env) as ground:
+        async with open_deployment(directory, replicas=replicas, env=env) as ground:
             for other in ground.replicas[1:]:
                 await other.stop()
-            await ground.platform.say(EARLY, "hello")
-            await ground.platform.wait_for_messages(1, chat=EARLY, seconds=PATIENCE)
-            model.holding = True
+            await ground.platform.say(WARM_UP_CHAT, "hello")
+            await ground.platform.wait_for_messages(1, chat=WARM_UP_CHAT, seconds=TIMEOUT_SECONDS)
+            model.is_hanging = True
             for chat in everybody:
                 await ground.platform.say(chat, _word(chat))
-            await ground.platform.wait_until(lambda: not ground.platform.world.updates, seconds=PATIENCE)
-            async with asyncio.timeout(PATIENCE):
-                while model.held < min(chats, WORKERS):  # noqa: ASYNC110 - what another process asks for
+            await ground.platform.wait_until(
+                lambda: not ground.platform.world.updates, seconds=TIMEOUT_SECONDS
+            )
+            async with asyncio.timeout(TIMEOUT_SECONDS):
+                while model.hanging_requests < min(chats, WORKERS):  # noqa: ASYNC110 - what another process asks for
                     await asyncio.sleep(0.05)
-            model.holding = False
-            times = await _recovered(ground, everybody)
+            model.is_hanging = False
+            times = await _recover(ground, everybody)
             said = {chat: [post.text for post in ground.platform.messages(chat)] for chat in everybody}
             return times, count(said)
 
 
-async def _recovered(ground: Rig, everybody: Sequence[int]) -> Times:
+async def _recover(deployment: Deployment, everybody: Sequence[int]) -> RecoveryTimes:
     """Kill the gateway, start it again or have the other one there already, and wait for the answers."""
-    first, *others = ground.replicas
+    first, *others = deployment.replicas
     for other in others:
         await other.start(wait=False)
         await other.until_ready(READY_WITHIN)
@@ -103,21 +105,25 @@ async def _recovered(ground: Rig, everybody: Sequence[int]) -> Times:
         await first.start(wait=False)
         await first.until_ready(READY_WITHIN)
     ready = time.perf_counter()
-    answered = ground.platform.messages
-    await ground.platform.wait_until(lambda: any(answered(chat) for chat in everybody), seconds=PATIENCE)
+    answered = deployment.platform.messages
+    await deployment.platform.wait_until(
+        lambda: any(answered(chat) for chat in everybody), seconds=TIMEOUT_SECONDS
+    )
     soonest = time.perf_counter()
-    await ground.platform.wait_until(lambda: all(answered(chat) for chat in everybody), seconds=PATIENCE)
-    return Times(ready=ready - begun, first=soonest - begun, last=time.perf_counter() - begun)
+    await deployment.platform.wait_until(
+        lambda: all(answered(chat) for chat in everybody), seconds=TIMEOUT_SECONDS
+    )
+    return RecoveryTimes(ready=ready - begun, first=soonest - begun, last=time.perf_counter() - begun)
 
 
 def _word(chat: int) -> str:
     return f"word in {chat}."
 
 
-def count(said: Mapping[int, Sequence[str]]) -> Count:
+def count(said: Mapping[int, Sequence[str]]) -> AnswerCount:
     """Judge what the bot said in each chat, where one thing was asked."""
     right = {chat: sum(_word(chat) in text for text in texts) for chat, texts in said.items()}
-    return Count(
+    return AnswerCount(
         lost=sum(not number for number in right.values()),
         doubled=sum(max(0, number - 1) for number in right.values()),
         unasked=sum(len(texts) - right[chat] for chat, texts in said.items()),
@@ -138,7 +144,7 @@ def main() -> None:
             seconds = (times.ready, times.first, times.last)
             rows.append((chats, how, *seconds, found.lost, found.doubled, found.unasked))
     title = ("turns at work", "after the kill", "ready s", "first answer s", "last answer s")
-    meters.show((*title, "lost", "doubled", "unasked"), rows)
+    meters.print_table((*title, "lost", "doubled", "unasked"), rows)
     print(f"\nLeases of 6 s. Python {platform.python_version()}.")
 
 

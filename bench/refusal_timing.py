@@ -24,19 +24,19 @@ from pathlib import Path
 import aiohttp
 
 from gateway_process import GatewayProcess, gateway
-from signature_cases import BODY, VERIFIERS
+from signature_cases import BODY, SIGNATURE_CASES
 
-PLACES = {"slack": (3, -1), "webhooks": (3, -3), "discord": (0, 63)}
+CHANGED_POSITIONS = {"slack": (3, -1), "webhooks": (3, -3), "discord": (0, 63)}
 """Where an early and a late letter of each signature stand; of Discord's, in the half that is a point."""
 
-AT_ONE_ADDRESS = 20
+FAILURES_PER_ADDRESS = 20
 """Failures from one address: fewer than those that lock it."""
 
 WRONG_TOKEN = "wrong" * 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Times:
+class RefusalTimes:
     """Seconds of refusals of two kinds, in the order they were taken."""
 
     name: str
@@ -54,19 +54,19 @@ class Times:
         return f"| {' | '.join([self.name, f'{len(self.one):,}', *cells])} |"
 
 
-def verifier(name: str, samples: int) -> Times:
+def verifier(name: str, samples: int) -> RefusalTimes:
     """Time a verifier that is shown a signature with an early or a late letter changed."""
-    check, headers, header = VERIFIERS[name]
+    check, headers, header = SIGNATURE_CASES[name]
     right = headers()
     signature = right[header]
-    shown = [{**right, header: _changed(signature, place)} for place in PLACES[name]]
+    shown = [{**right, header: _changed(signature, place)} for place in CHANGED_POSITIONS[name]]
     taken: tuple[list[float], list[float]] = ([], [])
-    for which in _turns(2 * samples):
+    for which in _random_order(2 * samples):
         begun = time.perf_counter()
         passed = check(shown[which], BODY)
         taken[which].append(time.perf_counter() - begun)
         assert not passed
-    return Times(name=f"{name}: early letter, late letter", one=taken[0], other=taken[1])
+    return RefusalTimes(name=f"{name}: early letter, late letter", one=taken[0], other=taken[1])
 
 
 def _changed(text: str, place: int) -> str:
@@ -75,7 +75,7 @@ def _changed(text: str, place: int) -> str:
     return text[:place] + letter + text[place + 1 :]
 
 
-def _turns(count: int) -> Iterator[int]:
+def _random_order(count: int) -> Iterator[int]:
     """Yield 0 and 1 as often as each other, each pair in an order of chance."""
     chance = random.Random(1)
     for _ in range(count // 2):
@@ -84,19 +84,19 @@ def _turns(count: int) -> Iterator[int]:
         yield 1 - first
 
 
-async def jobs(requests: int) -> Times:
+async def jobs(requests: int) -> RefusalTimes:
     """Time the door where jobs end, from many addresses: too many failures would lock one."""
     with tempfile.TemporaryDirectory() as directory:
         async with gateway(Path(directory) / "data", env={"DOVECOTE_DRAIN_TIMEOUT": "0.2"}) as process:
             paths = [f"/sandbox-jobs/{job}/complete" for job in ("job_nobody", await _running_job(process))]
             taken: tuple[list[float], list[float]] = ([], [])
-            for place in range(requests // AT_ONE_ADDRESS + 1):
+            for place in range(requests // FAILURES_PER_ADDRESS + 1):
                 connector = aiohttp.TCPConnector(local_addr=(f"127.0.0.{2 + place}", 0))
                 async with aiohttp.ClientSession(process.url, connector=connector) as session:
                     await _refused(session, paths[0])
-                    for which in _turns(AT_ONE_ADDRESS):
+                    for which in _random_order(FAILURES_PER_ADDRESS):
                         taken[which].append(await _refused(session, paths[which]))
-    return Times(name="a job's end: unknown job, wrong token", one=taken[0], other=taken[1])
+    return RefusalTimes(name="a job's end: unknown job, wrong token", one=taken[0], other=taken[1])
 
 
 async def _running_job(process: GatewayProcess) -> str:
@@ -127,7 +127,7 @@ async def main(samples: int, requests: int) -> None:
     print(
         "| refused for | samples each | one µs | other µs | difference | noise |\n|---|---|---|---|---|---|"
     )
-    for name in sorted(VERIFIERS):
+    for name in sorted(SIGNATURE_CASES):
         print(verifier(name, samples).row(), flush=True)
     print((await jobs(requests)).row())
     print(f"\nMedians. Python {platform.python_version()}.")

@@ -28,7 +28,7 @@ from bench import meters
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
 from delivery.broker.stream_config import EVENTS, lasting_subject
-from delivery.events.event import Event, Kind
+from delivery.events.event import Event, EventType
 from gateway_process import GatewayProcess, gateway
 
 COUNTS = (100, 10_000)
@@ -36,7 +36,7 @@ BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ReplayRow:
     """One way of reading so many events: milliseconds, and what was wrong with what came."""
 
     name: str
@@ -56,11 +56,13 @@ def broker_of(process: GatewayProcess) -> str:
 
 async def fill(url: str, conversation: str, count: int) -> None:
     """Put events into a conversation's stream."""
-    async with connect(url) as link, jetstream_events.opened(link, epoch="bench") as stream:
+    async with connect(url) as link, jetstream_events.open_events(link, epoch="bench") as stream:
         tail = await stream.tail(conversation)
         seq, n = (tail.seq, tail.n) if tail else (0, 0)
         for number in range(n + 1, count + 1):
-            event = Event.now(Kind.MESSAGE_COMPLETED, conversation, {"text": "x" * 100, "role": "assistant"})
+            event = Event.now(
+                EventType.MESSAGE_COMPLETED, conversation, {"text": "x" * 100, "role": "assistant"}
+            )
             seq = await stream.append(event.numbered(number), expected=seq)
 
 
@@ -90,7 +92,7 @@ async def replay(socket: aiohttp.ClientWebSocketResponse, conversation: str, *, 
     return numbers
 
 
-async def raw(client: Client, conversation: str, count: int) -> int:
+async def read_directly(client: Client, conversation: str, count: int) -> int:
     """Read the events by batched direct get; returns how many came."""
     inbox, got, after = client.new_inbox(), 0, 0
     subscription = await client.subscribe(inbox)
@@ -108,7 +110,7 @@ async def raw(client: Client, conversation: str, count: int) -> int:
     return got
 
 
-async def measure(process: GatewayProcess, client: Client, conversation: str, given: Any) -> list[Row]:
+async def measure(process: GatewayProcess, client: Client, conversation: str, given: Any) -> list[ReplayRow]:
     """Read the conversation in every way, in turn."""
     count = len(await process_events(process, conversation))
     taken: dict[str, list[float]] = {"raw limit": [], "batch": [], "one by one": []}
@@ -116,7 +118,7 @@ async def measure(process: GatewayProcess, client: Client, conversation: str, gi
     async with process.http() as session:
         for _ in range(given.rounds):
             begun = time.perf_counter()
-            wrong["raw limit"] += abs(await raw(client, conversation, count) - count)
+            wrong["raw limit"] += abs(await read_directly(client, conversation, count) - count)
             taken["raw limit"].append(time.perf_counter() - begun)
             for name, batch in (("batch", True), ("one by one", False)):
                 async with session.ws_connect("/ws", max_msg_size=0) as socket:
@@ -125,7 +127,7 @@ async def measure(process: GatewayProcess, client: Client, conversation: str, gi
                     taken[name].append(time.perf_counter() - begun)
                     wrong[name] += len(set(enumerate(numbers, 1)) ^ {(n, n) for n in range(1, count + 1)})
     return [
-        Row(name=name, count=count, milliseconds=median(times) * 1000, wrong=wrong[name])
+        ReplayRow(name=name, count=count, milliseconds=median(times) * 1000, wrong=wrong[name])
         for name, times in taken.items()
     ]
 
@@ -151,7 +153,7 @@ async def idle(process: GatewayProcess, conversation: str, count: int) -> float:
         return (meters.read(process.pid).megabytes - before) * 1024 / count
 
 
-async def bench(given: Any) -> tuple[list[Row], float]:
+async def run(given: Any) -> tuple[list[ReplayRow], float]:
     """Fill the conversations and read them."""
     async with AsyncExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -160,7 +162,7 @@ async def bench(given: Any) -> tuple[list[Row], float]:
         url = broker_of(process)
         client = await nats.connect(url)
         stack.push_async_callback(client.close)
-        rows: list[Row] = []
+        rows: list[ReplayRow] = []
         for count in COUNTS:
             conversation = await conversation_of(process, f"of {count}")
             await asyncio.sleep(1.0)  # what was said there is relayed
@@ -169,10 +171,10 @@ async def bench(given: Any) -> tuple[list[Row], float]:
         return rows, await idle(process, conversation, given.idle)
 
 
-def show(rows: list[Row], kilobytes: float) -> None:
+def print_rows(rows: list[ReplayRow], kilobytes: float) -> None:
     """Print each way beside the raw limit."""
     limits = {row.count: row.milliseconds for row in rows if row.name == "raw limit"}
-    meters.show(
+    meters.print_table(
         ["missed events", "", "ms", "× raw", "events/s", "lost, doubled or reordered"],
         [
             [
@@ -196,7 +198,7 @@ def main() -> None:
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--idle", type=int, default=200)
-    show(*asyncio.run(bench(parser.parse_args())))
+    print_rows(*asyncio.run(run(parser.parse_args())))
 
 
 if __name__ == "__main__":

@@ -23,20 +23,20 @@ from statistics import median, quantiles
 
 from sandbox.host.isolation import bubblewrap
 from sandbox.host.settings import HostSettings
-from sandbox.model import Command, Spec
-from sandbox.port import Sandbox, Surroundings
+from sandbox.model import ExecRequest, SandboxSpec
+from sandbox.port import ProviderContext, Sandbox
 from sandbox.registry import plugin
 
 SHELL = ("/bin/bash", "-c", "true")
-RAW = (
+BUBBLEWRAP_OPTIONS = (
     *("--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"),
     *("--ro-bind", "/usr", "/usr", "--symlink", "usr/bin", "/bin", "--symlink", "usr/lib", "/lib"),
     *("--symlink", "usr/lib64", "/lib64", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"),
 )
-Way = Callable[[], Awaitable[None]]
+TimedCall = Callable[[], Awaitable[None]]
 
 
-def bare(*argv: str) -> Way:
+def subprocess_call(*argv: str) -> TimedCall:
     """Return a way that runs a process by asyncio."""
 
     async def run() -> None:
@@ -47,34 +47,34 @@ def bare(*argv: str) -> Way:
     return run
 
 
-def through(sandbox: Sandbox) -> Way:
+def provider_call(sandbox: Sandbox) -> TimedCall:
     """Return a way that runs a command through the provider."""
 
     async def run() -> None:
-        if not (await sandbox.run(Command(script="true"))).ok:
+        if not (await sandbox.run(ExecRequest(script="true"))).ok:
             raise RuntimeError("the sandboxed command failed")
 
     return run
 
 
-async def measure(ways: dict[str, Way], count: int) -> dict[str, list[float]]:
+async def measure(calls: dict[str, TimedCall], count: int) -> dict[str, list[float]]:
     """Return milliseconds of each way, one after the other in turn."""
-    taken: dict[str, list[float]] = {name: [] for name in ways}
+    taken: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(count):
-        for name, way in ways.items():
+        for name, way in calls.items():
             started = time.perf_counter()
             await way()
             taken[name].append((time.perf_counter() - started) * 1000)
     return taken
 
 
-async def rate(way: Way, count: int, at_once: int) -> float:
+async def rate(call: TimedCall, count: int, at_once: int) -> float:
     """Return runs a second with so many at once."""
     left = iter(range(count))
 
     async def worker() -> None:
         for _ in left:
-            await way()
+            await call()
 
     started = time.perf_counter()
     async with asyncio.TaskGroup() as group:
@@ -98,15 +98,15 @@ async def main(count: int, at_once: int) -> None:
     binary = str(bubblewrap.find() or shutil.which("bwrap") or "bwrap")
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        around = Surroundings(state=here / "state", callbacks=here / "callbacks")
+        around = ProviderContext(state=here / "state", callbacks=here / "callbacks")
         async with plugin("host").open(HostSettings(), around) as provider:
-            spec = Spec(label="bench", namespace="bench", workspace=here / "workspace")
+            spec = SandboxSpec(label="bench", namespace="bench", workspace=here / "workspace")
             reserved = replace(spec, label="reserved", workspace=None, persistent=True)
             ways = {
-                "bash alone": bare(*SHELL),
-                "bwrap": bare(binary, *RAW, *SHELL),
-                "host provider": through(await provider.create(spec)),
-                "host provider, reserved": through(await provider.create(reserved)),
+                "bash alone": subprocess_call(*SHELL),
+                "bwrap": subprocess_call(binary, *BUBBLEWRAP_OPTIONS, *SHELL),
+                "host provider": provider_call(await provider.create(spec)),
+                "host provider, reserved": provider_call(await provider.create(reserved)),
             }
             taken = await measure(ways, count)
             rates = {way: await rate(run, count, at_once) for way, run in ways.items()}

@@ -23,34 +23,34 @@ from urllib.parse import urlsplit
 
 import aiohttp
 
-from api_server import Face, open_face
+from api_server import ApiServer, open_api_server
 from bench.meters import resident
-from delivery.broker.memory_events import MemoryStream
-from delivery.events.event import Event, Kind
+from delivery.broker.memory_events import MemoryEvents
+from delivery.events.event import Event, EventType
 from raw_socket import TEXT, RawSocket
-from stream_server import KEY, StreamFace, stream_face
+from stream_server import KEY, StreamServer, stream_server
 
 PADDING = "x" * 4096
-NARROW = 4096
+NARROW_BUFFER = 4096
 """Bytes of the receive buffer of those that do not read: what they are owed stays with us."""
 
 GONE_WITHIN = 60.0
-AN_ADDRESS = 50
+CONNECTIONS_PER_ADDRESS = 50
 """Half-open connections from one address: fewer than what an address may hold."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitTimes:
     """Seconds that things took alone and with the crowd, and after which it was gone; megabytes it cost."""
 
     alone: list[float]
-    crowded: list[float]
-    gone: float
-    grown: float = 0.0
+    loaded: list[float]
+    closed_after: float
+    memory_growth: float = 0.0
 
     def p99(self) -> tuple[float, float]:
         """Return the 99th percentiles alone and crowded."""
-        return high(self.alone), high(self.crowded)
+        return high(self.alone), high(self.loaded)
 
 
 def high(waits: list[float], share: float = 0.99) -> float:
@@ -58,29 +58,31 @@ def high(waits: list[float], share: float = 0.99) -> float:
     return sorted(waits)[min(int(len(waits) * share), len(waits) - 1)]
 
 
-async def slow_readers(*, stuck: int, healthy: int, events: int) -> Waits:
+async def slow_readers(*, stuck: int, healthy: int, events: int) -> WaitTimes:
     """Tell a conversation's events to healthy readers alone, then beside readers that read nothing."""
-    stream = MemoryStream(epoch="e1")
-    async with stream_face(stream) as face, AsyncExitStack() as stack:
-        alone = await _told(face, stream, "cnv_alone", healthy=healthy, events=events)
+    stream = MemoryEvents(epoch="e1")
+    async with stream_server(stream) as face, AsyncExitStack() as stack:
+        alone = await _append_and_measure(face, stream, "cnv_alone", healthy=healthy, events=events)
         for _ in range(stuck):
-            stack.push_async_callback(_abort, await _stuck(face))
+            stack.push_async_callback(_abort, await _connect_stuck_reader(face))
         before = resident(os.getpid())
-        crowded = await _told(face, stream, "cnv_crowded", healthy=healthy, events=events)
+        crowded = await _append_and_measure(face, stream, "cnv_crowded", healthy=healthy, events=events)
         begun = time.perf_counter()
         grown = resident(os.getpid()) - before
         async with asyncio.timeout(GONE_WITHIN):
             while face.readers.count:  # noqa: ASYNC110 - the sockets' own state, which nobody announces
                 await asyncio.sleep(0.05)
-        return Waits(alone=alone, crowded=crowded, gone=time.perf_counter() - begun, grown=grown)
+        return WaitTimes(
+            alone=alone, loaded=crowded, closed_after=time.perf_counter() - begun, memory_growth=grown
+        )
 
 
-async def _told(
-    face: StreamFace, stream: MemoryStream, conversation: str, *, healthy: int, events: int
+async def _append_and_measure(
+    server: StreamServer, stream: MemoryEvents, conversation: str, *, healthy: int, events: int
 ) -> list[float]:
     """Append events at a steady pace; return how long each took to each healthy reader."""
     waits: list[float] = []
-    async with face.http() as session, asyncio.TaskGroup() as group:
+    async with server.http() as session, asyncio.TaskGroup() as group:
         ready = [asyncio.Event() for _ in range(healthy)]
         for one in ready:
             group.create_task(_read(session, conversation, events, waits, one))
@@ -89,7 +91,7 @@ async def _told(
         seq = 0
         for n in range(1, events + 1):
             about = {"padding": PADDING, "at": time.perf_counter()}
-            event = Event.now(Kind.JOB_STARTED, conversation, about).numbered(n)
+            event = Event.now(EventType.JOB_STARTED, conversation, about).numbered(n)
             seq = await stream.append(event, expected=seq)
             await asyncio.sleep(0.005)
     return waits
@@ -109,14 +111,14 @@ async def _read(
                 waits.append(time.perf_counter() - frame["data"]["at"])
 
 
-async def _stuck(face: StreamFace) -> RawSocket:
+async def _connect_stuck_reader(server: StreamServer) -> RawSocket:
     """Subscribe over a narrow connection that is never read from again."""
-    parts = urlsplit(face.url)
+    parts = urlsplit(server.url)
     link = socket.socket()
-    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW)
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, NARROW_BUFFER)
     link.setblocking(False)
     await asyncio.get_running_loop().sock_connect(link, (parts.hostname or "", parts.port or 0))
-    reader, writer = await asyncio.open_connection(sock=link, limit=NARROW)
+    reader, writer = await asyncio.open_connection(sock=link, limit=NARROW_BUFFER)
     lines = (
         "GET /ws HTTP/1.1",
         f"Host: {parts.netloc}",
@@ -137,22 +139,22 @@ async def _abort(one: RawSocket) -> None:
     one.writer.transport.abort()
 
 
-async def half_open(*, count: int, rate: float, seconds: float) -> Waits:
+async def half_open(*, count: int, rate: float, seconds: float) -> WaitTimes:
     """Ask steadily, first alone, then while many connections stay half open until they are closed."""
     with tempfile.TemporaryDirectory() as directory:
-        async with open_face(Path(directory)) as face:
-            alone = await _asked(face, rate, asyncio.create_task(asyncio.sleep(seconds)))
+        async with open_api_server(Path(directory)) as face:
+            alone = await _request_steadily(face, rate, asyncio.create_task(asyncio.sleep(seconds)))
             crowd = asyncio.create_task(_hold_open(face, count))
-            crowded = await _asked(face, rate, crowd)
-            return Waits(alone=alone, crowded=crowded, gone=await crowd)
+            crowded = await _request_steadily(face, rate, crowd)
+            return WaitTimes(alone=alone, loaded=crowded, closed_after=await crowd)
 
 
-async def _asked(face: Face, rate: float, until: asyncio.Task[object]) -> list[float]:
+async def _request_steadily(server: ApiServer, rate: float, until: asyncio.Task[object]) -> list[float]:
     """Ask on connections of their own at a rate until a task is done; return what each took."""
     waits: list[float] = []
     connector = aiohttp.TCPConnector(force_close=True)
-    headers = {"Authorization": f"Bearer {face.mine.key}"}
-    async with aiohttp.ClientSession(face.url, connector=connector, headers=headers) as session:
+    headers = {"Authorization": f"Bearer {server.mine.key}"}
+    async with aiohttp.ClientSession(server.url, connector=connector, headers=headers) as session:
 
         async def ask() -> None:
             begun = time.perf_counter()
@@ -167,19 +169,22 @@ async def _asked(face: Face, rate: float, until: asyncio.Task[object]) -> list[f
     return waits
 
 
-async def _hold_open(face: Face, count: int) -> float:
+async def _hold_open(server: ApiServer, count: int) -> float:
     """Begin requests of four kinds that never end, from several addresses; return the longest life."""
     beginnings = (
         b"",
         b"GET / HTT",
         b"POST /accounts HTTP/1.1\r\nHost: a\r\n",
         b"POST /accounts/me/agents HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
-        + f"Authorization: Bearer {face.mine.key}\r\nContent-Length: 100\r\n\r\n{{".encode(),
+        + f"Authorization: Bearer {server.mine.key}\r\nContent-Length: 100\r\n\r\n{{".encode(),
     )
     lives = []
     for place in range(count):
-        address, beginning = f"127.0.0.{2 + place // AN_ADDRESS}", beginnings[place % len(beginnings)]
-        lives.append(asyncio.create_task(_until_closed(face.port, address, beginning)))
+        address, beginning = (
+            f"127.0.0.{2 + place // CONNECTIONS_PER_ADDRESS}",
+            beginnings[place % len(beginnings)],
+        )
+        lives.append(asyncio.create_task(_until_closed(server.port, address, beginning)))
         await asyncio.sleep(0.002)  # a full backlog would forget connections that say nothing
     return max(await asyncio.gather(*lives))
 
@@ -195,10 +200,10 @@ async def _until_closed(port: int, address: str, beginning: bytes) -> float:
     return time.perf_counter() - begun
 
 
-def _line(name: str, waits: Waits, bounds: str) -> str:
+def _line(name: str, waits: WaitTimes, bounds: str) -> str:
     alone, crowded = (1000 * value for value in waits.p99())
-    grown = f"{waits.grown:.0f} MB" if waits.grown else ""
-    return f"| {name} | {alone:.0f} ms | {crowded:.0f} ms | {grown} | {waits.gone:.1f} s | {bounds} |"
+    grown = f"{waits.memory_growth:.0f} MB" if waits.memory_growth else ""
+    return f"| {name} | {alone:.0f} ms | {crowded:.0f} ms | {grown} | {waits.closed_after:.1f} s | {bounds} |"
 
 
 async def main(given: argparse.Namespace) -> None:

@@ -23,11 +23,11 @@ import nats
 
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.jetstream_events import JetStream
-from delivery.broker.stream_config import Layout, ensure, lasting_subject
-from delivery.events.event import Event, Kind
+from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.stream_config import StreamConfig, ensure_streams, lasting_subject
+from delivery.events.event import Event, EventType
 from nats_servers import NatsServer, nats_server
-from stream_server import StreamFace, stream_face
+from stream_server import StreamServer, stream_server
 
 CONVERSATION = "cnv_bench"
 LIVE = 300
@@ -36,10 +36,10 @@ LIVE = 300
 
 def event(n: int) -> Event:
     """Return an event of ordinary size."""
-    return Event.now(Kind.JOB_STARTED, CONVERSATION, {"text": "x" * 200}).numbered(n)
+    return Event.now(EventType.JOB_STARTED, CONVERSATION, {"text": "x" * 200}).numbered(n)
 
 
-async def appended(events: JetStream, count: int) -> float:
+async def append_events(events: JetStreamEvents, count: int) -> float:
     """Append so many events; returns how many a second."""
     tail = await events.tail(CONVERSATION)
     seq, n = (tail.seq, tail.n) if tail else (0, 0)
@@ -49,10 +49,10 @@ async def appended(events: JetStream, count: int) -> float:
     return count / (time.perf_counter() - start)
 
 
-async def raw_appended(server: NatsServer, count: int) -> float:
+async def append_directly(server: NatsServer, count: int) -> float:
     """Publish as many with bare nats-py, awaiting each confirmation."""
     client = await nats.connect(server.url, token=server.token)
-    stream, body = client.jetstream(), event(1).dump()
+    stream, body = client.jetstream(), event(1).encode()
     start = time.perf_counter()
     for _ in range(count):
         await stream.publish("ev.raw.e", body)
@@ -61,7 +61,7 @@ async def raw_appended(server: NatsServer, count: int) -> float:
     return rate
 
 
-async def replayed(session: aiohttp.ClientSession, after: int, expected: int, *, batch: bool) -> float:
+async def replay_events(session: aiohttp.ClientSession, after: int, expected: int, *, batch: bool) -> float:
     """Subscribe from a position and read to the live edge; returns the milliseconds from connecting on."""
     start, seqs = time.perf_counter(), list[int]()
     async with session.ws_connect("/ws", max_msg_size=0) as socket:
@@ -78,7 +78,7 @@ async def replayed(session: aiohttp.ClientSession, after: int, expected: int, *,
     return taken
 
 
-async def raw_replayed(server: NatsServer, after: int, count: int) -> float:
+async def replay_directly(server: NatsServer, after: int, count: int) -> float:
     """Read the same events by one direct get with bare nats-py; returns milliseconds."""
     client = await nats.connect(server.url, token=server.token)
     inbox = client.new_inbox()
@@ -93,16 +93,16 @@ async def raw_replayed(server: NatsServer, after: int, count: int) -> float:
     return taken
 
 
-async def fanned_out(face: StreamFace, events: JetStream, readers: int) -> float:
+async def fan_out(stream_api: StreamServer, events: JetStreamEvents, readers: int) -> float:
     """Append while many read; returns how many events a second reached readers."""
-    async with face.http() as session:
+    async with stream_api.http() as session:
         ready = [asyncio.Event() for _ in range(readers)]
         async with asyncio.TaskGroup() as group:
             for event_ in ready:
                 group.create_task(_read_live(session, event_))
             await asyncio.gather(*(event_.wait() for event_ in ready))
             start = time.perf_counter()
-            await appended(events, LIVE)
+            await append_events(events, LIVE)
         return readers * LIVE / (time.perf_counter() - start)
 
 
@@ -135,32 +135,35 @@ async def compare(count: int, readers: int, rounds: int) -> None:
             nats_server(Path(directory)) as server,
             connect(server.url, token=server.token) as link,
         ):
-            await ensure(link, Layout(budget=1_000_000_000))
-            async with jetstream_events.opened(link, epoch="bench") as events, stream_face(events) as face:
+            await ensure_streams(link, StreamConfig(max_bytes=1_000_000_000))
+            async with (
+                jetstream_events.open_events(link, epoch="bench") as events,
+                stream_server(events) as face,
+            ):
                 print("| stream | ours | bare nats-py | ratio |\n|---|---|---|---|")
-                raw = await raw_appended(server, count // 4)
-                row("append, confirmed one by one", await appended(events, count), raw, "/s")
+                raw = await append_directly(server, count // 4)
+                row("append, confirmed one by one", await append_events(events, count), raw, "/s")
                 await _compare_replays(face, server, events, count, rounds)
-                fanned = await best_of(rounds, lambda: fanned_out(face, events, readers))
+                fanned = await best_of(rounds, lambda: fan_out(face, events, readers))
                 print(f"| fan-out to {readers} WebSockets | {fanned:,.0f} events/s | | |")
 
 
 async def _compare_replays(
-    face: StreamFace, server: NatsServer, events: JetStream, count: int, rounds: int
+    stream_api: StreamServer, server: NatsServer, events: JetStreamEvents, count: int, rounds: int
 ) -> None:
     seqs = [item.seq for item in await events.read(CONVERSATION, after=0, limit=count)]
-    async with face.http() as session:
+    async with stream_api.http() as session:
         for missed in (100, count):
             after = seqs[-missed - 1] if missed < count else 0
 
             async def raw(after: int = after, missed: int = missed) -> float:
-                return await raw_replayed(server, after, missed)
+                return await replay_directly(server, after, missed)
 
             limit = await best_of(rounds, raw)
             for batch in (False, True):
 
                 async def ours(after: int = after, missed: int = missed, *, batch: bool = batch) -> float:
-                    return await replayed(session, after, missed, batch=batch)
+                    return await replay_events(session, after, missed, batch=batch)
 
                 name = f"reconnect with {missed:,} missed{', in batches' if batch else ''}"
                 row(name, await best_of(rounds, ours), limit, "ms", less=True)

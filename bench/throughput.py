@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from bench import meters
-from bench.gateway_setup import model, raw, stage
+from bench.gateway_setup import open_bench_gateway, run_baseline, run_model
 from channels.telegram.simulator import Simulator, simulate
 
-PATIENCE = 120.0
+TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ThroughputRow:
     """What one run came to."""
 
     name: str
@@ -39,7 +39,7 @@ class Row:
     reordered: int
 
 
-async def measure(name: str, platform: Simulator, pid: int, chats: int, messages: int) -> Row:
+async def measure(name: str, platform: Simulator, pid: int, chats: int, messages: int) -> ThroughputRow:
     """Let people talk in so many chats; the first word of each chat, which opens it, counts as well."""
     taken: list[float] = []
 
@@ -48,7 +48,7 @@ async def measure(name: str, platform: Simulator, pid: int, chats: int, messages
             begun = time.perf_counter()
             await platform.say(chat, f"word {number} in {chat}")
             try:
-                await platform.wait_for_messages(number, chat=chat, seconds=PATIENCE)
+                await platform.wait_for_messages(number, chat=chat, seconds=TIMEOUT_SECONDS)
             except TimeoutError:
                 return
             taken.append(time.perf_counter() - begun)
@@ -59,7 +59,7 @@ async def measure(name: str, platform: Simulator, pid: int, chats: int, messages
             group.create_task(talk(100_000 + place))
     seconds = time.perf_counter() - begun
     said = [[post.text for post in platform.messages(100_000 + place)] for place in range(chats)]
-    return Row(
+    return ThroughputRow(
         name=name,
         chats=chats,
         per_second=len(taken) / seconds,
@@ -76,26 +76,29 @@ async def measure(name: str, platform: Simulator, pid: int, chats: int, messages
     )
 
 
-async def bench(given: Any) -> list[Row]:
+async def run(given: Any) -> list[ThroughputRow]:
     """Measure the raw limit and the gateway with each number of chats."""
-    rows: list[Row] = []
+    rows: list[ThroughputRow] = []
     for chats in given.chats:
-        async with simulate() as platform, raw(platform, delay=given.delay) as limit:
+        async with simulate() as platform, run_baseline(platform, delay=given.delay) as limit:
             rows.append(await measure("raw limit", platform, limit.pid, chats, given.messages))
         with tempfile.TemporaryDirectory() as directory:
-            async with model(given.delay) as url, stage(Path(directory), model=url) as ground:
+            async with (
+                run_model(given.delay) as url,
+                open_bench_gateway(Path(directory), model=url) as ground,
+            ):
                 # The first turn imports the model's libraries; that is the start's price, not a message's.
                 await ground.platform.say(1, "hello")
-                await ground.platform.wait_for_messages(1, chat=1, seconds=PATIENCE)
+                await ground.platform.wait_for_messages(1, chat=1, seconds=TIMEOUT_SECONDS)
                 pid = ground.gateway.pid
                 rows.append(await measure("gateway", ground.platform, pid, chats, given.messages))
     return rows
 
 
-def show(rows: list[Row], delay: float) -> None:
+def print_rows(rows: list[ThroughputRow], delay: float) -> None:
     """Print the gateway beside the raw limit and the ideal."""
     limits = {row.chats: row for row in rows if row.name == "raw limit"}
-    meters.show(
+    meters.print_table(
         [
             *("chats", "", "replies/s", "÷ ideal", "÷ raw", "p50 s", "p95 s", "CPU ms a reply"),
             *("lost", "doubled", "reordered"),
@@ -128,7 +131,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=5)
     parser.add_argument("--delay", type=float, default=0.2)
     given = parser.parse_args()
-    show(asyncio.run(bench(given)), given.delay)
+    print_rows(asyncio.run(run(given)), given.delay)
 
 
 if __name__ == "__main__":

@@ -22,20 +22,20 @@ from statistics import median
 import aiohttp
 from aiohttp import web
 
-from delivery.deliveries.port import Delivery, Verdict
-from delivery.webhooks.egress import Egress, Rules
+from delivery.deliveries.port import Delivery, OutcomeKind
+from delivery.webhooks.egress import Egress, EgressPolicy
 from delivery.webhooks.signing import new_secret
-from delivery.webhooks.sink import Receiver, WebhookSink
+from delivery.webhooks.sink import WebhookSink, WebhookTarget
 
 BODY = b'{"v":1,"id":"evt_0","type":"agent.finished","data":{"output":"' + b"x" * 400 + b'"}}'
 
 
-def receive(door: Connection) -> None:
+def receive(control: Connection) -> None:
     """Answer 200 to everything until told to stop; say how many requests and different ids came."""
-    asyncio.run(_receive(door))
+    asyncio.run(_receive(control))
 
 
-async def _receive(door: Connection) -> None:
+async def _receive(control: Connection) -> None:
     ids: list[str] = []
 
     async def take(request: web.Request) -> web.Response:
@@ -49,10 +49,10 @@ async def _receive(door: Connection) -> None:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    door.send(runner.addresses[0][1])
+    control.send(runner.addresses[0][1])
     loop = asyncio.get_running_loop()
-    while (await loop.run_in_executor(None, door.recv)) == "count":
-        door.send((len(ids), len(set(ids))))
+    while (await loop.run_in_executor(None, control.recv)) == "count":
+        control.send((len(ids), len(set(ids))))
         ids.clear()
     await runner.cleanup()
 
@@ -93,10 +93,10 @@ async def compare(count: int, at_once: int, rounds: int) -> None:
         raw, sink = [], []
         lost = doubled = 0
         for _ in range(rounds):
-            raw.append(await _raw(url, count, at_once))
+            raw.append(await _measure_aiohttp(url, count, at_once))
             door.send("count")
             door.recv()
-            sink.append(await _sink(url, count, at_once))
+            sink.append(await _measure_sink(url, count, at_once))
             door.send("count")
             requests, different = door.recv()
             lost += count - different
@@ -109,7 +109,7 @@ async def compare(count: int, at_once: int, rounds: int) -> None:
     print(f"| lost / doubled | {lost} / {doubled} |")
 
 
-async def _raw(url: str, count: int, at_once: int) -> float:
+async def _measure_aiohttp(url: str, count: int, at_once: int) -> float:
     connector = aiohttp.TCPConnector(limit=512)
     async with aiohttp.ClientSession(connector=connector) as session:
 
@@ -121,17 +121,17 @@ async def _raw(url: str, count: int, at_once: int) -> float:
         return await measure(send, count=count, at_once=at_once)
 
 
-async def _sink(url: str, count: int, at_once: int) -> float:
-    known = Receiver(url=url, secrets=(new_secret(),))
+async def _measure_sink(url: str, count: int, at_once: int) -> float:
+    known = WebhookTarget(url=url, secrets=(new_secret(),))
 
-    async def lookup(_endpoint: str) -> Receiver:
+    async def lookup(_endpoint: str) -> WebhookTarget:
         return known
 
-    async with Egress(Rules.parse("127.0.0.0/8")) as egress:
-        sink = WebhookSink(egress=egress, lookup=lookup)
+    async with Egress(EgressPolicy.parse("127.0.0.0/8")) as egress:
+        sink = WebhookSink(egress=egress, find_target=lookup)
 
         async def send(number: int) -> None:
-            assert (await sink.send(_delivery(number))).verdict is Verdict.DELIVERED
+            assert (await sink.send(_delivery(number))).kind is OutcomeKind.DELIVERED
 
         return await measure(send, count=count, at_once=at_once)
 

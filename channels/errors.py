@@ -76,7 +76,7 @@ class NotPermitted(ChannelError):
         self.permission = permission
 
 
-class Conflict(ChannelError):
+class ConnectedElsewhere(ChannelError):
     """Another process is connected as this bot."""
 
     remedy = "operator"

@@ -19,24 +19,24 @@ from channels.splitting import split
 
 __all__ = [
     "Block",
-    "Code",
+    "CodeSpan",
     "Fence",
     "Heading",
-    "Image",
     "Inline",
+    "InlineImage",
     "Link",
-    "Listing",
+    "ListBlock",
     "Paragraph",
     "Quote",
-    "Rule",
-    "Styled",
+    "StyledText",
     "Table",
     "Text",
+    "ThematicBreak",
     "parse",
     "split",
 ]
 
-DEEPEST = 20
+MAX_NESTING = 20
 """Levels of nesting, as markdown-it counts them (a list item is two)."""
 
 
@@ -48,14 +48,14 @@ class Text:
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
+class CodeSpan:
     """A code span."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Styled:
+class StyledText:
     """Words with a style."""
 
     style: Literal["strong", "emphasis", "strike"]
@@ -71,14 +71,14 @@ class Link:
 
 
 @dataclass(frozen=True, slots=True)
-class Image:
+class InlineImage:
     """A picture by address, with the words that stand for it."""
 
     url: str
     alt: str
 
 
-Inline = Text | Code | Styled | Link | Image
+Inline = Text | CodeSpan | StyledText | Link | InlineImage
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Quote:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class ListBlock:
     """A list; `start` is the first number of an ordered one and None for bullets."""
 
     items: tuple[tuple[Block, ...], ...]
@@ -126,7 +126,7 @@ class Listing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ThematicBreak:
     """A line across."""
 
     gap: bool = False
@@ -140,7 +140,7 @@ class Table:
     gap: bool = False
 
 
-Block = Paragraph | Heading | Fence | Quote | Listing | Rule | Table
+Block = Paragraph | Heading | Fence | Quote | ListBlock | ThematicBreak | Table
 
 _STYLES: dict[str, Literal["strong", "emphasis", "strike"]] = {
     "strong": "strong",
@@ -153,16 +153,16 @@ def parse(text: str) -> tuple[Block, ...]:
     """Return the blocks of `text`; every word of it is in them. Takes time in proportion to its length."""
     tokens = _parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").split("\n")
-    return tuple(_block(group, lines) for group in _siblings(tokens))
+    return tuple(_block(group, lines) for group in _outermost_blocks(tokens))
 
 
 @cache
 def _parser() -> MarkdownIt:
-    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": DEEPEST})
+    parser = MarkdownIt("commonmark", {"html": False, "maxNesting": MAX_NESTING})
     return parser.enable(["table", "strikethrough"]).disable("reference")
 
 
-def _siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
+def _outermost_blocks(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
     """Yield the token runs of the outermost blocks."""
     depth = start = 0
     for index, token in enumerate(tokens):
@@ -174,14 +174,14 @@ def _siblings(tokens: Sequence[Token]) -> Iterator[Sequence[Token]]:
 
 def _block(tokens: Sequence[Token], lines: Sequence[str]) -> Block:
     first = tokens[0]
-    if any(token.level >= DEEPEST - 2 for token in tokens):
+    if any(token.level >= MAX_NESTING - 2 for token in tokens):
         return _literal(first, lines)
     gap = _gap(first, lines)
     match first.type:
         case "fence" | "code_block":
             return Fence(text=first.content.removesuffix("\n"), info=first.info.strip(), gap=gap)
         case "hr":
-            return Rule(gap=gap)
+            return ThematicBreak(gap=gap)
         case "heading_open":
             return Heading(level=int(first.tag[1:]), children=_inlines(tokens[1]), gap=gap)
         case "paragraph_open":
@@ -193,11 +193,14 @@ def _block(tokens: Sequence[Token], lines: Sequence[str]) -> Block:
 def _container(tokens: Sequence[Token], lines: Sequence[str], *, gap: bool) -> Block:
     first, inner = tokens[0], tokens[1:-1]
     if first.type == "blockquote_open":
-        return Quote(children=tuple(_block(group, lines) for group in _siblings(inner)), gap=gap)
+        return Quote(children=tuple(_block(group, lines) for group in _outermost_blocks(inner)), gap=gap)
     if first.type in {"bullet_list_open", "ordered_list_open"}:
-        items = [tuple(_block(group, lines) for group in _siblings(item[1:-1])) for item in _siblings(inner)]
+        items = [
+            tuple(_block(group, lines) for group in _outermost_blocks(item[1:-1]))
+            for item in _outermost_blocks(inner)
+        ]
         start = int(first.attrs.get("start", 1)) if first.type == "ordered_list_open" else None
-        return Listing(items=tuple(items), start=start, loose=_is_loose(inner), gap=gap)
+        return ListBlock(items=tuple(items), start=start, loose=_is_loose(inner), gap=gap)
     begin, end = first.map or [0, 0]
     return Table(text="\n".join(line.strip() for line in lines[begin:end]), gap=gap)
 
@@ -233,7 +236,7 @@ def _nest(tokens: Iterator[Token]) -> tuple[Inline, ...]:
         if token.type == "link_open":
             found.append(Link(str(token.attrs.get("href", "")), _nest(tokens)))
         elif token.nesting > 0:
-            found.append(Styled(_STYLES[token.tag], _nest(tokens)))
+            found.append(StyledText(_STYLES[token.tag], _nest(tokens)))
         else:
             found.append(_leaf(token))
     return tuple(found)
@@ -242,9 +245,9 @@ def _nest(tokens: Iterator[Token]) -> tuple[Inline, ...]:
 def _leaf(token: Token) -> Inline:
     match token.type:
         case "code_inline":
-            return Code(token.content)
+            return CodeSpan(token.content)
         case "image":
-            return Image(str(token.attrs.get("src", "")), token.content)
+            return InlineImage(str(token.attrs.get("src", "")), token.content)
         case "softbreak" | "hardbreak":
             return Text("\n")
         case _:

@@ -9,7 +9,7 @@ from datetime import datetime
 from enum import StrEnum
 
 
-class Room(StrEnum):
+class RoomKind(StrEnum):
     """Who can read what is said in a room."""
 
     DIRECT = "direct"
@@ -29,7 +29,7 @@ class Address:
     thread: str | None = None
     extras: Mapping[str, str] = field(default_factory=dict)
 
-    def dump(self) -> str:
+    def encode(self) -> str:
         """Return the address as JSON that `load` turns back into an equal address."""
         return json.dumps(
             {"channel": self.channel, "room": self.room, "thread": self.thread, "extras": dict(self.extras)},
@@ -37,7 +37,7 @@ class Address:
         )
 
     @classmethod
-    def load(cls, text: str) -> Address:
+    def decode(cls, text: str) -> Address:
         """Return the address that `dump` wrote; raises ValueError or KeyError for anything else."""
         raw = json.loads(text)
         return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
@@ -91,7 +91,7 @@ class Message:
     author: Author
     text: str
     sent_at: datetime
-    room: Room = Room.DIRECT
+    room: RoomKind = RoomKind.DIRECT
     mentions_bot: bool = False
     edited: bool = False
     attachments: tuple[Attachment, ...] = ()
@@ -112,13 +112,13 @@ class Command:
     name: str
     rest: str
     sent_at: datetime
-    room: Room = Room.DIRECT
+    room: RoomKind = RoomKind.DIRECT
     token: str = ""
     platform_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Press:
+class ButtonPress:
     """A person pressed a button of ours. `data` is the button's, `token` answers the press once.
 
     `comment` is what the person wrote when the button asked for words (Button.prompt).
@@ -130,7 +130,7 @@ class Press:
     data: str
     token: str
     comment: str = ""
-    room: Room = Room.DIRECT
+    room: RoomKind = RoomKind.DIRECT
     platform_id: str = ""
 
 
@@ -144,11 +144,11 @@ class Reaction:
     emoji: str
     added: bool
     platform_id: str
-    room: Room = Room.DIRECT
+    room: RoomKind = RoomKind.DIRECT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class RoomMigrated:
     """A room has a new id: everything addressed to `old` belongs to `new` from now on."""
 
     key: str
@@ -156,11 +156,11 @@ class Moved:
     new: Address
 
 
-Update = Message | Command | Press | Reaction | Moved
+Update = Message | Command | ButtonPress | Reaction | RoomMigrated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ignored:
+class IgnoredUpdate:
     """A platform event that is no update for us, with the reason in plain words (for the log)."""
 
     reason: str
@@ -178,7 +178,7 @@ class Button:
     prompt: str = ""
 
 
-class Sign(StrEnum):
+class StatusReaction(StrEnum):
     """What a reaction of ours says about a message."""
 
     SEEN = "seen"
@@ -187,7 +187,7 @@ class Sign(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Showing:
+class DraftText:
     """A reply while it is still being said: `text` is all of it so far, as CommonMark.
 
     `platform_id` and `shown` are what the call before this one returned and showed; `key` is the same in
@@ -196,9 +196,9 @@ class Showing:
 
     key: str
     text: str
-    shown: str = ""
+    previous_text: str = ""
     platform_id: str | None = None
-    asker: str = ""
+    recipient_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ class File:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentMessage:
     """The platform took it: `platform_id` names the message there."""
 
     platform_id: str

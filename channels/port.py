@@ -11,7 +11,17 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from channels.errors import Unsupported
-from channels.message import Address, Command, File, Press, Reply, Sent, Showing, Sign, Update
+from channels.message import (
+    Address,
+    ButtonPress,
+    Command,
+    DraftText,
+    File,
+    Reply,
+    SentMessage,
+    StatusReaction,
+    Update,
+)
 from channels.settings import ChannelSettings
 
 Accept = Callable[[Update], Awaitable[None]]
@@ -19,7 +29,7 @@ Accept = Callable[[Update], Awaitable[None]]
 raises, the platform must be left to deliver the update again."""
 
 
-class Feature(StrEnum):
+class ChannelFeature(StrEnum):
     """What a platform can do beyond sending; a method of an undeclared one raises Unsupported."""
 
     EDIT = "edit"
@@ -39,7 +49,7 @@ class Feature(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class WebhookRequest:
     """An HTTP request a platform posted to us; header names are lower-case, the body is bounded."""
 
     headers: Mapping[str, str]
@@ -47,7 +57,7 @@ class Incoming:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class WebhookResponse:
     """What we answer to an Incoming request."""
 
     status: int
@@ -55,11 +65,11 @@ class Answer:
     content_type: str = "application/json"
 
 
-RECENT = "recent:"
+RECENT_PREFIX = "recent:"
 """How the names of notes begin that matter only while what they are about may be repeated."""
 
 
-class Notes(Protocol):
+class ChannelState(Protocol):
     """A channel's small durable memory, shared by all replicas: how far it has read, which rooms it knows.
 
     Names are at most 200 characters, values at most 1,000; hints only, never secrets. A note whose value is
@@ -71,27 +81,27 @@ class Notes(Protocol):
         """Return what was put under a name."""
 
     @abstractmethod
-    async def put(self, notes: Mapping[str, str]) -> None:
+    async def set(self, values: Mapping[str, str]) -> None:
         """Keep notes durably, each under its name; raises when they cannot be kept."""
 
     @abstractmethod
-    async def all(self, prefix: str = "") -> Mapping[str, str]:
+    async def list(self, prefix: str = "") -> Mapping[str, str]:
         """Return the newest notes (10,000 at the most) whose names begin so."""
 
 
-class Receiving(Protocol):
+class ReceiverStatus(Protocol):
     """Is told whether updates really arrive here, and when they do not, why not."""
 
     @abstractmethod
-    def __call__(self, yes: bool, why: str = "", /) -> None:  # noqa: FBT001 - read as a sentence: receiving(True)
+    def __call__(self, is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - read as a sentence: receiving(True)
         """Take what is the case now; `why` is for an operator to read."""
 
 
-class Inbox(Protocol):
+class Receiver(Protocol):
     """The receiving half of a channel: pulls (`run`) or is posted to (`receive`), by its settings."""
 
     @abstractmethod
-    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
+    async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled, calling `accept` once for every update and acknowledging only after.
 
         Order within a room is kept. Connection failures are retried inside, with back-off, and reported
@@ -101,7 +111,7 @@ class Inbox(Protocol):
         """
 
     @abstractmethod
-    async def receive(self, request: Incoming, accept: Accept) -> Answer:
+    async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Verify a posted request in constant time, accept its updates, and answer.
 
         401 for anything unsigned or wrongly signed (and in polling mode), 400 for garbage behind a valid
@@ -109,40 +119,40 @@ class Inbox(Protocol):
         """
 
 
-class Channel(Protocol):
+class Sender(Protocol):
     """The sending half of a channel. Adapters do not retry, limit, split or decide: they translate."""
 
     @abstractmethod
-    async def send(self, address: Address, reply: Reply) -> Sent:
+    async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Send one message; raises ChannelError. One HTTP request at the most reaches the platform.
 
         Markup the platform refuses is sent once more as plain text (a refusal is known not to be sent).
         """
 
     @abstractmethod
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Make the message show `reply`; saying the same again succeeds. Feature EDIT.
 
         `platform_id` may be one that `show` returned: then this ends the showing. The answer's is the
         message's own.
         """
 
-    async def show(self, address: Address, showing: Showing) -> Sent | None:
+    async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Show what has been said so far; the answer is for the next call and for `edit`. Feature STREAM.
 
         None: what is shown is a preview that goes away by itself; the final text is sent as any other.
         """
-        del address, showing
+        del address, draft
         raise Unsupported
 
-    async def find(self, address: Address, key: str, *, since: datetime) -> Sent | None:
+    async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Say whether a reply or file of this key was taken since then. Feature FIND."""
         del address, key, since
         raise Unsupported
 
-    async def react(self, address: Address, platform_id: str, sign: Sign | None) -> None:
+    async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Put our sign under a message, in place of an earlier one; None takes it away. Feature REACT."""
-        del address, platform_id, sign
+        del address, platform_id, reaction
         raise Unsupported
 
     @abstractmethod
@@ -150,7 +160,7 @@ class Channel(Protocol):
         """Show that we are at work, for the few seconds the platform grants. Feature TYPING."""
 
     @abstractmethod
-    async def upload(self, address: Address, file: File, *, key: str) -> Sent:
+    async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file as a native attachment. Feature UPLOAD."""
 
     @abstractmethod
@@ -158,7 +168,7 @@ class Channel(Protocol):
         """Yield the bytes of an Attachment's `ref` in chunks. Feature DOWNLOAD."""
 
     @abstractmethod
-    async def answer(self, to: Press | Command, text: str) -> None:
+    async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Tell the person who pressed a button (or gave a command with a token) what came of it, once.
 
         Seen by that person alone where the platform can. Feature BUTTONS.
@@ -169,12 +179,12 @@ class Channel(Protocol):
 class Connection:
     """A configured bot at work: its two halves and who it is on the platform."""
 
-    inbox: Inbox
-    channel: Channel
+    receiver: Receiver
+    sender: Sender
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """One line of `dovecote channels test`: what was looked at, whether it is well, and what to do."""
 
     subject: str
@@ -184,7 +194,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ChannelLimits:
     """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second.
 
     `room_sends_per_minute` (0: none) holds in the rooms of which `is_crowded(room)` is true, all by default.
@@ -199,7 +209,7 @@ class Limits:
     typing_seconds: float = 5.0
     recognised_seconds: float = float("inf")
     measure: Callable[[str], int] = len
-    is_crowded: Callable[[str], bool] = lambda _room: True
+    is_group: Callable[[str], bool] = lambda _room: True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,11 +224,11 @@ class ChannelPlugin:
 
     name: str
     title: str
-    features: frozenset[Feature]
-    limits: Limits
+    features: frozenset[ChannelFeature]
+    limits: ChannelLimits
     settings: type[ChannelSettings]
-    open: Callable[[str, Any, Notes], AbstractAsyncContextManager[Connection]]
-    probe: Callable[[Any], Awaitable[tuple[Finding, ...]]]
+    open: Callable[[str, Any, ChannelState], AbstractAsyncContextManager[Connection]]
+    probe: Callable[[Any], Awaitable[tuple[CheckResult, ...]]]
     account: Callable[[Any], str]
     polls: Callable[[Any], bool]
     simulate: Callable[[], AbstractAsyncContextManager[Any]] | None = None

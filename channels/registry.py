@@ -10,11 +10,11 @@ from channels.port import ChannelPlugin
 GROUP = "dovecote.channels"
 
 
-class UnknownKind(LookupError):
+class UnknownChannelKind(LookupError):
     """No adapter of this name is installed; the message lists those that are."""
 
 
-class BrokenPlugin(RuntimeError):
+class BrokenChannelPlugin(RuntimeError):
     """An installed adapter cannot be loaded, or two have one name."""
 
 
@@ -22,9 +22,9 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
     try:
         plugin = entry.load()
     except Exception as error:  # a third party's import may raise anything; name it and stop
-        raise BrokenPlugin(f"channel {entry.name!r} ({entry.value}) does not load: {error}") from error
+        raise BrokenChannelPlugin(f"channel {entry.name!r} ({entry.value}) does not load: {error}") from error
     if not isinstance(plugin, ChannelPlugin):
-        raise BrokenPlugin(f"channel {entry.name!r}: {entry.value} is not a ChannelPlugin")
+        raise BrokenChannelPlugin(f"channel {entry.name!r}: {entry.value} is not a ChannelPlugin")
     return plugin
 
 
@@ -34,7 +34,7 @@ def installed() -> dict[str, ChannelPlugin]:
     found: dict[str, ChannelPlugin] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in found:
-            raise BrokenPlugin(f"two installed packages both register the channel {entry.name!r}")
+            raise BrokenChannelPlugin(f"two installed packages both register the channel {entry.name!r}")
         found[entry.name] = _load(entry)
     return found
 
@@ -45,4 +45,4 @@ def plugin(kind: str) -> ChannelPlugin:
         return installed()[kind]
     except KeyError:
         names = ", ".join(installed()) or "none"
-        raise UnknownKind(f"no channel kind {kind!r} is installed; installed: {names}") from None
+        raise UnknownChannelKind(f"no channel kind {kind!r} is installed; installed: {names}") from None

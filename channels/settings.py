@@ -7,12 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
 
-def _as_text(value: object) -> object:
+def _id_as_text(value: object) -> object:
     """Take platform ids written as numbers: TOML and JSON users do."""
     return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
-Allowed = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_as_text)]
+AllowedUser = Annotated[
+    str, StringConstraints(strip_whitespace=True, min_length=1), BeforeValidator(_id_as_text)
+]
 
 
 class RoomSettings(BaseModel):
@@ -33,7 +35,7 @@ class ChannelSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
-    allow: tuple[Allowed, ...] = Field(
+    allow: tuple[AllowedUser, ...] = Field(
         default=("pairing",),
         description="User ids that may talk to the bot, `*` for anyone, `pairing` for codes.",
     )
@@ -47,7 +49,7 @@ class ChannelSettings(BaseModel):
     rooms: dict[str, RoomSettings] = Field(
         default_factory=dict, description="What is different in single rooms, by the platform's room id."
     )
-    approvers: Literal["anyone", "asker"] | tuple[Allowed, ...] = Field(
+    approvers: Literal["anyone", "asker"] | tuple[AllowedUser, ...] = Field(
         default="anyone",
         description="Who may decide about a command: `anyone` whom the bot listens to in that chat, the "
         "`asker` alone, or a list of user ids.",

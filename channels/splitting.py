@@ -20,10 +20,10 @@ from itertools import pairwise
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-SMALLEST = 16
+MIN_LIMIT = 16
 """The smallest limit that is taken: less holds no fence with a word in it."""
 
-PARSED_LENGTH = 32_768
+MAX_PARSED_LENGTH = 32_768
 
 _LEAVES = {"paragraph_open", "heading_open", "fence", "code_block", "hr", "table_open"}
 _CODE = {"fence", "code_block"}
@@ -39,15 +39,15 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[s
 
     The same text always gives the same parts, in time proportional to its length.
     """
-    if limit < SMALLEST:
-        raise ValueError(f"a limit of {limit} is too small: {SMALLEST} at the least")
+    if limit < MIN_LIMIT:
+        raise ValueError(f"a limit of {limit} is too small: {MIN_LIMIT} at the least")
     source = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
-    whole = _trimmed(source)
+    whole = _trim(source)
     if measure(whole) <= limit:
         return (whole,) if whole else ()
     packer = _Packer(limit, measure)
     lines = source.split("\n")
-    for block in _blocks(source, lines) if len(source) <= PARSED_LENGTH else _scanned(lines):
+    for block in _blocks(source, lines) if len(source) <= MAX_PARSED_LENGTH else _scan(lines):
         packer.pack(block)
     packer.flush()
     return tuple(packer.parts)
@@ -86,19 +86,19 @@ def _blocks(source: str, lines: Sequence[str]) -> Iterator[_Span]:
     begin = 0
     for index, following in zip(tops, [*tops[1:], len(tokens)], strict=True):
         last = following == len(tokens)
-        end = len(lines) if last else _begin(tokens[following])
+        end = len(lines) if last else _first_line(tokens[following])
         leaves = [token for token in tokens[index:following] if token.type in _LEAVES]
         yield _Span(tokens[index], lines[begin:end], tuple(_leaves(leaves, lines, begin, end)))
         begin = end
 
 
 def _leaves(tokens: Sequence[Token], lines: Sequence[str], begin: int, end: int) -> Iterator[_Span]:
-    borders = [begin, *(_begin(token) for token in tokens[1:]), end]
+    borders = [begin, *(_first_line(token) for token in tokens[1:]), end]
     for token, (first, after) in zip(tokens, pairwise(borders), strict=False):
         yield _Span(token, lines[first:after])
 
 
-def _scanned(lines: Sequence[str]) -> Iterator[_Span]:
+def _scan(lines: Sequence[str]) -> Iterator[_Span]:
     """Yield fences, and the stretches between blank lines, without a parse."""
     begin = place = 0
     while place < len(lines):
@@ -134,11 +134,11 @@ def _fence_span(lines: Sequence[str], opening: re.Match[str]) -> _Span:
     return _Span(token, lines)
 
 
-def _begin(token: Token) -> int:
+def _first_line(token: Token) -> int:
     return token.map[0] if token.map else 0
 
 
-def _trimmed(text: str) -> str:
+def _trim(text: str) -> str:
     """Drop blank lines at both ends and spaces at the very end; an indent at the start has a meaning."""
     return re.sub(r"\A(?:[ \t]*\n)+", "", text.rstrip())
 
@@ -155,13 +155,13 @@ class _Packer:
         self._size = 0
 
     @property
-    def room(self) -> int:
+    def remaining(self) -> int:
         """What the current part still takes, as one more line."""
         return self._limit - self._size
 
     def flush(self) -> None:
         """Close the current part."""
-        part = _trimmed("\n".join(self._lines))
+        part = _trim("\n".join(self._lines))
         if part:
             self.parts.append(part)
         self._lines.clear()
@@ -177,7 +177,7 @@ class _Packer:
             self._break(block)
 
     def _fits(self, text: str) -> bool:
-        return self._measure(text.rstrip()) <= self.room
+        return self._measure(text.rstrip()) <= self.remaining
 
     def _is_small(self, text: str) -> bool:
         """Whether the text fits a part of its own; that part is begun."""
@@ -226,13 +226,13 @@ class _Packer:
         """Cut code between its lines; every part closes the fence and opens it again."""
         opening, closing = _fence_of(leaf.token)
         frame = self._measure(opening) + self._measure(closing) + 2 * self._newline
-        if frame + SMALLEST // 2 > self._limit:
+        if frame + MIN_LIMIT // 2 > self._limit:
             self._break_lines(leaf.lines)
             return
         marker = _marker_before(leaf)
         if marker:
             self._break_lines([marker])
-        if self.room < frame + self._limit // 4:
+        if self.remaining < frame + self._limit // 4:
             self.flush()
         self._pack_code(leaf.token.content.removesuffix("\n").split("\n"), opening, closing, frame)
         if leaf.token.type == "fence" and leaf.body < len(leaf.lines):
@@ -243,25 +243,25 @@ class _Packer:
         size = frame
         for line in self._pieces(lines, self._limit - frame):
             more = self._measure(line) + self._newline
-            if held and size + more - self._newline > self.room:
+            if held and size + more - self._newline > self.remaining:
                 self._add("\n".join([opening, *held, closing]))
                 self.flush()
                 held, size = [], frame
-            elif not held and size + more - self._newline > self.room:
+            elif not held and size + more - self._newline > self.remaining:
                 self.flush()
             held.append(line)
             size += more
         self._add("\n".join([opening, *held, closing]))
 
-    def _pieces(self, lines: Sequence[str], room: int) -> Iterator[str]:
+    def _pieces(self, lines: Sequence[str], limit: int) -> Iterator[str]:
         for line in lines:
-            yield from self._cut(line, room, at_words=False)
+            yield from self._cut(line, limit, at_words=False)
 
     def _break_lines(self, lines: Sequence[str], *, head: str = "") -> None:
         """Cut between lines, and a line that is too long between words."""
         heading = head if head and self._measure(head) <= self._limit // 4 else ""
         for line in lines:
-            if self._measure(line) <= self.room:
+            if self._measure(line) <= self.remaining:
                 self._add(line)
                 continue
             self.flush()
@@ -277,17 +277,17 @@ class _Packer:
         room = self._limit - self._measure(prefix) - 1
         for number, piece in enumerate(self._cut(line[len(prefix) :], room, at_words=True)):
             self.flush()
-            self._add(prefix + (_guarded(piece) if number else piece))
+            self._add(prefix + (_escape_block_start(piece) if number else piece))
 
-    def _cut(self, line: str, room: int, *, at_words: bool) -> Iterator[str]:
+    def _cut(self, line: str, limit: int, *, at_words: bool) -> Iterator[str]:
         """Yield pieces of a line that fit `room`; a character wider than that is a piece all the same."""
-        if self._measure(line) <= room:
+        if self._measure(line) <= limit:
             yield line
             return
         position = 0
         while position < len(line):
-            window = line[position : position + room]
-            while len(window) > 1 and (excess := self._measure(window) - room) > 0:
+            window = line[position : position + limit]
+            while len(window) > 1 and (excess := self._measure(window) - limit) > 0:
                 window = window[: len(window) - max(1, excess // 4)]
             more = position + len(window) < len(line)
             space = window.rfind(" ") if at_words and more else -1
@@ -321,7 +321,7 @@ def _dedent(lines: Sequence[str], width: int) -> str:
     return "\n".join(line[min(width, _indent_of(line)) :] for line in lines)
 
 
-def _guarded(piece: str) -> str:
+def _escape_block_start(piece: str) -> str:
     """Escape what would make a block of the rest of a paragraph."""
     piece = piece.lstrip()
     if _STARTS_BLOCK.match(piece):

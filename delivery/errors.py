@@ -25,11 +25,11 @@ class DeliveryError(Exception):
         super().__init__(detail or (self.__doc__ or "").strip())
 
 
-class Conflict(DeliveryError):
+class AppendConflict(DeliveryError):
     """Another writer appended first."""
 
 
-class Trimmed(DeliveryError):
+class EventsExpired(DeliveryError):
     """The position asked for is older than what the stream keeps."""
 
     remedy = "give_up"
@@ -40,7 +40,7 @@ class Trimmed(DeliveryError):
         self.first = first
 
 
-class Busy(DeliveryError):
+class LeaseBusy(DeliveryError):
     """The lease is held elsewhere."""
 
 
@@ -50,11 +50,11 @@ class LeaseLost(DeliveryError):
     remedy = "give_up"
 
 
-class Unreachable(DeliveryError):
+class BrokerUnreachable(DeliveryError):
     """The broker does not answer."""
 
 
-class Refused(DeliveryError):
+class BrokerRefused(DeliveryError):
     """The broker refuses."""
 
     remedy = "operator"

@@ -16,71 +16,79 @@ from sqlalchemy.exc import DBAPIError
 
 from delivery.broker import epochs
 from delivery.chat.drafts import Drafts
-from delivery.chat.rate_limit_store import StoredAllowances
+from delivery.chat.rate_limit_store import SqlTokenBuckets
 from delivery.chat.sink import ChatSink
-from delivery.database.engine import Unavailable
+from delivery.database.engine import DatabaseUnavailable
 from delivery.deliveries.router import Router
-from delivery.deliveries.transactions import Ledger
+from delivery.deliveries.transactions import Transactions
 from delivery.errors import DeliveryError
 from delivery.events.event import Event
 from delivery.events.relay import Relay
-from delivery.webhooks.egress import Rules
+from delivery.webhooks.egress import EgressPolicy
 from gateway import delivery_workers, listeners
-from gateway.accounts.budgets import Meter, metered
-from gateway.accounts.key_rotation import reseal
-from gateway.agents.port import Agent, Persona
-from gateway.agents.registry import Performers, models_of, vendors_of
+from gateway.accounts.budgets import UsageMeter, with_metering
+from gateway.accounts.key_rotation import reencrypt_all
+from gateway.agents.port import Agent, AgentSpec
+from gateway.agents.registry import AgentRegistry, default_models, model_vendors
 from gateway.config.load import wants_traces
 from gateway.config.setting_types import Role
 from gateway.config.settings import Settings
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.message_ids import whole_of
-from gateway.conversations.submission import Intake
-from gateway.environments.agent_files import Bundles
-from gateway.environments.backends import Stands, open_stands
-from gateway.environments.resolver import Workbench
-from gateway.files.wiring import open_filing
-from gateway.infra.backing_services import Ground, Running, lay
+from gateway.conversations.message_ids import full_text_path
+from gateway.conversations.submission import Submissions
+from gateway.environments.agent_files import AgentFiles
+from gateway.environments.backends import Backends, open_backends
+from gateway.environments.resolver import EnvironmentResolver
+from gateway.files.wiring import open_file_services
+from gateway.infra.backing_services import BackgroundTask, BackingServices, open_backing_services
 from gateway.infra.data_dir import DataDirBusy
-from gateway.infra.embedded_nats import BrokerFailed
-from gateway.infra.preflight import CannotListen, Unanswered, WrongKeys
-from gateway.ingress.channel_supervisor import Switchboard
-from gateway.ingress.commands import Commands
-from gateway.ingress.receive import Accepting, Reception
-from gateway.ingress.sandbox_commands import Errands
-from gateway.ingress.status_reactions import Signs
-from gateway.instrumentation import CountedLeases, CountedReception, CountedStream
+from gateway.infra.embedded_nats import EmbeddedNatsFailed
+from gateway.infra.preflight import DependencyUnavailable, ListenFailed, SecretKeyMismatch
+from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.commands import ChatCommands
+from gateway.ingress.receive import UpdateAcceptor, UpdateHandler
+from gateway.ingress.sandbox_commands import SandboxCommands
+from gateway.ingress.status_reactions import StatusReactions
+from gateway.instrumentation import InstrumentedLeases, InstrumentedStream, InstrumentedUpdateHandler
 from gateway.jobs.jobs import Jobs
-from gateway.maintenance.deletion import Erasure
+from gateway.maintenance.deletion import ConversationDeletion
 from gateway.maintenance.janitor import Janitor
-from gateway.maintenance.sandbox_control import Sandboxes
-from gateway.maintenance.workspace_sync import looking
+from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.maintenance.workspace_sync import workspace_sync_task
 from gateway.observability import tracing
-from gateway.observability.fault_points import UnknownFault
-from gateway.observability.gauges import Depths, Vitals
+from gateway.observability.fault_points import UnknownFaultPoint
+from gateway.observability.gauges import ProcessGauges, QueueGauges
 from gateway.records.bootstrap import ensure_defaults
-from gateway.records.records import Book
-from gateway.services import Core
-from gateway.turns.worker import Conductor
+from gateway.records.records import Records
+from gateway.services import Services
+from gateway.turns.worker import TurnWorker
 from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-SPEAKING = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
+CHANNEL_ROLES = frozenset({Role.INGRESS, Role.TURNS, Role.DELIVERY})
 """Roles that need the channels open: turns fetch what people attached."""
 
-RECEIVING_WITHIN = 3.0
+RECEIVE_TIMEOUT = 3.0
 """Seconds that the start waits for channels to receive; slower ones are told of as degraded."""
 
 
 def run(settings: Settings) -> int:
     """Run the gateway until SIGTERM or SIGINT; returns the exit code."""
-    expected = (DataDirBusy, BrokerFailed, DeliveryError, Unavailable, SandboxError, UnknownFault, OSError)
+    expected = (
+        DataDirBusy,
+        EmbeddedNatsFailed,
+        DeliveryError,
+        DatabaseUnavailable,
+        SandboxError,
+        UnknownFaultPoint,
+        OSError,
+    )
     try:
-        _unwrapped(settings)
-    except (Unanswered, WrongKeys, CannotListen) as error:
+        _serve_unwrapped(settings)
+    except (DependencyUnavailable, SecretKeyMismatch, ListenFailed) as error:
         print(f"dovecote: {error}", file=sys.stderr)  # noqa: T201 - for the operator
-        return 1 if isinstance(error, CannotListen) else 2
+        return 1 if isinstance(error, ListenFailed) else 2
     except (*expected, DBAPIError) as error:
         print(f"dovecote: {_first_line(error)}", file=sys.stderr)  # noqa: T201 - for the operator
         return 1
@@ -88,7 +96,7 @@ def run(settings: Settings) -> int:
     return 0
 
 
-def _unwrapped(settings: Settings) -> None:
+def _serve_unwrapped(settings: Settings) -> None:
     """Serve; what went wrong alone is raised as it is, not in the groups of the tasks around it."""
     try:
         asyncio.run(_serve(settings))
@@ -109,52 +117,52 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with open_gateway(settings, stop) as gateway:
-        log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
+        log.info("gateway.started", address=gateway.url, roles=",".join(sorted(settings.roles)))
         print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201
         await stop.wait()
-        log.info("stopping")
+        log.info("gateway.stop_requested")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class RunningGateway:
     """A running gateway: where it listens, and its doors."""
 
     url: str
-    core: Core
+    services: Services
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Parts:
+class _Components:
     """What has been put together: what stops `early`, what outlives that (`late`), and what outlives both."""
 
-    core: Core
-    book: Book
-    switchboard: Switchboard
-    early: tuple[Running, ...]
-    late: tuple[Running, ...]
-    last: tuple[Running, ...]
+    services: Services
+    records: Records
+    channel_supervisor: ChannelSupervisor
+    first_to_stop: tuple[BackgroundTask, ...]
+    second_to_stop: tuple[BackgroundTask, ...]
+    last_to_stop: tuple[BackgroundTask, ...]
 
 
 @asynccontextmanager
-async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator[Gateway]:
+async def open_gateway(settings: Settings, stop: asyncio.Event) -> AsyncIterator[RunningGateway]:
     """Start every part, yield when the gateway really receives, and stop in order when `stop` is set."""
     async with AsyncExitStack() as stack:
-        ground = await stack.enter_async_context(lay(settings))
-        parts = await _assemble(ground, stack)
-        await stack.enter_async_context(_running(parts.last, asyncio.Event()))
-        await stack.enter_async_context(_running(parts.late, asyncio.Event()))
-        await stack.enter_async_context(_running(parts.early, stop))
+        ground = await stack.enter_async_context(open_backing_services(settings))
+        parts = await _build_components(ground, stack)
+        await stack.enter_async_context(_run_tasks(parts.last_to_stop, asyncio.Event()))
+        await stack.enter_async_context(_run_tasks(parts.second_to_stop, asyncio.Event()))
+        await stack.enter_async_context(_run_tasks(parts.first_to_stop, stop))
         url = await stack.enter_async_context(
-            listeners.opened(ground, parts.core, parts.book, parts.switchboard)
+            listeners.open_listeners(ground, parts.services, parts.records, parts.channel_supervisor)
         )
-        await _until_receiving(parts.switchboard, stop)
-        yield Gateway(url=url, core=parts.core)
+        await _wait_until_receiving(parts.channel_supervisor, stop)
+        yield RunningGateway(url=url, services=parts.services)
 
 
 @asynccontextmanager
-async def _running(parts: tuple[Running, ...], stop: asyncio.Event) -> AsyncIterator[None]:
+async def _run_tasks(tasks: tuple[BackgroundTask, ...], stop: asyncio.Event) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        for part in parts:
+        for part in tasks:
             group.create_task(part(stop))
         try:
             yield
@@ -162,218 +170,232 @@ async def _running(parts: tuple[Running, ...], stop: asyncio.Event) -> AsyncIter
             stop.set()
 
 
-async def _until_receiving(switchboard: Switchboard, stop: asyncio.Event) -> None:
-    deadline = asyncio.get_running_loop().time() + RECEIVING_WITHIN
-    # Many lines, looked at together: polling is simpler than an event for each.
-    while switchboard.waiting() and not stop.is_set() and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110
+async def _wait_until_receiving(channel_supervisor: ChannelSupervisor, stop: asyncio.Event) -> None:
+    deadline = asyncio.get_running_loop().time() + RECEIVE_TIMEOUT
+    now = asyncio.get_running_loop().time
+    # Polling all channels together is simpler than an event for each.
+    while channel_supervisor.starting() and not stop.is_set() and now() < deadline:  # noqa: ASYNC110
         await asyncio.sleep(0.02)
 
 
-async def _assemble(ground: Ground, stack: AsyncExitStack) -> _Parts:
-    settings, checkpoint = ground.settings, ground.faults.checkpoint
-    book = Book(
-        ground.vault,
-        Rules(allow=settings.egress_allow),
-        most_memory_mb=settings.sandbox.max_memory_mb,
+async def _build_components(backing: BackingServices, stack: AsyncExitStack) -> _Components:
+    settings, checkpoint = backing.settings, backing.fault_points.checkpoint
+    book = Records(
+        backing.vault,
+        EgressPolicy(allow=settings.egress_allow),
+        max_memory_mb=settings.sandbox.max_memory_mb,
     )
-    follower = tracing.follower(ground.database) if wants_traces() else None
-    stream = CountedStream(ground.stream, ground.metrics, hear=follower.hear if follower else _unheard)
-    relay = Relay(ground.database, stream, checkpoint)
-    reception: list[Accepting] = []
-    switchboard = Switchboard(
-        database=ground.database,
-        book=book,
-        reception=lambda: reception[0],
-        leases=CountedLeases(ground.leases, ground.metrics),
-        receives=Role.INGRESS in settings.roles,
+    follower = tracing.open_span_recorder(backing.database) if wants_traces() else None
+    stream = InstrumentedStream(
+        backing.stream, backing.metrics, on_event=follower.on_event if follower else _ignore_event
+    )
+    relay = Relay(backing.database, stream, checkpoint)
+    reception: list[UpdateAcceptor] = []
+    switchboard = ChannelSupervisor(
+        database=backing.database,
+        records=book,
+        get_acceptor=lambda: reception[0],
+        leases=InstrumentedLeases(backing.leases, backing.metrics),
+        may_receive=Role.INGRESS in settings.roles,
         public_url=settings.public_url,
-        allowances=None if ground.alone_since else StoredAllowances(ground.database),
+        token_buckets=None if backing.sole_process_since else SqlTokenBuckets(backing.database),
         lease_ttl=settings.lease_ttl,
     )
-    ledger = Ledger(
-        ground.database, relay, Router(switchboard.limits), ground.signals, checkpoint, whole=whole_of
+    ledger = Transactions(
+        backing.database,
+        relay,
+        Router(switchboard.limits),
+        backing.wake_ups,
+        checkpoint,
+        full_text_url=full_text_path,
     )
-    drafts = Drafts(find=switchboard.find, database=ground.database)
-    resident = await _ensure_defaults(ground, book)
-    stands = await open_stands(ground, ledger, stack)
-    performers = Performers(vendors_of(settings.vendors, settings.agent.base_url), stack)
-    heard = follower.hear_request if follower else None
-    meter = Meter(ground.database, ground.metrics, settings.prices, requested=heard)
-    signs = Signs(ground.database, switchboard.react, switchboard.reacts)
-    core = _core(
-        ground,
+    drafts = Drafts(get_bot=switchboard.get_bot, database=backing.database)
+    resident = await _ensure_defaults(backing, book)
+    stands = await open_backends(backing, ledger, stack)
+    performers = AgentRegistry(model_vendors(settings.vendors, settings.agent.base_url), stack)
+    heard = follower.on_model_request if follower else None
+    meter = UsageMeter(backing.database, backing.metrics, settings.prices, on_model_request=heard)
+    signs = StatusReactions(backing.database, switchboard.react, switchboard.has_reactions)
+    core = _build_services(
+        backing,
         ledger,
         book,
-        resident=resident,
+        host_account=resident,
         drafts=drafts,
-        switchboard=switchboard,
-        stands=stands,
-        agents=metered(performers.find, meter),
-        signs=signs,
+        channel_supervisor=switchboard,
+        backends=stands,
+        get_agent=with_metering(performers.get, meter),
+        status_reactions=signs,
     )
-    errands = Errands(core.ledger, core.jobs)
-    commands = Commands(switchboard.answer, errands, limit=settings.queue_limit)
-    cancel = core.conductor.cancel_here
-    taking = Reception(ledger, core.intake, core.approvals, commands, signs=signs, cancel=cancel)
-    reception.append(CountedReception(taking, ground.metrics))
-    early = [*_by_role(ground, core, switchboard), errands.run, signs.run]
-    early.append(lambda _stop: performers.warm(models_of(settings)))
-    early += await delivery_workers.deliverers(
-        ground,
+    errands = SandboxCommands(core.transactions, core.jobs)
+    commands = ChatCommands(switchboard.reply_privately, errands, limit=settings.queue_limit)
+    cancel = core.turn_worker.cancel_local
+    taking = UpdateHandler(
+        ledger, core.submissions, core.approvals, commands, status_reactions=signs, cancel=cancel
+    )
+    reception.append(InstrumentedUpdateHandler(taking, backing.metrics))
+    early = [*_tasks_for_roles(backing, core, switchboard), errands.run, signs.run]
+    early.append(lambda _stop: performers.preload(default_models(settings)))
+    early += await delivery_workers.delivery_workers(
+        backing,
         ledger,
         relay=relay,
-        switchboard=switchboard,
-        chats=ChatSink(
-            switchboard.find,
+        channel_supervisor=switchboard,
+        chat_sink=ChatSink(
+            switchboard.get_bot,
             claim=drafts.claim,
-            claim_rest=drafts.claim_rest,
-            attach=core.filing.sink.attach,
+            claim_unfinished=drafts.claim_unfinished,
+            attach=core.file_services.sink.attach,
         ),
         stack=stack,
     )
-    early.append(looking(ground, core.workbench.workspaces))
+    early.append(workspace_sync_task(backing, core.environment_resolver.workspaces))
     if Role.REAPER in settings.roles:
-        early += [_janitor(ground, relay, ledger).run, Depths(ground.database, ground.metrics).run]
-        early += [core.erasure.run, core.filing.shelf.run]
+        early += [_janitor(backing, relay, ledger).run, QueueGauges(backing.database, backing.metrics).run]
+        early += [core.conversation_deletion.run, core.file_services.file_store.run]
         every = settings.sandbox.reap_interval
-        early.append(lambda stop: core.sandboxes.look_after(stop, ground.leases, every=every))
-    return _Parts(
-        core=core,
-        book=book,
-        switchboard=switchboard,
-        early=tuple(early),
-        late=(
+        early.append(lambda stop: core.sandbox_control.run_reaper(stop, backing.leases, interval=every))
+    return _Components(
+        services=core,
+        records=book,
+        channel_supervisor=switchboard,
+        first_to_stop=tuple(early),
+        second_to_stop=(
             ledger.run,
             relay.run,
             drafts.run,
-            *([switchboard.run] if settings.roles & SPEAKING else []),
-            _epochs(ground),
-            _vitals(ground, switchboard).run,
+            *([switchboard.run] if settings.roles & CHANNEL_ROLES else []),
+            _epoch_watch(backing),
+            _process_gauges(backing, switchboard).run,
         ),
-        last=(follower.run,) if follower else (),
+        last_to_stop=(follower.run,) if follower else (),
     )
 
 
-def _core(
-    ground: Ground,
-    ledger: Ledger,
-    book: Book,
+def _build_services(
+    backing: BackingServices,
+    transactions: Transactions,
+    records: Records,
     *,
-    resident: str,
+    host_account: str,
     drafts: Drafts,
-    switchboard: Switchboard,
-    stands: Stands,
-    agents: Callable[[Persona], Agent],
-    signs: Signs,
-) -> Core:
-    settings = ground.settings
-    workbench = Workbench(
-        ground.database,
-        book,
-        stands.pools,
-        workspaces=stands.workspaces,
-        resident=None if settings.allow_shared_host else resident,
-        installation=stands.installation,
-        lacking=stands.lacking,
+    channel_supervisor: ChannelSupervisor,
+    backends: Backends,
+    get_agent: Callable[[AgentSpec], Agent],
+    status_reactions: StatusReactions,
+) -> Services:
+    settings = backing.settings
+    workbench = EnvironmentResolver(
+        backing.database,
+        records,
+        backends.pools,
+        workspaces=backends.workspaces,
+        host_account=None if settings.allow_shared_host else host_account,
+        installation=backends.installation,
+        missing_runtimes=backends.missing_runtimes,
     )
-    filing = open_filing(ground, ledger, workbench, switchboard.find)
+    filing = open_file_services(backing, transactions, workbench, channel_supervisor.get_bot)
     jobs = Jobs(
-        ledger,
+        transactions,
         workbench,
-        ground.vault,
-        ground.faults.checkpoint,
-        files=filing.outgoing,
-        most_running=settings.job_limit,
+        backing.vault,
+        backing.fault_points.checkpoint,
+        file_collector=filing.collector,
+        max_running=settings.job_limit,
     )
-    conductor = Conductor(
-        ledger=ledger,
-        leases=CountedLeases(ground.leases, ground.metrics),
-        signals=ground.signals,
-        stream=ground.stream,
-        workbench=workbench,
+    conductor = TurnWorker(
+        transactions=transactions,
+        leases=InstrumentedLeases(backing.leases, backing.metrics),
+        wake_ups=backing.wake_ups,
+        stream=backing.stream,
+        environment_resolver=workbench,
         jobs=jobs,
-        incoming=filing.incoming,
-        outgoing=filing.outgoing,
-        bundles=Bundles(ground.database, workbench),
-        agents=agents,
-        runner=ground.runner,
-        at_most=settings.turn_workers,
+        attachments=filing.attachments,
+        file_collector=filing.collector,
+        agent_files=AgentFiles(backing.database, workbench),
+        get_agent=get_agent,
+        worker_id=backing.worker_id,
+        max_turns=settings.turn_workers,
         lease_ttl=settings.lease_ttl,
-        drain=settings.drain_timeout,
-        showing=drafts.show,
-        ended=signs.ended,
+        drain_timeout=settings.drain_timeout,
+        draft_context=drafts.publish_while,
+        on_turn_ended=status_reactions.on_turn_ended,
     )
-    return Core(
-        ledger=ledger,
-        stream=ground.stream,
-        intake=Intake(ledger, limit=settings.queue_limit, cancel=conductor.cancel_here),
+    return Services(
+        transactions=transactions,
+        stream=backing.stream,
+        submissions=Submissions(transactions, limit=settings.queue_limit, cancel=conductor.cancel_local),
         jobs=jobs,
-        approvals=Approvals(ledger),
-        conductor=conductor,
-        workbench=workbench,
-        filing=filing,
-        erasure=Erasure(ground.database, ground.stream, jobs),
-        sandboxes=Sandboxes(
-            ground.database,
-            stands.register,
+        approvals=Approvals(transactions),
+        turn_worker=conductor,
+        environment_resolver=workbench,
+        file_services=filing,
+        conversation_deletion=ConversationDeletion(backing.database, backing.stream, jobs),
+        sandbox_control=SandboxControl(
+            backing.database,
+            backends.reservations,
             workbench,
             jobs,
-            stands.pools,
-            installation=stands.installation,
+            backends.pools,
+            installation=backends.installation,
         ),
     )
 
 
-async def _ensure_defaults(ground: Ground, book: Book) -> str:
+async def _ensure_defaults(backing: BackingServices, records: Records) -> str:
     """Make what stands ready at the first start; returns the default account's id."""
-    settings = ground.settings
-    async with ground.database.begin() as connection:
+    settings = backing.settings
+    async with backing.database.begin() as connection:
         defaults = await ensure_defaults(
             connection,
-            book,
+            records,
             data=settings.data_dir,
             agent=settings.agent,
             provider=settings.sandbox.provider,
             channels=settings.channels,
         )
-    if ground.vault.is_rotating:
-        await reseal(ground.database, ground.vault)
+    if backing.vault.is_rotating:
+        await reencrypt_all(backing.database, backing.vault)
     return defaults.account
 
 
-def _by_role(ground: Ground, core: Core, switchboard: Switchboard) -> list[Running]:
-    roles = ground.settings.roles
-    parts: list[Running] = [switchboard.listen]
+def _tasks_for_roles(
+    backing: BackingServices, services: Services, channel_supervisor: ChannelSupervisor
+) -> list[BackgroundTask]:
+    roles = backing.settings.roles
+    parts: list[BackgroundTask] = [channel_supervisor.drain_on_stop]
     if Role.TURNS in roles:
-        parts.append(core.conductor.run)
+        parts.append(services.turn_worker.run)
     if Role.REAPER in roles:
-        parts.append(lambda stop: core.jobs.reconcile(stop, every=ground.settings.reconcile_interval))
+        parts.append(lambda stop: services.jobs.reconcile(stop, interval=backing.settings.reconcile_interval))
     return parts
 
 
-def _epochs(ground: Ground) -> Running:
-    return lambda stop: epochs.watch(ground.database, ground.link, ground.layout, ground.stream, stop=stop)
-
-
-def _unheard(_event: Event) -> None:
-    """Nothing is traced."""
-
-
-def _vitals(ground: Ground, switchboard: Switchboard) -> Vitals:
-    return Vitals(
-        metrics=ground.metrics,
-        database=ground.database,
-        directory=ground.settings.data_dir,
-        is_broker_up=lambda: ground.link.is_up,
-        fill=lambda: ground.stream.fill,
-        channels=switchboard.standings,
+def _epoch_watch(backing: BackingServices) -> BackgroundTask:
+    return lambda stop: epochs.run(
+        backing.database, backing.nats, backing.stream_config, backing.stream, stop=stop
     )
 
 
-def _janitor(ground: Ground, relay: Relay, ledger: Ledger) -> Janitor:
+def _ignore_event(_event: Event) -> None:
+    """Nothing is traced."""
+
+
+def _process_gauges(backing: BackingServices, channel_supervisor: ChannelSupervisor) -> ProcessGauges:
+    return ProcessGauges(
+        metrics=backing.metrics,
+        database=backing.database,
+        directory=backing.settings.data_dir,
+        is_broker_up=lambda: backing.nats.is_connected,
+        stream_fill_ratio=lambda: backing.stream.fill,
+        count_channels=channel_supervisor.count_by_state,
+    )
+
+
+def _janitor(backing: BackingServices, relay: Relay, transactions: Transactions) -> Janitor:
     return Janitor(
-        ground.database,
+        backing.database,
         relay,
-        ledger.signal,
-        events_kept=timedelta(seconds=ground.settings.event_max_age),
+        transactions.wake_soon,
+        event_retention=timedelta(seconds=backing.settings.event_max_age),
     )

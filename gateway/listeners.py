@@ -9,55 +9,57 @@ from pathlib import Path
 
 from aiohttp import web
 
-from delivery.database.engine import Unavailable
-from gateway.accounts.api_keys import Gatekeeper
+from delivery.database.engine import DatabaseUnavailable
+from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret
-from gateway.environments.quotas import quotas_of
-from gateway.infra.backing_services import Ground
-from gateway.infra.preflight import CannotListen
-from gateway.ingress.channel_supervisor import Switchboard
+from gateway.environments.quotas import load_quotas
+from gateway.infra.backing_services import BackingServices
+from gateway.infra.preflight import ListenFailed
+from gateway.ingress.channel_supervisor import ChannelSupervisor
 from gateway.observability.readiness import Health, assess
-from gateway.records.records import Book
-from gateway.services import Core
+from gateway.records.records import Records
+from gateway.services import Services
 from gateway.store.accounts import accounts
-from gateway.web.http.connection_limit import Runner
-from gateway.web.http.context import Bounds, Surface
+from gateway.web.http.connection_limit import LimitedAppRunner
+from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build, build_callbacks
 
 CALLBACK_SOCKET = "callback.sock"
 
-LONGEST_SOCKET_PATH = 107
+MAX_SOCKET_PATH = 107
 
 
 @asynccontextmanager
-async def opened(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> AsyncIterator[str]:
+async def open_listeners(
+    backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
+) -> AsyncIterator[str]:
     """Listen on the configured address and on the callback socket; yields the base URL."""
-    surface = _surface(ground, core, book, switchboard)
-    runner = Runner(build(surface), surface.bounds, access_log=None, shutdown_timeout=2.0)
+    surface = _web_context(backing, services, records, channel_supervisor)
+    runner = LimitedAppRunner(build(surface), surface.limits, access_log=None, shutdown_timeout=2.0)
     callbacks = web.AppRunner(build_callbacks(surface), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await callbacks.setup()
     try:
-        url = await _listen(ground, runner, callbacks)
+        url = await _listen(backing, runner, callbacks)
         yield url
     finally:
         await runner.cleanup()
         await callbacks.cleanup()
         with suppress(FileNotFoundError):
-            (ground.settings.data_dir / "url").unlink()
+            (backing.settings.data_dir / "url").unlink()
 
 
-async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunner) -> str:
-    settings = ground.settings
+async def _listen(backing: BackingServices, runner: web.AppRunner, callbacks: web.AppRunner) -> str:
+    settings = backing.settings
     socket = settings.data_dir / "callbacks" / CALLBACK_SOCKET
     socket.unlink(missing_ok=True)
-    with _short(socket) as path:
+    with _short_path(socket) as path:
         await web.UnixSite(callbacks, path).start()
     socket.chmod(0o666)  # its directory is 0700 outside; inside a sandbox this file is all there is
     try:
         await web.TCPSite(runner, settings.host, settings.port).start()
     except OSError as error:
-        raise CannotListen(settings.host, settings.port, error) from error
+        raise ListenFailed(settings.host, settings.port, error) from error
     host, port = runner.addresses[0][:2]
     shown = "127.0.0.1" if host in {"0.0.0.0", "::"} else host  # noqa: S104 - compared, not bound
     url = f"http://[{shown}]:{port}" if ":" in shown else f"http://{shown}:{port}"
@@ -66,9 +68,9 @@ async def _listen(ground: Ground, runner: web.AppRunner, callbacks: web.AppRunne
 
 
 @contextmanager
-def _short(socket: Path) -> Iterator[str]:
+def _short_path(socket: Path) -> Iterator[str]:
     """Return a path to bind a socket to: the kernel takes a hundred bytes, a directory may be deeper."""
-    if len(bytes(socket)) <= LONGEST_SOCKET_PATH:
+    if len(bytes(socket)) <= MAX_SOCKET_PATH:
         yield str(socket)
         return
     directory = os.open(socket.parent, os.O_RDONLY | os.O_DIRECTORY)
@@ -78,46 +80,48 @@ def _short(socket: Path) -> Iterator[str]:
         os.close(directory)
 
 
-def _surface(ground: Ground, core: Core, book: Book, switchboard: Switchboard) -> Surface:
-    settings = ground.settings
-    return Surface(
-        database=ground.database,
-        book=book,
-        gatekeeper=Gatekeeper(ground.database),
-        core=core,
-        alone_since=ground.alone_since,
-        presence=ground.presence,
+def _web_context(
+    backing: BackingServices, services: Services, records: Records, channel_supervisor: ChannelSupervisor
+) -> WebContext:
+    settings = backing.settings
+    return WebContext(
+        database=backing.database,
+        records=records,
+        api_key_authenticator=ApiKeyAuthenticator(backing.database),
+        services=services,
+        sole_process_since=backing.sole_process_since,
+        presence=backing.presence,
         admin_key=Secret(settings.admin_key.get_secret_value()) if settings.admin_key else None,
         public_url=settings.public_url,
-        origins=frozenset(settings.origins),
+        allowed_origins=frozenset(settings.allowed_origins),
         trusted_proxies=tuple(settings.trusted_proxies),
-        bounds=Bounds(requests_per_minute=settings.requests_per_minute),
-        inboxes=switchboard,
-        workspaces=core.workbench.workspaces,
-        quotas=quotas_of(settings.sandbox),
-        channels_changed=switchboard.changed,
-        health=lambda: _health(ground, switchboard),
-        metrics=ground.metrics.render,
-        answered=ground.metrics.answered,
+        limits=WebLimits(requests_per_minute=settings.requests_per_minute),
+        channels=channel_supervisor,
+        workspaces=services.environment_resolver.workspaces,
+        quotas=load_quotas(settings.sandbox),
+        on_channel_changed=channel_supervisor.wake,
+        health=lambda: _health(backing, channel_supervisor),
+        metrics=backing.metrics.render,
+        observe_request=backing.metrics.count_request,
     )
 
 
-async def _health(ground: Ground, switchboard: Switchboard) -> Health:
+async def _health(backing: BackingServices, channel_supervisor: ChannelSupervisor) -> Health:
     return assess(
-        ground.settings.roles,
-        database=await _database_state(ground),
-        broker=ground.link.is_up,
-        waiting=switchboard.waiting(),
-        deaf=switchboard.deaf(),
-        troubles=switchboard.troubles(),
-        fill=ground.stream.fill,
+        backing.settings.roles,
+        database=await _database_state(backing),
+        is_broker_up=backing.nats.is_connected,
+        starting=channel_supervisor.starting(),
+        not_receiving=channel_supervisor.not_receiving(),
+        channel_errors=channel_supervisor.errors(),
+        fill_ratio=backing.stream.fill,
     )
 
 
-async def _database_state(ground: Ground) -> str:
+async def _database_state(backing: BackingServices) -> str:
     try:
-        async with ground.database.read() as connection:
-            await accounts.find_account(connection, name="default")
-    except Unavailable as error:
+        async with backing.database.read() as connection:
+            await accounts.get_account(connection, name="default")
+    except DatabaseUnavailable as error:
         return str(error)
     return "ok"

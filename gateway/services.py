@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from delivery.deliveries.transactions import Ledger
-from delivery.events.port import Stream
+from delivery.deliveries.transactions import Transactions
+from delivery.events.port import EventStream
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.submission import Intake
-from gateway.environments.resolver import Workbench
-from gateway.files.wiring import Filing
+from gateway.conversations.submission import Submissions
+from gateway.environments.resolver import EnvironmentResolver
+from gateway.files.wiring import FileServices
 from gateway.jobs.jobs import Jobs
-from gateway.maintenance.deletion import Erasure
-from gateway.maintenance.sandbox_control import Sandboxes
-from gateway.turns.worker import Conductor
+from gateway.maintenance.deletion import ConversationDeletion
+from gateway.maintenance.sandbox_control import SandboxControl
+from gateway.turns.worker import TurnWorker
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Core:
+class Services:
     """Everything that changes turns, jobs, approvals and deliveries goes through one of these."""
 
-    ledger: Ledger
-    stream: Stream
-    intake: Intake
+    transactions: Transactions
+    stream: EventStream
+    submissions: Submissions
     jobs: Jobs
     approvals: Approvals
-    conductor: Conductor
-    workbench: Workbench
-    filing: Filing
-    erasure: Erasure
-    sandboxes: Sandboxes
+    turn_worker: TurnWorker
+    environment_resolver: EnvironmentResolver
+    file_services: FileServices
+    conversation_deletion: ConversationDeletion
+    sandbox_control: SandboxControl

@@ -9,38 +9,42 @@ from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, model_validator
 
-RESERVED = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
+RUNTIME_VARIABLES = frozenset({"PATH", "HOME", "TMPDIR", "PWD", "SHELL", "USER", "LOGNAME", "LANG", "TERM"})
 """Names the runtime sets; a declared variable of such a name is accepted and loses."""
 
-LOADERS = re.compile(
+LOADER_VARIABLES = re.compile(
     r"^(LD_.*|DYLD_.*|NODE_OPTIONS|BASH_ENV|ENV|PYTHONSTARTUP|PYTHONHOME|PERL5OPT|RUBYOPT|GIT_.*|IFS|DOVECOTE_.*)$"
 )
 """Names that would change what a program loads before it starts; they are refused (SECURITY M12)."""
 
-NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
+VARIABLE_NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class ConfigProblem:
     """One thing wrong with a config: where (JSON pointer below `config`) and what is allowed."""
 
     pointer: str
     detail: str
 
 
-def meaningless(config: SandboxConfig, provider: str, instead: Mapping[str, str]) -> Iterator[Problem]:
+def unsupported_options(
+    config: SandboxConfig, provider: str, remedies: Mapping[str, str]
+) -> Iterator[ConfigProblem]:
     """Name the options that are set and mean nothing on a provider, each with what to do instead."""
-    for field, remedy in instead.items():
+    for field, remedy in remedies.items():
         if getattr(config.options, field) is not None:
             name = type(config.options).model_fields[field].alias or field
-            yield Problem(pointer=f"/options/{name}", detail=f"{name} means nothing on {provider}: {remedy}")
+            yield ConfigProblem(
+                pointer=f"/options/{name}", detail=f"{name} means nothing on {provider}: {remedy}"
+            )
 
 
-class _Strict(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-def spelled(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def normalize(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a config (or a patch of one) with `internet: true|false` written as the network's mode.
 
     It may stand at the top or in `network`. One that is no boolean, or says another thing than the mode
@@ -58,7 +62,7 @@ def spelled(raw: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**top, "network": {**below, "mode": modes[0]}}
 
 
-class NetworkConfig(_Strict):
+class NetworkConfig(_StrictModel):
     """What the sandbox may reach."""
 
     mode: Literal["allow-all", "deny-all", "restricted"] = "deny-all"
@@ -66,7 +70,7 @@ class NetworkConfig(_Strict):
     allow_cidrs: tuple[StrictStr, ...] = Field(default=(), alias="allowCidrs")
 
 
-class Options(_Strict):
+class SandboxOptions(_StrictModel):
     """What the provider is asked for; which of them it supports is its own to say."""
 
     image: str | None = None
@@ -81,7 +85,7 @@ class Options(_Strict):
     auto_archive_seconds: Annotated[int, Field(ge=0)] | None = Field(default=None, alias="autoArchiveSeconds")
 
 
-class Lifecycle(_Strict):
+class LifecycleConfig(_StrictModel):
     """When a reserved sandbox sleeps and when it ends, in seconds."""
 
     idle_timeout: Annotated[int, Field(ge=1)] = Field(default=900, alias="idleTimeoutSeconds")
@@ -90,11 +94,11 @@ class Lifecycle(_Strict):
     """Whether a running service keeps it from falling asleep, as a running job does."""
 
 
-class SandboxConfig(_Strict):
+class SandboxConfig(_StrictModel):
     """A sandbox record's `config`, defaults filled in."""
 
     provider: str = "host"
-    options: Options = Options()
+    options: SandboxOptions = SandboxOptions()
     network: NetworkConfig = NetworkConfig()
     permission_mode: Literal["ask", "edit", "bypass"] = Field(default="ask", alias="permissionMode")
     runtimes: tuple[Literal["bash", "python", "node"], ...] = ("bash", "python", "node")
@@ -106,15 +110,15 @@ class SandboxConfig(_Strict):
     env_vars: dict[str, StrictStr] = Field(default_factory=dict, alias="envVars")
     persistent: bool = False
     isolation: Literal["WORKSPACE", "SESSION", "USER", "AGENT", "GLOBAL"] | None = None
-    lifecycle: Lifecycle = Lifecycle()
+    lifecycle: LifecycleConfig = LifecycleConfig()
     snapshot: StrictBool = True
 
     @model_validator(mode="before")
     @classmethod
-    def _spelled(cls, raw: object) -> object:
+    def _normalize(cls, raw: object) -> object:
         if not isinstance(raw, Mapping):
             return raw
-        config = spelled(raw)
+        config = normalize(raw)
         if "internet" in config:
             raise ValueError("internet is true or false, and agrees with network.mode where both are given")
         return config
@@ -144,59 +148,63 @@ class ProviderLimits(Protocol):
         ...
 
     @property
-    def check(self) -> Callable[[SandboxConfig], Sequence[Problem]]:
+    def check(self) -> Callable[[SandboxConfig], Sequence[ConfigProblem]]:
         """The provider's own rules."""
         ...
 
 
-def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[Problem]:
+def problems(config: SandboxConfig, plugin: ProviderLimits) -> Sequence[ConfigProblem]:
     """Return everything wrong with `config` under `plugin`, the provider's own rules included."""
-    own = (*_limits(config, plugin), *_reserving(config, plugin), *_environment(config))
+    own = (
+        *_limit_problems(config, plugin),
+        *_persistence_problems(config, plugin),
+        *_environment_problems(config),
+    )
     return (*own, *plugin.check(config))
 
 
-def _reserving(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[Problem]:
+def _persistence_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
     if config.persistent and "persistent" not in plugin.features:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/persistent",
             detail=f"true is not possible on {plugin.name}, which keeps no sandbox between runs: false only",
         )
     if config.isolation is not None and not config.persistent:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/isolation",
             detail=f"{config.isolation} says who shares a reserved sandbox: it needs persistent: true",
         )
 
 
-def _limits(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[Problem]:
+def _limit_problems(config: SandboxConfig, plugin: ProviderLimits) -> Iterator[ConfigProblem]:
     if config.timeout > plugin.max_timeout:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/timeout",
             detail=f"{config.timeout} is too long: at most {plugin.max_timeout} seconds on {plugin.name}",
         )
     if plugin.max_memory_mb is not None and config.memory_limit > plugin.max_memory_mb:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/memoryLimit",
             detail=f"{config.memory_limit} is too much: at most {plugin.max_memory_mb} MB on {plugin.name}",
         )
     limited = config.network.mode == "restricted"
     if not limited and (config.network.allow_domains or config.network.allow_cidrs):
-        yield Problem(
+        yield ConfigProblem(
             pointer="/network",
             detail=f"allowDomains and allowCidrs need mode 'restricted', not {config.network.mode!r}",
         )
 
 
-def _environment(config: SandboxConfig) -> Iterator[Problem]:
+def _environment_problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     for name, value in config.env_vars.items():
-        if not NAME.match(name):
-            yield Problem(
+        if not VARIABLE_NAME.match(name):
+            yield ConfigProblem(
                 pointer=f"/envVars/{name}",
                 detail=f"{name!r} is no variable name: letters, digits and _, not starting with a digit",
             )
-        elif LOADERS.match(name):
-            yield Problem(
+        elif LOADER_VARIABLES.match(name):
+            yield ConfigProblem(
                 pointer=f"/envVars/{name}", detail=f"{name} is not allowed: it changes what programs load"
             )
         elif "\0" in value:
-            yield Problem(pointer=f"/envVars/{name}", detail="a value must not contain NUL")
+            yield ConfigProblem(pointer=f"/envVars/{name}", detail="a value must not contain NUL")

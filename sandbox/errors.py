@@ -28,37 +28,37 @@ class SandboxError(Exception):
         super().__init__(detail or (self.__doc__ or "").strip())
 
 
-class Gone(SandboxError):
+class SandboxGone(SandboxError):
     """The sandbox no longer exists."""
 
 
-class Unreachable(SandboxError):
+class ProviderUnreachable(SandboxError):
     """The sandbox provider does not answer."""
 
 
-class Busy(SandboxError):
+class SandboxBusy(SandboxError):
     """The sandbox is in use elsewhere and did not become free in time: try again in a minute."""
 
 
-class Refused(SandboxError):
+class ProviderRefused(SandboxError):
     """The sandbox provider refuses."""
 
     remedy = "operator"
 
 
-class Unauthorized(SandboxError):
+class ProviderUnauthorized(SandboxError):
     """The sandbox provider refuses our credentials."""
 
     remedy = "operator"
 
 
-class Unsafe(SandboxError):
+class UnsafePath(SandboxError):
     """The path leaves the workspace."""
 
     remedy = "give_up"
 
 
-class Unsupported(SandboxError):
+class FeatureUnsupported(SandboxError):
     """This provider does not have the feature."""
 
     remedy = "give_up"

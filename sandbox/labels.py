@@ -7,11 +7,11 @@ import hashlib
 from dataclasses import dataclass
 from enum import StrEnum
 
-LENGTH = 26
+KEY_LENGTH = 26
 """130 bits in base32: short enough for a path component, too many to collide."""
 
 
-def digest(*parts: str) -> str:
+def key_of(*parts: str) -> str:
     """Return a lower-case base32 key of `parts`; different tuples never give one key.
 
     Each part goes in with its length before it, so that ("a", "bc") and ("ab", "c") differ.
@@ -20,12 +20,12 @@ def digest(*parts: str) -> str:
     for part in parts:
         encoded = part.encode("utf-8", "surrogatepass")
         sum_.update(len(encoded).to_bytes(8, "big") + encoded)
-    return base64.b32encode(sum_.digest()).decode().lower()[:LENGTH]
+    return base64.b32encode(sum_.digest()).decode().lower()[:KEY_LENGTH]
 
 
 def namespace(account: str, workspace: str) -> str:
     """Return the namespace of an account's workspace: a path component that gives away neither id."""
-    return digest("workspace", account, workspace)
+    return key_of("workspace", account, workspace)
 
 
 class Scope(StrEnum):
@@ -51,7 +51,7 @@ class Owner:
     workspace: str | None = None
 
     @property
-    def sharer(self) -> str:
+    def scope_id(self) -> str:
         """The id of whatever the scope names: all with the same one share the sandbox."""
         return {
             Scope.WORKSPACE: self.workspace or self.conversation,
@@ -62,24 +62,24 @@ class Owner:
         }[self.scope]
 
 
-def scope_of(wanted: str | None, *, workspace: str | None, person: str) -> Scope:
+def effective_scope(requested: str | None, *, workspace: str | None, person: str) -> Scope:
     """Return the scope in force: the one wanted where it means something, else WORKSPACE, else SESSION."""
     default = Scope.WORKSPACE if workspace else Scope.SESSION
-    if wanted is None or (wanted == Scope.USER and not person):
+    if requested is None or (requested == Scope.USER and not person):
         return default
-    return default if wanted == Scope.WORKSPACE else Scope(wanted)
+    return default if requested == Scope.WORKSPACE else Scope(requested)
 
 
-def prefix_of(installation: str) -> str:
+def installation_prefix(installation: str) -> str:
     """Return what the labels of one installation's sandboxes begin with, and nobody else's do."""
     return f"dovecote-{installation}-"
 
 
-def label_of(installation: str, provider: str, owner: Owner, *, persistent: bool) -> str:
+def sandbox_label(installation: str, provider: str, owner: Owner, *, persistent: bool) -> str:
     """Return the label of the one sandbox of this key: the same whenever and wherever it is asked for.
 
     A sandbox stands on one workspace, so the workspace is always a part of the key.
     """
-    parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.sharer)
+    parts = (owner.account, owner.record or "", owner.workspace or "", owner.scope, owner.scope_id)
     kind = "reserved" if persistent else "passing"
-    return prefix_of(installation) + digest("sandbox", kind, provider, *parts)
+    return installation_prefix(installation) + key_of("sandbox", kind, provider, *parts)

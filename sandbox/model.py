@@ -24,7 +24,7 @@ class Network(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class SandboxSpec:
     """What a sandbox is made of.
 
     `label` is our idempotency key: creating twice with one label gives one sandbox. `workspace` is the
@@ -49,7 +49,7 @@ class Spec:
     persistent: bool = False
     idle_timeout: float = 900.0
     max_lifetime: float = 7 * 86400.0
-    services_rest: bool = True
+    services_sleep_with_sandbox: bool = True
     options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
 
     @property
@@ -59,7 +59,7 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class ExecRequest:
     """One bash script to run: `timeout` in seconds, `output_limit` in bytes for each stream."""
 
     script: str
@@ -69,7 +69,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ExecResult:
     """What came of a Command. A killed or timed-out command has exit code 128 + signal, or 137."""
 
     exit_code: int
@@ -88,7 +88,7 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
+class BackgroundJob:
     """A command to run detached. `id` is the idempotency key: spawning it twice starts it once.
 
     When it ends, the sandbox itself POSTs `{"exit_code", "output"}` to
@@ -104,10 +104,10 @@ class Job:
     token: str
     timeout: float = 0.0
     output_limit: int = OUTPUT_CAP
-    rests: bool = False
+    sleeps_with_sandbox: bool = False
 
 
-class JobState(StrEnum):
+class BackgroundJobState(StrEnum):
     """What the sandbox says of a job it was given."""
 
     RUNNING = "running"
@@ -125,8 +125,8 @@ class JobReport:
     `overfull`: it runs, and the workspace holds more than it may. Whoever asked is to end it, knowing why.
     """
 
-    state: JobState
+    state: BackgroundJobState
     exit_code: int | None = None
     output: bytes = b""
     truncated: bool = False
-    overfull: bool = False
+    over_quota: bool = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 import posixpath
 from dataclasses import dataclass
 
-from sandbox.errors import Unsafe
+from sandbox.errors import UnsafePath
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class FileEntry:
     """A name in a workspace's directory: `kind` is file, directory, link or other.
 
     `changed` is when anything of it changed last, which programs cannot set (`modified` they can).
@@ -22,15 +22,15 @@ class Entry:
     changed: float
 
 
-def relative(path: str, mount: str) -> str:
+def relative_path(path: str, mount: str) -> str:
     """Return `path` as one below the workspace; an absolute one must name the workspace's mount."""
     if "\0" in path:
-        raise Unsafe("a path must not contain NUL")
+        raise UnsafePath("a path must not contain NUL")
     if path == mount or path.startswith(f"{mount}/"):
         path = path[len(mount) :].lstrip("/")
     if path.startswith("/"):
-        raise Unsafe(f"{path!r} is outside the workspace: use a path relative to it")
+        raise UnsafePath(f"{path!r} is outside the workspace: use a path relative to it")
     plain = posixpath.normpath(path or ".")
     if plain.split("/")[0] == "..":
-        raise Unsafe(f"{path!r} climbs out of the workspace")
+        raise UnsafePath(f"{path!r} climbs out of the workspace")
     return plain

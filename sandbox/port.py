@@ -10,9 +10,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from sandbox.config import Problem, SandboxConfig
-from sandbox.errors import Unsupported
-from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
+from sandbox.config import ConfigProblem, SandboxConfig
+from sandbox.errors import FeatureUnsupported
+from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
 
 
 class Feature(StrEnum):
@@ -24,7 +24,7 @@ class Feature(StrEnum):
     RESTRICTED_NETWORK = "restricted_network"
     MOUNTS_WORKSPACE = "mounts_workspace"
     """The workspace store's directory itself is mounted; elsewhere files are carried there and back."""
-    CARRIES_WORKSPACE = "carries_workspace"
+    SYNCS_WORKSPACE = "carries_workspace"
     """Without a mount: a sandbox that is not reserved may have a workspace, carried in and out each turn."""
     SNAPSHOT = "snapshot"
     """What lies outside the workspace (HOME, the writable layer) can be saved and restored."""
@@ -40,7 +40,7 @@ class Sandbox(Protocol):
     id: SandboxId
 
     @abstractmethod
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a bash script in the workspace and wait for it.
 
         The environment is the spec's `env` and the runtime's fixed names, nothing else. On time-out and on
@@ -49,7 +49,7 @@ class Sandbox(Protocol):
         """
 
     @abstractmethod
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Start a detached job, once per `job.id`; it outlives this object and this process."""
 
     @abstractmethod
@@ -82,28 +82,28 @@ class Sandbox(Protocol):
     async def expose(self, port: int) -> str:
         """Return a URL that reaches a TCP port inside. Feature EXPOSE."""
         del port
-        raise Unsupported
+        raise FeatureUnsupported
 
     def save(self) -> AsyncIterator[bytes]:
         """Yield a gzip tar of what the workspace store does not keep: HOME under `home/`, what the provider
         can of the writable layer under `root/`. Feature SNAPSHOT."""
-        raise Unsupported
+        raise FeatureUnsupported
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Unpack what `save` yielded: no path, link or device leaves the sandbox. Feature SNAPSHOT."""
         del archive
-        raise Unsupported
+        raise FeatureUnsupported
 
 
 class Provider(Protocol):
     """Makes sandboxes and finds them again."""
 
     @abstractmethod
-    async def create(self, spec: Spec) -> Sandbox:
+    async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox labelled `spec.label`, making it when there is none."""
 
     @abstractmethod
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, from any process; raises Gone."""
 
     @abstractmethod
@@ -116,7 +116,7 @@ class Provider(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ProviderContext:
     """What the composition root gives a provider to stand on.
 
     `state` is a directory of the provider's own. `callbacks` is a directory that holds the unix socket
@@ -133,7 +133,7 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ability:
+class Capability:
     """One thing the provider has or lacks here, for `doctor` and tool descriptions."""
 
     name: str
@@ -156,10 +156,10 @@ class ProviderPlugin:
     title: str
     features: frozenset[Feature]
     settings: type[Any]
-    check: Callable[[SandboxConfig], Sequence[Problem]]
-    open: Callable[[Any, Surroundings], AbstractAsyncContextManager[Provider]]
-    abilities: Callable[[Any], Sequence[Ability]]
-    lacking: Callable[[Any], Sequence[str]] = lambda _settings: ()
+    check: Callable[[SandboxConfig], Sequence[ConfigProblem]]
+    open: Callable[[Any, ProviderContext], AbstractAsyncContextManager[Provider]]
+    capabilities: Callable[[Any], Sequence[Capability]]
+    missing_runtimes: Callable[[Any], Sequence[str]] = lambda _settings: ()
     max_timeout: int = 600
     max_memory_mb: int | None = None
     on_this_machine: bool = False

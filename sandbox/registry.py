@@ -10,11 +10,11 @@ from sandbox.port import ProviderPlugin
 GROUP = "dovecote.sandboxes"
 
 
-class UnknownKind(LookupError):
+class UnknownProvider(LookupError):
     """No provider of this name is installed; the message lists those that are."""
 
 
-class BrokenPlugin(RuntimeError):
+class BrokenProviderPlugin(RuntimeError):
     """An installed provider cannot be loaded, or two have one name."""
 
 
@@ -22,11 +22,11 @@ def _load(entry: EntryPoint) -> ProviderPlugin:
     try:
         plugin = entry.load()
     except Exception as error:  # a third party's import may raise anything; name it and stop
-        raise BrokenPlugin(
+        raise BrokenProviderPlugin(
             f"sandbox provider {entry.name!r} ({entry.value}) does not load: {error}"
         ) from error
     if not isinstance(plugin, ProviderPlugin):
-        raise BrokenPlugin(f"sandbox provider {entry.name!r}: {entry.value} is not a ProviderPlugin")
+        raise BrokenProviderPlugin(f"sandbox provider {entry.name!r}: {entry.value} is not a ProviderPlugin")
     return plugin
 
 
@@ -36,15 +36,17 @@ def installed() -> dict[str, ProviderPlugin]:
     found: dict[str, ProviderPlugin] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
         if entry.name in found:
-            raise BrokenPlugin(f"two installed packages both register the sandbox provider {entry.name!r}")
+            raise BrokenProviderPlugin(
+                f"two installed packages both register the sandbox provider {entry.name!r}"
+            )
         found[entry.name] = _load(entry)
     return found
 
 
-def plugin(kind: str) -> ProviderPlugin:
+def plugin(name: str) -> ProviderPlugin:
     """Return the provider called `kind`; raises UnknownKind with the installed names."""
     try:
-        return installed()[kind]
+        return installed()[name]
     except KeyError:
         names = ", ".join(installed()) or "none"
-        raise UnknownKind(f"no sandbox provider {kind!r} is installed; installed: {names}") from None
+        raise UnknownProvider(f"no sandbox provider {name!r} is installed; installed: {names}") from None

@@ -7,11 +7,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from sandbox.errors import Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxError
 
 CONNECTIONS = 32
 CHUNK = 1 << 20
-_ABSENT = frozenset({"NoSuchKey", "404", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"})
+_NOT_FOUND = frozenset({"NoSuchKey", "404", "KeyTooLongError", "InvalidURI", "XMinioInvalidObjectName"})
 _NO_BUCKET = frozenset({"NoSuchBucket"})
 _FORBIDDEN = frozenset({"AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "401", "403"})
 _BUSY = frozenset({"SlowDown", "InternalError", "ServiceUnavailable", "RequestTimeout", "500", "502", "503"})
@@ -33,12 +33,12 @@ class Bucket:
         return {"Bucket": self.bucket, "Key": f"{self.prefix}{name}"}
 
 
-class Absent(LookupError):
+class ObjectNotFound(LookupError):
     """There is no object of this name, or there can be none."""
 
 
 @contextmanager
-def folded(name: str, store: str) -> Iterator[None]:
+def translate_errors(name: str, store: str) -> Iterator[None]:
     """Say in our own words what the store refuses; `store` is what is kept there. Raises Absent too."""
     from botocore.exceptions import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
         BotoCoreError,
@@ -50,37 +50,39 @@ def folded(name: str, store: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        raise _error_of(error, name, store) from error
+        raise _translate_error(error, name, store) from error
     except (NoCredentialsError, PartialCredentialsError) as error:
-        raise Unauthorized(f"the store of {store} has no keys to show: set access_key, secret_key") from error
+        raise ProviderUnauthorized(
+            f"the store of {store} has no keys to show: set access_key, secret_key"
+        ) from error
     except (BotoCoreError, OSError, TimeoutError) as error:
-        raise Unreachable(f"the store of {store} does not answer: {error}") from error
+        raise ProviderUnreachable(f"the store of {store} does not answer: {error}") from error
 
 
-def _error_of(error: Any, name: str, store: str) -> SandboxError | Absent:
+def _translate_error(error: Any, name: str, store: str) -> SandboxError | ObjectNotFound:
     code = str(error.response.get("Error", {}).get("Code", ""))
-    if code in _ABSENT:
-        return Absent(name)
+    if code in _NOT_FOUND:
+        return ObjectNotFound(name)
     if code in _NO_BUCKET:
-        return Refused(f"the store of {store} has no such bucket: {error}")
+        return ProviderRefused(f"the store of {store} has no such bucket: {error}")
     if code in _FORBIDDEN:
-        return Unauthorized(f"the store of {store} refuses our keys: {error}")
+        return ProviderUnauthorized(f"the store of {store} refuses our keys: {error}")
     if code in _BUSY:
-        return Unreachable(f"the store of {store} does not answer: {error}")
-    return Refused(f"the store of {store} refuses: {error}")
+        return ProviderUnreachable(f"the store of {store} does not answer: {error}")
+    return ProviderRefused(f"the store of {store} refuses: {error}")
 
 
-async def content_of(answer: Any, limit: int) -> bytes:
+async def read_body(response: Any, limit: int) -> bytes:
     """Return at most `limit` bytes of what was got: one read returns no more than has arrived by then."""
     content = bytearray()
-    async with answer["Body"] as body:
+    async with response["Body"] as body:
         while len(content) < limit and (chunk := await body.read(min(CHUNK, limit - len(content)))):
             content += chunk
     return bytes(content)
 
 
 @asynccontextmanager
-async def opened(bucket: Bucket, store: str) -> AsyncIterator[Any]:
+async def open_client(bucket: Bucket, store: str) -> AsyncIterator[Any]:
     """Open a client for a bucket; raises Refused when the SDK is not installed."""
     try:
         from aiobotocore.config import (  # type: ignore[import-untyped, import-not-found, unused-ignore]
@@ -90,7 +92,7 @@ async def opened(bucket: Bucket, store: str) -> AsyncIterator[Any]:
             get_session,
         )
     except ImportError as error:
-        raise Refused(f"{store} in S3 need the extra: pip install 'dovecote[s3]'") from error
+        raise ProviderRefused(f"{store} in S3 need the extra: pip install 'dovecote[s3]'") from error
     making = get_session().create_client(
         "s3",
         endpoint_url=bucket.endpoint,

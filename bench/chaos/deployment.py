@@ -14,10 +14,10 @@ from typing import Any
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env
 from nats_servers import NatsServer
-from postgres import cluster
+from postgres import postgres_cluster
 
 KEYS = "a-key-for-two-replicas-of-one-proof"
-PATIENT = {"DOVECOTE_QUEUE_LIMIT": "1000"}
+LONG_QUEUE = {"DOVECOTE_QUEUE_LIMIT": "1000"}
 """People who cannot be answered for minutes wait in line: a refusal would be neither an answer nor a loss."""
 
 READY_WITHIN = 90.0
@@ -25,7 +25,7 @@ READY_WITHIN = 90.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Rig:
+class Deployment:
     """What a run drives. `nats` is None when the gateway embeds its own."""
 
     platform: Simulator
@@ -110,19 +110,23 @@ _ENDS = frozenset({"turn.completed", "turn.failed", "turn.cancelled"})
 
 
 @asynccontextmanager
-async def rig(directory: Path, *, replicas: int, env: Mapping[str, str] | None = None) -> AsyncIterator[Rig]:
+async def open_deployment(
+    directory: Path, *, replicas: int, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Deployment]:
     """Run one embedded gateway, or two replicas over PostgreSQL and a nats-server of their own."""
     async with AsyncExitStack() as stack:
         platform = await stack.enter_async_context(simulate())
-        shared = telegram(platform) | {"DOVECOTE_LOG_LEVEL": "warning", **PATIENT} | dict(env or {})
+        shared = (
+            telegram_settings(platform) | {"DOVECOTE_LOG_LEVEL": "warning", **LONG_QUEUE} | dict(env or {})
+        )
         nats: NatsServer | None = None
         if replicas > 1:
-            nats = roomy(directory / "nats")
+            nats = large_nats_server(directory / "nats")
             await nats.start()
             stack.push_async_callback(nats.stop)
             shared |= {
                 "DOVECOTE_NATS_URL": nats.url.replace("://", f"://{nats.token}@"),
-                "DOVECOTE_DATABASE_URL": stack.enter_context(cluster()).fresh(),
+                "DOVECOTE_DATABASE_URL": stack.enter_context(postgres_cluster()).create_database(),
                 "DOVECOTE_SECRET_KEYS": KEYS,
             }
         processes = [GatewayProcess(directory / f"replica{place}", env=shared) for place in range(replicas)]
@@ -131,7 +135,7 @@ async def rig(directory: Path, *, replicas: int, env: Mapping[str, str] | None =
             stack.push_async_callback(process.stop)
             await process.start(wait=False)
             await process.until_ready(READY_WITHIN)
-        yield Rig(platform=platform, replicas=processes, nats=nats)
+        yield Deployment(platform=platform, replicas=processes, nats=nats)
 
 
 def _keep_log(process: GatewayProcess) -> None:
@@ -139,12 +143,12 @@ def _keep_log(process: GatewayProcess) -> None:
     process.data.with_suffix(".log").write_text("\n".join(process.log))
 
 
-def telegram(platform: Simulator) -> dict[str, str]:
+def telegram_settings(platform: Simulator) -> dict[str, str]:
     """Return the settings of a Telegram channel that leads to the simulator and lets everybody in."""
     return channel_env("telegram", platform.settings())
 
 
-def roomy(directory: Path) -> NatsServer:
+def large_nats_server(directory: Path) -> NatsServer:
     """Return a nats-server of our own with room for the gateway's streams as they are by default."""
     jetstream = {
         "store_dir": str(directory / "store"),

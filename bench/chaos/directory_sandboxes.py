@@ -8,15 +8,23 @@ import uuid
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
-from sandbox.errors import Gone
-from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
+from sandbox.errors import SandboxGone
+from sandbox.model import (
+    BackgroundJob,
+    BackgroundJobState,
+    ExecRequest,
+    ExecResult,
+    JobReport,
+    SandboxId,
+    SandboxSpec,
+)
 from sandbox.port import Provider, Sandbox
 from sandbox.snapshots import archive
 
-MOST = 1 << 20
+MAX_OUTPUT_BYTES = 1 << 20
 
 
-class Box(Sandbox):
+class DirectorySandbox(Sandbox):
     """A directory that remembers what was said to it."""
 
     def __init__(self, directory: Path) -> None:
@@ -25,24 +33,24 @@ class Box(Sandbox):
 
     def _home(self) -> Path:
         if not self._directory.is_dir():
-            raise Gone
+            raise SandboxGone
         return self._directory / "home"
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Keep the script in HOME, and return all that were kept."""
         said = self._home() / "said"
         said.parent.mkdir(exist_ok=True)
         with said.open("ab") as file:
             file.write(command.script.encode() + b"\n")
-        return Result(exit_code=0, stdout=said.read_bytes(), stderr=b"")
+        return ExecResult(exit_code=0, stdout=said.read_bytes(), stderr=b"")
 
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Run no job."""
 
     async def report(self, job_id: str) -> JobReport:
         """Know no job."""
         del job_id
-        return JobReport(state=JobState.UNKNOWN)
+        return JobReport(state=BackgroundJobState.UNKNOWN)
 
     async def stop(self, job_id: str) -> None:
         """Stop nothing."""
@@ -61,7 +69,7 @@ class Box(Sandbox):
     async def save(self) -> AsyncIterator[bytes]:
         """Yield HOME."""
         with tempfile.TemporaryFile() as packed:
-            archive.pack(self._home(), "home", packed, limit=MOST)
+            archive.pack(self._home(), "home", packed, limit=MAX_OUTPUT_BYTES)
             packed.seek(0)
             yield packed.read()
 
@@ -77,7 +85,7 @@ class Box(Sandbox):
 
 
 def _unpack(packed: Path, home: Path) -> None:
-    archive.unpack(packed, home, top="home", limit=MOST)
+    archive.unpack(packed, home, top="home", limit=MAX_OUTPUT_BYTES)
 
 
 def _remove(directory: Path) -> None:
@@ -87,18 +95,18 @@ def _remove(directory: Path) -> None:
         directory.rmdir()
 
 
-class Yard(Provider):
+class DirectoryProvider(Provider):
     """Directories with labels; `made` tells how many there ever were."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         directory.mkdir(parents=True, exist_ok=True)
 
-    async def create(self, spec: Spec) -> Sandbox:
+    async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the box of this label, made when there is none: all at once, as real providers do."""
         for sandbox_id, label in await self.list():
             if label == spec.label:
-                return Box(self._directory / sandbox_id)
+                return DirectorySandbox(self._directory / sandbox_id)
         await asyncio.sleep(0.05)
         fresh = self._directory / f".{uuid.uuid4().hex}"
         fresh.mkdir()
@@ -106,14 +114,14 @@ class Yard(Provider):
         (fresh / "label").write_text(spec.label)
         with (self._directory / ".made").open("a") as made:
             made.write(f"{spec.label}\n")
-        return Box(fresh.rename(self._directory / fresh.name[1:]))
+        return DirectorySandbox(fresh.rename(self._directory / fresh.name[1:]))
 
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a box that is there."""
         del spec
         if not (self._directory / sandbox_id).is_dir():
-            raise Gone
-        return Box(self._directory / sandbox_id)
+            raise SandboxGone
+        return DirectorySandbox(self._directory / sandbox_id)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Remove a box."""
@@ -124,6 +132,6 @@ class Yard(Provider):
         found = [(SandboxId(one.parent.name), one.read_text()) for one in self._directory.glob("[!.]*/label")]
         return [(one, label) for one, label in found if label.startswith(label_prefix)]
 
-    def made(self) -> int:
+    def created_count(self) -> int:
         """Return how many boxes there ever were."""
         return len((self._directory / ".made").read_text().splitlines())

@@ -9,11 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.chaos.deployment import Rig, rig
+from bench.chaos.deployment import Deployment, open_deployment
 from bench.chaos.tally import Tally, count
-from bench.chaos.users import People
+from bench.chaos.users import ChaosUsers
 
-TOLD_EVERY = 5.0
+REPORT_SECONDS = 5.0
 """Seconds between words on how far a run is."""
 
 SECONDS_A_KILL = 4.0
@@ -21,7 +21,7 @@ SECONDS_A_KILL = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ChaosPlan:
     """What to run. `errors` and `repeats` are the shares of platform errors and of repeated updates.
 
     `freezes`: how often a replica is stopped past its leases' life, which `env` may shorten. A run in which
@@ -49,10 +49,10 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class ChaosReport:
     """What came of a run; `recovery` is the slowest start after a kill, in seconds."""
 
-    plan: Plan
+    plan: ChaosPlan
     tally: Tally
     gateway_kills: int
     nats_kills: int
@@ -63,26 +63,31 @@ class Report:
     stuck: int
 
 
-def _silent(_: str) -> None:
+def _report_nothing(_: str) -> None:
     """Tell nobody."""
 
 
-async def run(plan: Plan, directory: Path, *, tell: Callable[[str], None] = _silent) -> Report:
+async def run(
+    plan: ChaosPlan, directory: Path, *, report_progress: Callable[[str], None] = _report_nothing
+) -> ChaosReport:
     """Run a plan in an empty directory; raises TimeoutError when even its deadline passes."""
     directory.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240 - before anything runs
-    async with asyncio.timeout(plan.deadline), rig(directory, replicas=plan.replicas, env=plan.env) as ground:
-        people = People(
+    async with (
+        asyncio.timeout(plan.deadline),
+        open_deployment(directory, replicas=plan.replicas, env=plan.env) as ground,
+    ):
+        people = ChaosUsers(
             ground.platform,
             chats=plan.conversations,
             errors=plan.errors,
             repeats=plan.repeats,
             seed=plan.seed,
         )
-        async with _told(ground, people, plan, tell):
-            async with _killing(ground, plan):
-                await people.talk(plan.turns, within=_duration(plan))
+        async with _report_progress(ground, people, plan, report_progress):
+            async with _kill_at_random(ground, plan):
+                await people.send_all(plan.turns, within=_duration(plan))
             stuck = await people.wait(plan.patience)
-        return Report(
+        return ChaosReport(
             plan=plan,
             tally=await _tally(ground, people),
             gateway_kills=ground.gateway_kills,
@@ -95,31 +100,35 @@ async def run(plan: Plan, directory: Path, *, tell: Callable[[str], None] = _sil
         )
 
 
-def _duration(plan: Plan) -> float:
+def _duration(plan: ChaosPlan) -> float:
     return SECONDS_A_KILL * (plan.gateway_kills + plan.nats_kills / 2 + 2 * plan.freezes)
 
 
-async def _tally(ground: Rig, people: People) -> Tally:
-    conversations = await ground.conversations()
+async def _tally(deployment: Deployment, users: ChaosUsers) -> Tally:
+    conversations = await deployment.conversations()
     logs = {}
-    for chat, asked in people.asked.items():
+    for chat, asked in users.asked.items():
         if chat in conversations:
-            await ground.until_relayed(conversations[chat], ended=asked)
-            logs[chat] = await ground.log_of(conversations[chat])
-    answers = {chat: [post.text for post in ground.platform.messages(chat)] for chat in people.asked}
-    return count(answers, logs, asked=people.asked)
+            await deployment.until_relayed(conversations[chat], ended=asked)
+            logs[chat] = await deployment.log_of(conversations[chat])
+    answers = {chat: [post.text for post in deployment.platform.messages(chat)] for chat in users.asked}
+    return count(answers, logs, asked=users.asked)
 
 
 @asynccontextmanager
-async def _told(ground: Rig, people: People, plan: Plan, tell: Callable[[str], None]) -> AsyncIterator[None]:
+async def _report_progress(
+    deployment: Deployment, users: ChaosUsers, plan: ChaosPlan, report_progress: Callable[[str], None]
+) -> AsyncIterator[None]:
     """Tell how far the run is while the block runs."""
 
     async def tell_regularly() -> None:
         while True:
-            await asyncio.sleep(TOLD_EVERY)
-            said, answered = sum(people.asked.values()), people.answered()
-            kills = f"{ground.gateway_kills} gateway and {ground.nats_kills} nats kills"
-            tell(f"  said {said} of {plan.turns}, answered {answered}, {kills}, {ground.freezes} freezes")
+            await asyncio.sleep(REPORT_SECONDS)
+            said, answered = sum(users.asked.values()), users.answered()
+            kills = f"{deployment.gateway_kills} gateway and {deployment.nats_kills} nats kills"
+            report_progress(
+                f"  said {said} of {plan.turns}, answered {answered}, {kills}, {deployment.freezes} freezes"
+            )
 
     telling = asyncio.create_task(tell_regularly())
     try:
@@ -129,7 +138,7 @@ async def _told(ground: Rig, people: People, plan: Plan, tell: Callable[[str], N
 
 
 @asynccontextmanager
-async def _killing(ground: Rig, plan: Plan) -> AsyncIterator[None]:
+async def _kill_at_random(deployment: Deployment, plan: ChaosPlan) -> AsyncIterator[None]:
     """Kill at random moments while the block runs, and finish the planned number of kills."""
     chance = random.Random(plan.seed + 1)
     order = ["gateway"] * plan.gateway_kills + ["nats"] * plan.nats_kills + ["freeze"] * plan.freezes
@@ -139,11 +148,11 @@ async def _killing(ground: Rig, plan: Plan) -> AsyncIterator[None]:
         for what in order:
             await asyncio.sleep(chance.uniform(0.3, 2.5))
             if what == "nats":
-                await ground.kill_nats()
+                await deployment.kill_nats()
             elif what == "gateway":
-                await ground.kill_gateway(chance.randrange(plan.replicas))
+                await deployment.kill_gateway(chance.randrange(plan.replicas))
             else:
-                await ground.freeze_gateway(chance.randrange(plan.replicas), plan.frozen_seconds)
+                await deployment.freeze_gateway(chance.randrange(plan.replicas), plan.frozen_seconds)
 
     async with asyncio.TaskGroup() as group:
         group.create_task(kill_all())

@@ -23,57 +23,57 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from bench.chaos.directory_sandboxes import Yard
-from channels.port import Limits
-from delivery.broker.memory_events import MemoryStream
-from delivery.broker.wake_ups import MemorySignals
+from bench.chaos.directory_sandboxes import DirectoryProvider
+from channels.port import ChannelLimits
+from delivery.broker.memory_events import MemoryEvents
+from delivery.broker.wake_ups import MemoryWakeUps
 from delivery.database.engine import Database
 from delivery.deliveries.router import Router
-from delivery.deliveries.transactions import Ledger
+from delivery.deliveries.transactions import Transactions
 from delivery.events.relay import Relay
 from gateway.accounts import api_keys
-from gateway.environments.reservations import SqlLeases, SqlRegister
+from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.migrations import migrate_up
-from gateway.observability.fault_points import Faults
+from gateway.observability.fault_points import FaultPoints
 from gateway.observability.metrics import Metrics
-from sandbox.labels import Owner, Scope, label_of, prefix_of
-from sandbox.lifecycle.backend import Stand
-from sandbox.lifecycle.locks import Guard
+from sandbox.labels import Owner, Scope, installation_prefix, sandbox_label
+from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reaper import Reaper, Surroundings
-from sandbox.lifecycle.reservations import Reservation, Status, Wanted, now_utc
+from sandbox.lifecycle.reaper import Reaper, ReaperHooks
+from sandbox.lifecycle.reservations import Reservation, ReservationStatus, SandboxRequest, now_utc
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
-from sandbox.lifecycle.snapshotter import Keeper
-from sandbox.lifecycle.teardown import Endings
-from sandbox.model import Command, Spec
-from sandbox.snapshots.local import LocalStore
+from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.lifecycle.teardown import Teardown
+from sandbox.model import ExecRequest, SandboxSpec
+from sandbox.snapshots.local import LocalSnapshotStore
 
-HERE = "abcdef012345"
+INSTALLATION = "abcdef012345"
 LATER = timedelta(seconds=60)
 
 
 @dataclass(kw_only=True)
-class Line:
+class SandboxClient:
     """One process's way to the boxes."""
 
     pool: Pool
-    endings: Endings
-    register: SqlRegister
-    wanted: Wanted
+    teardown: Teardown
+    reservations: SqlReservations
+    request: SandboxRequest
 
-    async def say(self, words: str) -> bytes:
+    async def run_command(self, script: str) -> bytes:
         """Use the sandbox."""
-        return (await ReservedSandbox(self.pool, self.wanted).run(Command(script=words))).stdout
+        return (await ReservedSandbox(self.pool, self.request).run(ExecRequest(script=script))).stdout
 
     async def row(self) -> Reservation:
         """Return the row as it stands."""
-        found = await self.register.find(self.wanted.spec.label)
+        found = await self.reservations.get(self.request.spec.label)
         assert found is not None
         return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
+class ChaosSandboxSetup:
     """Where a run happens."""
 
     database: str
@@ -81,89 +81,98 @@ class Ground:
     account: str
 
     @asynccontextmanager
-    async def line(
+    async def client(
         self, key: str, *, fault: str | None = None, later: timedelta = timedelta(0)
-    ) -> AsyncIterator[Line]:
+    ) -> AsyncIterator[SandboxClient]:
         """Open everything as a process would, killed at a fault point, perhaps some time later."""
         database = Database(self.database)
-        faults = Faults(fault)
-        relay = Relay(database, MemoryStream(), faults.checkpoint)
-        router = Router(lambda _channel: Limits(text=4000))
-        ledger = Ledger(database, relay, router, MemorySignals(), faults.checkpoint)
-        register = SqlRegister(ledger, Metrics())
-        leases = SqlLeases(database, uuid.uuid4().hex, clock=lambda: now_utc() + later)
-        stand = Stand(
-            provider=Yard(self.directory / "yard"),
-            register=register,
-            guard=Guard(leases, ttl=3.0, patience=20.0),
-            keeper=Keeper(LocalStore(self.directory / "snapshots"), self.directory / "scratch"),
+        faults = FaultPoints(fault)
+        relay = Relay(database, MemoryEvents(), faults.checkpoint)
+        router = Router(lambda _channel: ChannelLimits(text=4000))
+        ledger = Transactions(database, relay, router, MemoryWakeUps(), faults.checkpoint)
+        register = SqlReservations(ledger, Metrics())
+        leases = SqlLocks(database, uuid.uuid4().hex, clock=lambda: now_utc() + later)
+        stand = Backend(
+            provider=DirectoryProvider(self.directory / "yard"),
+            reservations=register,
+            locks=SandboxLocks(leases, ttl=3.0, timeout=20.0),
+            snapshotter=Snapshotter(
+                LocalSnapshotStore(self.directory / "snapshots"), self.directory / "scratch"
+            ),
             checkpoint=faults.checkpoint,
             clock=lambda: now_utc() + later,
         )
         pool = Pool(stand)
         try:
-            yield Line(
-                pool=pool, endings=Endings(stand, pool.evict), register=register, wanted=self.wanted(key)
+            yield SandboxClient(
+                pool=pool,
+                teardown=Teardown(stand, pool.evict),
+                reservations=register,
+                request=self.request(key),
             )
         finally:
             await database.close()
 
-    def wanted(self, key: str) -> Wanted:
+    def request(self, key: str) -> SandboxRequest:
         """Return what a key asks for."""
         owner = Owner(account=self.account, scope=Scope.SESSION, conversation=key)
-        spec = Spec(label=label_of(HERE, "yard", owner, persistent=True), namespace="space", persistent=True)
-        return Wanted(spec=spec, owner=owner, provider="yard")
+        spec = SandboxSpec(
+            label=sandbox_label(INSTALLATION, "yard", owner, persistent=True),
+            namespace="space",
+            persistent=True,
+        )
+        return SandboxRequest(spec=spec, owner=owner, provider="yard")
 
 
-async def prepare(database: str, directory: Path) -> Ground:
+async def prepare(database: str, directory: Path) -> ChaosSandboxSetup:
     """Make the tables and an account."""
     await migrate_up(database)
     opened = Database(database)
     async with opened.begin() as connection:
         account, _key = await api_keys.create_account(connection, uuid.uuid4().hex)
     await opened.close()
-    return Ground(database=database, directory=directory, account=account.id)
+    return ChaosSandboxSetup(database=database, directory=directory, account=account.id)
 
 
-async def _acquire(line: Line) -> None:
-    await line.say("one")
+async def _acquire(client: SandboxClient) -> None:
+    await client.run_command("one")
 
 
-async def _snapshot(line: Line) -> None:
-    await line.say("one")
-    await line.pool.save(line.wanted)
+async def _snapshot(client: SandboxClient) -> None:
+    await client.run_command("one")
+    await client.pool.save(client.request)
 
 
-async def _suspend(line: Line) -> None:
-    await line.say("one")
-    await line.endings.suspend(await line.row(), line.wanted.spec, why="idle")
+async def _suspend(client: SandboxClient) -> None:
+    await client.run_command("one")
+    await client.teardown.suspend(await client.row(), client.request.spec, reason="idle")
 
 
-async def _wake(line: Line) -> None:
-    await _suspend(line)
-    await line.say("two")
+async def _wake(client: SandboxClient) -> None:
+    await _suspend(client)
+    await client.run_command("two")
 
 
-async def _restore(line: Line) -> None:
-    await _snapshot(line)
-    sandbox = (await line.row()).sandbox
+async def _restore(client: SandboxClient) -> None:
+    await _snapshot(client)
+    sandbox = (await client.row()).sandbox
     assert sandbox is not None
-    await line.pool.stand.provider.destroy(sandbox)
-    await line.say("two")
+    await client.pool.backend.provider.destroy(sandbox)
+    await client.run_command("two")
 
 
-async def _end(line: Line) -> None:
-    await _snapshot(line)
-    await line.endings.end(await line.row(), line.wanted.spec, why="expired")
+async def _end(client: SandboxClient) -> None:
+    await _snapshot(client)
+    await client.teardown.stop(await client.row(), client.request.spec, reason="expired")
 
 
-async def _delete(line: Line) -> None:
-    await _snapshot(line)
-    await line.endings.delete(line.wanted.spec.label, why="removed")
+async def _delete(client: SandboxClient) -> None:
+    await _snapshot(client)
+    await client.teardown.delete(client.request.spec.label, reason="removed")
 
 
-Story = Callable[[Line], Awaitable[None]]
-STORIES: dict[str, tuple[Story, tuple[str, ...]]] = {
+Scenario = Callable[[SandboxClient], Awaitable[None]]
+SCENARIOS: dict[str, tuple[Scenario, tuple[str, ...]]] = {
     "acquire": (
         _acquire,
         (
@@ -212,10 +221,10 @@ STORIES: dict[str, tuple[Story, tuple[str, ...]]] = {
         ),
     ),
 }
-POINTS = {point: story for story, points in STORIES.values() for point in points}
+POINTS = {point: story for story, points in SCENARIOS.values() for point in points}
 
 
-def forked(work: Callable[[], Awaitable[None]]) -> int:
+def fork_call(work: Callable[[], Awaitable[None]]) -> int:
     """Run something in a process of its own; returns its pid. Call it where no loop runs."""
     pid = os.fork()
     if pid == 0:
@@ -230,22 +239,22 @@ def forked(work: Callable[[], Awaitable[None]]) -> int:
     return pid
 
 
-def ended(pid: int) -> int:
+def wait_for_exit(pid: int) -> int:
     """Return how a process ended: its exit code, or minus its signal."""
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-async def _told(ground: Ground, key: str, point: str) -> None:
-    async with ground.line(key, fault=point) as line:
+async def _run_until_killed(setup: ChaosSandboxSetup, key: str, point: str) -> None:
+    async with setup.client(key, fault=point) as line:
         await POINTS[point](line)
 
 
-async def mended(ground: Ground, key: str) -> None:
+async def check_recovered(setup: ChaosSandboxSetup, key: str) -> None:
     """Hold what a killed process left to the promise; raises AssertionError."""
-    async with ground.line(key, later=LATER) as line:
+    async with setup.client(key, later=LATER) as line:
 
-        async def spec_of(row: Reservation) -> Spec:
-            return replace(line.wanted.spec, label=row.label)
+        async def spec_of(row: Reservation) -> SandboxSpec:
+            return replace(line.request.spec, label=row.label)
 
         async def jobs_in(_row: Reservation) -> Sequence[str]:
             return ()
@@ -253,52 +262,52 @@ async def mended(ground: Ground, key: str) -> None:
         async def end_jobs(_row: Reservation, _why: str) -> None:
             return None
 
-        around = Surroundings(spec_of=spec_of, jobs_in=jobs_in, end_jobs=end_jobs)
-        reaper = Reaper(line.register, {"yard": line.endings}, around, clock=_later)
-        await reaper.round()
-        await reaper.sweep(prefix_of(HERE))
-        await _nothing_is_left_over(line)
-        before = await line.register.find(line.wanted.spec.label)
-        said = (await line.say("after")).decode().split()
+        around = ReaperHooks(get_spec=spec_of, list_running_jobs=jobs_in, end_jobs=end_jobs)
+        reaper = Reaper(line.reservations, {"yard": line.teardown}, around, clock=_later)
+        await reaper.run_once()
+        await reaper.sweep(installation_prefix(INSTALLATION))
+        await _assert_clean(line)
+        before = await line.reservations.get(line.request.spec.label)
+        said = (await line.run_command("after")).decode().split()
         assert said[-1] == "after"
         assert before is None or before.snapshot is None or said[0] == "one", said
-        await line.endings.delete(line.wanted.spec.label, why="removed")
-        await _nothing_is_left_over(line)
+        await line.teardown.delete(line.request.spec.label, reason="removed")
+        await _assert_clean(line)
 
 
 def _later() -> datetime:
     return now_utc() + LATER
 
 
-async def _nothing_is_left_over(line: Line) -> None:
-    rows = await line.register.every()
+async def _assert_clean(client: SandboxClient) -> None:
+    rows = await client.reservations.list_all()
     known = {row.label for row in rows}
-    keeper = line.pool.stand.keeper
+    keeper = client.pool.backend.snapshotter
     assert keeper is not None
-    assert {label for _id, label in await line.pool.stand.provider.list()} <= known
-    assert set(await keeper.labels(prefix_of(HERE))) <= known
-    assert all(row.status is Status.READY for row in rows), rows
+    assert {label for _id, label in await client.pool.backend.provider.list()} <= known
+    assert set(await keeper.list_labels(installation_prefix(INSTALLATION))) <= known
+    assert all(row.status is ReservationStatus.READY for row in rows), rows
 
 
-def kill_at(ground: Ground, point: str, number: int) -> None:
+def kill_at(setup: ChaosSandboxSetup, point: str, number: int) -> None:
     """Kill a process at a point and hold what it left to the promise."""
     key = f"{point}-{number}"
-    code = ended(forked(lambda: _told(ground, key, point)))
+    code = wait_for_exit(fork_call(lambda: _run_until_killed(setup, key, point)))
     assert code == -signal.SIGKILL, f"{point} was not passed: {code}"
-    code = ended(forked(lambda: mended(ground, key)))
+    code = wait_for_exit(fork_call(lambda: check_recovered(setup, key)))
     assert code == 0, f"after a kill at {point} something was left over; its traceback is above"
 
 
-def herd(ground: Ground, key: str, *, processes: int = 2, each: int = 10) -> int:
+def acquire_concurrently(setup: ChaosSandboxSetup, key: str, *, processes: int = 2, each: int = 10) -> int:
     """Have so many processes want one sandbox so many times at once; returns how many were made."""
 
     async def crowd() -> None:
-        async with ground.line(key) as line:
-            await asyncio.gather(*(line.say("one") for _ in range(each)))
+        async with setup.client(key) as line:
+            await asyncio.gather(*(line.run_command("one") for _ in range(each)))
 
-    pids = [forked(crowd) for _ in range(processes)]
-    assert [ended(pid) for pid in pids] == [0] * processes
-    return Yard(ground.directory / "yard").made()
+    pids = [fork_call(crowd) for _ in range(processes)]
+    assert [wait_for_exit(pid) for pid in pids] == [0] * processes
+    return DirectoryProvider(setup.directory / "yard").created_count()
 
 
 def main(rounds: int, database: str | None) -> None:
@@ -306,7 +315,7 @@ def main(rounds: int, database: str | None) -> None:
     with tempfile.TemporaryDirectory() as name:
         url = database or f"sqlite+aiosqlite:///{name}/gateway.db"
         ground = asyncio.run(prepare(url, Path(name)))
-        made = herd(ground, "herd")
+        made = acquire_concurrently(ground, "herd")
         print(f"20 acquires of one key in two processes made {made} sandbox")
         for point in POINTS:
             for number in range(rounds):

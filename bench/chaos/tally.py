@@ -14,7 +14,7 @@ TOKEN = re.compile(r"\bt(\d+)x(\d+)\b")
 FINAL = ("turn.completed", "turn.failed", "turn.cancelled")
 
 
-def mark(chat: int, number: int) -> str:
+def message_mark(chat: int, number: int) -> str:
     """Return the mark of a chat's message `number`."""
     return f"t{chat}x{number}"
 
@@ -32,7 +32,7 @@ class Tally:
     faults: tuple[str, ...] = field(default=())
 
 
-def heard(texts: Iterable[str], chat: int) -> list[int]:
+def answered_turns(texts: Iterable[str], chat: int) -> list[int]:
     """Return the numbers of a chat's turns in the order the bot answered them, repeats included."""
     numbers = []
     for text in texts:
@@ -41,7 +41,7 @@ def heard(texts: Iterable[str], chat: int) -> list[int]:
     return numbers
 
 
-def judge_chat(asked: int, answered: Sequence[int]) -> tuple[int, int, int]:
+def check_chat(asked: int, answered: Sequence[int]) -> tuple[int, int, int]:
     """Return (lost, duplicated, reordered) of one chat that was asked 0 … asked-1."""
     first: list[int] = list(dict.fromkeys(answered))
     lost = asked - len(first)
@@ -49,7 +49,7 @@ def judge_chat(asked: int, answered: Sequence[int]) -> tuple[int, int, int]:
     return lost, len(answered) - len(first), reordered
 
 
-def judge_log(events: Sequence[Mapping[str, Any]], *, turns: int) -> str | None:
+def check_log(events: Sequence[Mapping[str, Any]], *, turns: int) -> str | None:
     """Say what is wrong with a conversation's event log, or None when it is exact.
 
     Exact: seq grows, n counts from 1 without a hole, every turn is queued once, answered once and ended
@@ -83,9 +83,9 @@ def count(
     lost = duplicated = reordered = exact = 0
     faults: list[str] = []
     for chat, number in asked.items():
-        missing, repeated, swapped = judge_chat(number, heard(answers.get(chat, ()), chat))
+        missing, repeated, swapped = check_chat(number, answered_turns(answers.get(chat, ()), chat))
         lost, duplicated, reordered = lost + missing, duplicated + repeated, reordered + swapped
-        wrong = judge_log(logs.get(chat, ()), turns=number)
+        wrong = check_log(logs.get(chat, ()), turns=number)
         exact += wrong is None
         if wrong is not None:
             faults.append(f"chat {chat}: {wrong}")

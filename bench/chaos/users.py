@@ -6,13 +6,13 @@ import asyncio
 import random
 from contextlib import suppress
 
-from bench.chaos.tally import heard, mark
+from bench.chaos.tally import answered_turns, message_mark
 from channels.telegram.simulator import Simulator
 
 FIRST_CHAT = 1000
 
 
-class People:
+class ChaosUsers:
     """Everybody who talks. `asked` says how much in which chat, `errors` and `repeats` what went wrong."""
 
     def __init__(
@@ -26,20 +26,20 @@ class People:
         self._share_of_repeats = repeats
         self._random = random.Random(seed)
 
-    async def talk(self, turns: int, *, within: float) -> None:
+    async def send_all(self, turns: int, *, within: float) -> None:
         """Say everything there is to say, spread over so many seconds."""
         share, left = divmod(turns, len(self.asked))
         async with asyncio.TaskGroup() as group:
             for place, chat in enumerate(self.asked):
-                group.create_task(self._talk_in(chat, share + (place < left), within))
+                group.create_task(self._send_in_chat(chat, share + (place < left), within))
 
-    async def _talk_in(self, chat: int, number: int, within: float) -> None:
+    async def _send_in_chat(self, chat: int, number: int, within: float) -> None:
         for place in range(number):
             await asyncio.sleep(self._random.uniform(0, 2 * within / number))
             if self._random.random() < self._share_of_errors:
                 self.errors += 1
                 await self._platform.fail(500, method="sendMessage", chat=chat)
-            await self._platform.say(chat, f"!echo {mark(chat, place)}")
+            await self._platform.say(chat, f"!echo {message_mark(chat, place)}")
             self.asked[chat] += 1
             if self._random.random() < self._share_of_repeats:
                 await self._repeat()
@@ -56,7 +56,7 @@ class People:
             return
         self.repeats += 1
         world.updates[number] = update
-        await world.announce()
+        await world.notify_changed()
 
     async def wait(self, seconds: float) -> int:
         """Wait until everybody is answered; returns how many chats wait when nobody was for so long."""
@@ -76,10 +76,10 @@ class People:
 
     def answered(self) -> int:
         """Return how many turns have been answered."""
-        return sum(len(self._heard_in(chat)) for chat in self.asked)
+        return sum(len(self._answers_in_chat(chat)) for chat in self.asked)
 
     def _is_answered(self, chat: int) -> bool:
-        return len(self._heard_in(chat)) >= self.asked[chat]
+        return len(self._answers_in_chat(chat)) >= self.asked[chat]
 
-    def _heard_in(self, chat: int) -> set[int]:
-        return set(heard((post.text for post in self._platform.messages(chat)), chat))
+    def _answers_in_chat(self, chat: int) -> set[int]:
+        return set(answered_turns((post.text for post in self._platform.messages(chat)), chat))

@@ -7,30 +7,30 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from channels.discord.settings import DiscordSettings
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 
 if TYPE_CHECKING:
     from channels.discord.simulator import Simulator
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: DiscordSettings, notes: Notes) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: DiscordSettings, state: ChannelState) -> AsyncIterator[Connection]:
     from channels.discord.api import connect
-    from channels.discord.receive.receiver import DiscordInbox
-    from channels.discord.send.deferred_replies import Deferred
-    from channels.discord.send.sender import DiscordChannel
+    from channels.discord.receive.receiver import DiscordReceiver
+    from channels.discord.send.deferred_replies import DeferredReplies
+    from channels.discord.send.sender import DiscordSender
 
     async with connect(settings) as api:
         bot = await api.identify()
-        deferred = Deferred(api, notes)
-        await deferred.recall()
+        deferred = DeferredReplies(api, state)
+        await deferred.load()
         yield Connection(
-            inbox=DiscordInbox(api, settings, notes, channel=channel, bot=bot, deferred=deferred),
-            channel=DiscordChannel(api, deferred, bot=bot),
+            receiver=DiscordReceiver(api, settings, state, channel=channel, bot=bot, deferred=deferred),
+            sender=DiscordSender(api, deferred, bot=bot),
         )
 
 
-async def _probe(settings: DiscordSettings) -> tuple[Finding, ...]:
+async def _probe(settings: DiscordSettings) -> tuple[CheckResult, ...]:
     from channels.discord.probe import probe
 
     return await probe(settings)
@@ -49,18 +49,18 @@ plugin = ChannelPlugin(
     title="Discord",
     features=frozenset(
         {
-            Feature.EDIT,
-            Feature.TYPING,
-            Feature.UPLOAD,
-            Feature.DOWNLOAD,
-            Feature.BUTTONS,
-            Feature.PROMPTS,
-            Feature.REACT,
-            Feature.FIND,
-            Feature.IDEMPOTENT_SEND,
+            ChannelFeature.EDIT,
+            ChannelFeature.TYPING,
+            ChannelFeature.UPLOAD,
+            ChannelFeature.DOWNLOAD,
+            ChannelFeature.BUTTONS,
+            ChannelFeature.PROMPTS,
+            ChannelFeature.REACT,
+            ChannelFeature.FIND,
+            ChannelFeature.IDEMPOTENT_SEND,
         }
     ),
-    limits=Limits(
+    limits=ChannelLimits(
         text=2000,
         upload_bytes=10 * 1024 * 1024,
         room_sends_per_second=1.0,

@@ -13,20 +13,20 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from channels.discord.errors import translate
+from channels.discord.errors import translate_error
 from channels.discord.payloads import Bot
-from channels.discord.rate_limit_buckets import Buckets, route_of
+from channels.discord.rate_limit_buckets import RateLimitBuckets, route_of
 from channels.discord.settings import DiscordSettings
 from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 
 VERSION = "v10"
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 """Seconds an answer may take; a longer one is ambiguous."""
 
-CONNECT_PATIENCE = 10.0
+CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
-CHUNK = 64 * 1024
-LARGEST_ANSWER = 16 * 1024 * 1024
+CHUNK_BYTES = 64 * 1024
+MAX_RESPONSE_BYTES = 16 * 1024 * 1024
 CDN_HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 
 
@@ -41,7 +41,7 @@ class Api:
     def __init__(self, settings: DiscordSettings, http: aiohttp.ClientSession) -> None:
         self._settings = settings
         self._base = f"{settings.api_url}/{VERSION}"
-        self._buckets = Buckets()
+        self._buckets = RateLimitBuckets()
         self.http = http
 
     def __repr__(self) -> str:
@@ -57,7 +57,7 @@ class Api:
         form: aiohttp.FormData | None = None,
         query: str = "",
         as_bot: bool = True,
-        patience: float = PATIENCE,
+        timeout_seconds: float = TIMEOUT_SECONDS,
         needs: str = "",
     ) -> Any:
         """Make one call and return its parsed answer; raises ChannelError. `name` stands in error texts.
@@ -69,8 +69,8 @@ class Api:
         url = URL(f"{self._base}/{where}{'?' if query else ''}{query}", encoded=True)
         token = self._settings.token.get_secret_value()
         headers = {"Authorization": f"Bot {token}"} if as_bot else {}
-        timeout = aiohttp.ClientTimeout(total=patience, sock_connect=CONNECT_PATIENCE)
-        await _notice_closed_connections()
+        timeout = aiohttp.ClientTimeout(total=timeout_seconds, sock_connect=CONNECT_TIMEOUT_SECONDS)
+        await _detect_closed_connections()
         try:
             async with self.http.request(
                 method,
@@ -84,29 +84,31 @@ class Api:
                 status, content = response.status, await _read(response)
                 given = response.headers.copy()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _broken(error, name) from None
-        self._buckets.learn(route, given)
+            raise _connection_error(error, name) from None
+        self._buckets.update(route, given)
         if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-            raise translate(status, given, content, name=name, needs=needs)
-        return _parsed(content, name)
+            raise translate_error(status, given, content, name=name, needs=needs)
+        return _parse_json(content, name)
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield the bytes of a file of the CDN; raises ChannelError, Rejected for any other address."""
-        if not self._is_ours(url):
+        if not self._is_discord_url(url):
             raise Rejected("download: the file is not where Discord keeps files")
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_PATIENCE, sock_read=PATIENCE)
+        timeout = aiohttp.ClientTimeout(
+            total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=TIMEOUT_SECONDS
+        )
         try:
             async with self.http.get(
                 URL(url, encoded=True), timeout=timeout, allow_redirects=False
             ) as response:
                 if response.status != HTTPStatus.OK:
-                    raise translate(response.status, response.headers, b"", name="download")
-                async for chunk in response.content.iter_chunked(CHUNK):
+                    raise translate_error(response.status, response.headers, b"", name="download")
+                async for chunk in response.content.iter_chunked(CHUNK_BYTES):
                     yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise _broken(error, "download") from None
+            raise _connection_error(error, "download") from None
 
-    def _is_ours(self, url: str) -> bool:
+    def _is_discord_url(self, url: str) -> bool:
         """Whether an address is Discord's own, or at the very place that was configured."""
         if url.startswith(f"{self._settings.cdn_url}/"):
             return True
@@ -127,13 +129,13 @@ class Api:
         return Bot(id=me["id"], username=str(me.get("username") or ""), application_id=application)
 
 
-async def _notice_closed_connections() -> None:
+async def _detect_closed_connections() -> None:
     """Let the loop learn which kept connections the other side has closed: writing to one is ambiguous."""
     for _ in range(3):  # select, the end of the stream, the loss of the connection
         await asyncio.sleep(0)
 
 
-def _broken(error: Exception, name: str) -> ChannelError:
+def _connection_error(error: Exception, name: str) -> ChannelError:
     """Tell what came before the first byte of a request from what came after it."""
     before = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
     kind = Unreachable if isinstance(error, before) else Ambiguous
@@ -142,15 +144,15 @@ def _broken(error: Exception, name: str) -> ChannelError:
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
     """Read an answer; no answer of Discord is as long as the longest that is read."""
-    content = await response.content.read(LARGEST_ANSWER + 1)
-    while len(content) <= LARGEST_ANSWER and (more := await response.content.read(CHUNK)):
+    content = await response.content.read(MAX_RESPONSE_BYTES + 1)
+    while len(content) <= MAX_RESPONSE_BYTES and (more := await response.content.read(CHUNK_BYTES)):
         content += more
-    if len(content) > LARGEST_ANSWER:
+    if len(content) > MAX_RESPONSE_BYTES:
         raise aiohttp.ClientPayloadError("the answer does not end")
     return content
 
 
-def _parsed(content: bytes, name: str) -> Any:
+def _parse_json(content: bytes, name: str) -> Any:
     if not content:
         return None
     try:

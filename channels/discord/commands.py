@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from typing import Any
 
-RETIRED = frozenset({"dovecote"})
+RETIRED_COMMANDS = frozenset({"dovecote"})
 """Commands that an earlier version registered."""
 
-QUESTION = "ask"
+ASK_COMMAND = "ask"
 """The slash command that says its text as it is."""
 
-WORDS = "words"
+ARGUMENTS_OPTION = "words"
 """The option that holds what follows an order's name."""
 
-ORDERS = {
+COMMANDS = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
     "status": "Tell what is going on",
@@ -28,10 +28,10 @@ ORDERS = {
     "queue": "What becomes of messages while one is answered: followup, collect, steer, interrupt",
     "help": "Show what the bot understands",
 }
-_WITH_WORDS = {"jobs", "approve", "deny", "queue"}
+_WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue"}
 
-_SLASHED = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
-_BARE = re.compile(
+_SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DOTALL | re.IGNORECASE)
+_WORDS_PATTERN = re.compile(
     r"(?:(?P<name>new|stop|status|help|jobs|approve|deny|queue)[.!?]?"
     r"|(?P<jobs>jobs)\s+(?P<which>(?:logs|stop)\s+\S+)"
     r"|(?P<verdict>approve|deny)\s+(?P<what>apr_\S+(?:\s.*)?)"
@@ -40,17 +40,17 @@ _BARE = re.compile(
 )
 
 
-def slashed(text: str) -> tuple[str, str] | None:
+def parse_slash(text: str) -> tuple[str, str] | None:
     """Return the order that a text with a slash before it gives: its name, and what follows."""
-    found = _SLASHED.fullmatch(text)
+    found = _SLASH_PATTERN.fullmatch(text)
     name = found["name"].lower() if found else ""
-    known = name in ORDERS or name == "start"
+    known = name in COMMANDS or name == "start"
     return (name, (found["rest"] or "").strip()) if found and known else None
 
 
-def bare(text: str) -> tuple[str, str] | None:
+def parse_words(text: str) -> tuple[str, str] | None:
     """Return the order that the words after a mention give."""
-    found = _BARE.fullmatch(text)
+    found = _WORDS_PATTERN.fullmatch(text)
     if found is None:
         return None
     name = found["name"] or found["jobs"] or found["verdict"] or found["queue"]
@@ -62,37 +62,37 @@ def definitions() -> tuple[dict[str, Any], ...]:
     """Return our slash commands, as they are registered."""
     asked = "What you want to know or have done"
     question = {"type": 3, "name": "question", "description": asked, "required": True}
-    ask = {"type": 1, "name": QUESTION, "description": "Ask the bot", "options": [question]}
-    return (ask, *(_definition(name, does) for name, does in ORDERS.items()))
+    ask = {"type": 1, "name": ASK_COMMAND, "description": "Ask the bot", "options": [question]}
+    return (ask, *(_definition(name, does) for name, does in COMMANDS.items()))
 
 
-def _definition(name: str, does: str) -> dict[str, Any]:
-    words = {"type": 3, "name": WORDS, "description": "What the command is about"}
-    options = [words] if name in _WITH_WORDS else []
-    return {"type": 1, "name": name, "description": does, "options": options}
+def _definition(name: str, description: str) -> dict[str, Any]:
+    words = {"type": 3, "name": ARGUMENTS_OPTION, "description": "What the command is about"}
+    options = [words] if name in _WITH_ARGUMENTS else []
+    return {"type": 1, "name": name, "description": description, "options": options}
 
 
-def merged(registered: object) -> list[dict[str, Any]] | None:
+def merge_commands(registered: object) -> list[dict[str, Any]] | None:
     """Return all commands as they have to be registered; None when they are so already.
 
     Commands of other programs for the same bot stay.
     """
-    there = {one["name"]: one for one in _listed(registered)}
+    there = {one["name"]: one for one in _commands_in(registered)}
     ours = {one["name"]: one for one in definitions()}
     if (
-        all(name in there and _same(one, there[name]) for name, one in ours.items())
-        and not there.keys() & RETIRED
+        all(name in there and _is_same_command(one, there[name]) for name, one in ours.items())
+        and not there.keys() & RETIRED_COMMANDS
     ):
         return None
-    return [*ours.values(), *(one for name, one in there.items() if name not in {*ours, *RETIRED})]
+    return [*ours.values(), *(one for name, one in there.items() if name not in {*ours, *RETIRED_COMMANDS})]
 
 
-def _listed(registered: object) -> list[dict[str, Any]]:
+def _commands_in(registered: object) -> list[dict[str, Any]]:
     found = registered if isinstance(registered, list) else []
     return [one for one in found if isinstance(one, dict) and isinstance(one.get("name"), str)]
 
 
-def _same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+def _is_same_command(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     """Compare what we define; Discord leaves out what is empty or false, and adds ids."""
     options = theirs.get("options")
     given = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
@@ -101,10 +101,10 @@ def _same(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
         theirs.get("type", 1) == ours["type"]
         and theirs.get("description") == ours["description"]
         and len(given) == len(wanted)
-        and all(_same_option(*pair) for pair in zip(wanted, given, strict=True))
+        and all(_is_same_option(*pair) for pair in zip(wanted, given, strict=True))
     )
 
 
-def _same_option(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
+def _is_same_option(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
     named = all(ours[key] == theirs.get(key) for key in ("type", "name", "description"))
     return named and bool(ours.get("required")) == bool(theirs.get("required"))

@@ -26,11 +26,11 @@ DEFAULT_WAIT = 5.0
 VIEW = "View Channels"
 
 
-class NotThere(Unreachable):
+class UnknownResource(Unreachable):
     """There is no such thing at this address, and Discord's words do not say what is missing."""
 
 
-class NoAccess(NotPermitted):
+class MissingAccess(NotPermitted):
     """The channel is hidden from the bot: a permission is missing, or the bot was thrown out."""
 
 
@@ -69,13 +69,13 @@ _BY_STATUS: Mapping[int, type[ChannelError]] = {
     400: Rejected,
     401: Unauthorized,
     403: Undeliverable,
-    404: NotThere,
-    405: NotThere,
+    404: UnknownResource,
+    405: UnknownResource,
     413: Rejected,
 }
 
 
-def translate(
+def translate_error(
     status: int, headers: Mapping[str, str], body: bytes, *, name: str, needs: str = ""
 ) -> ChannelError:
     """Return our error for an answer that says no; `needs` is the permission that the call takes."""
@@ -84,7 +84,7 @@ def translate(
     code = code if isinstance(code, int) else 0
     detail = f"{name}: {describe(status, code, answer)}"
     if status == HTTPStatus.TOO_MANY_REQUESTS:
-        return _limited(headers, answer)
+        return _rate_limited(headers, answer)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     permission = needs if code == MISSING_PERMISSIONS else _BY_PERMISSION.get(code, "")
@@ -103,7 +103,7 @@ def _by_code(status: int, code: int, detail: str, *, is_empty: bool) -> ChannelE
 
 def _not_permitted(code: int, permission: str, detail: str) -> NotPermitted:
     remedy = _REMEDIES.get(permission, "grant it to the bot's role, in the server or in this channel")
-    kind = NoAccess if code == MISSING_ACCESS else NotPermitted
+    kind = MissingAccess if code == MISSING_ACCESS else NotPermitted
     return kind(permission, f"{detail}: the bot lacks the permission {permission!r} here; {remedy}")
 
 
@@ -115,15 +115,19 @@ def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
     return f"{words} ({code}){found}" if code else f"{words}{found}"
 
 
-def _limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
+def _rate_limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
     """Without a JSON body it is the front servers that are tired of us, whatever the channel."""
-    wait = positive(answer.get("retry_after")) or positive(headers.get("Retry-After")) or DEFAULT_WAIT
+    wait = (
+        positive_float(answer.get("retry_after"))
+        or positive_float(headers.get("Retry-After"))
+        or DEFAULT_WAIT
+    )
     is_global = answer.get("global") is True or "X-RateLimit-Global" in headers
     everywhere = is_global or headers.get("X-RateLimit-Scope") == "global"
     return RateLimited(wait, scope="account" if everywhere or not answer else "room")
 
 
-def positive(value: object) -> float:
+def positive_float(value: object) -> float:
     """Return a number above zero, or zero for anything else."""
     try:
         number = float(value)  # type: ignore[arg-type]

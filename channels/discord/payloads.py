@@ -11,13 +11,13 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
 
 
-class Shape(BaseModel):
+class PayloadModel(BaseModel):
     """A part of a payload; values never stand in error texts."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
-class User(Shape):
+class User(PayloadModel):
     """An account."""
 
     id: Id
@@ -26,14 +26,14 @@ class User(Shape):
     bot: bool = False
 
 
-class Member(Shape):
+class Member(PayloadModel):
     """An account within a server."""
 
     nick: str | None = None
     user: User | None = None
 
 
-class Place(Shape):
+class Channel(PayloadModel):
     """A channel, thread or private conversation."""
 
     id: Id
@@ -41,7 +41,7 @@ class Place(Shape):
     parent_id: Id | None = None
 
 
-class Enclosed(Shape):
+class Attachment(PayloadModel):
     """A file of a message."""
 
     id: Id
@@ -50,13 +50,13 @@ class Enclosed(Shape):
     size: int = 0
 
 
-class Replied(Shape):
+class ReferencedMessage(PayloadModel):
     """The message that is replied to."""
 
     author: User | None = None
 
 
-class Said(Shape):
+class Message(PayloadModel):
     """A message."""
 
     id: Id
@@ -69,19 +69,19 @@ class Said(Shape):
     content: str = ""
     edited_timestamp: str | None = None
     mentions: tuple[User, ...] = ()
-    attachments: tuple[Enclosed, ...] = ()
-    referenced_message: Replied | None = None
-    channel: Place | None = None
+    attachments: tuple[Attachment, ...] = ()
+    referenced_message: ReferencedMessage | None = None
+    channel: Channel | None = None
 
 
-class Emoji(Shape):
+class Emoji(PayloadModel):
     """A sign: a character, or a server's own with an id."""
 
     id: Id | None = None
     name: str | None = None
 
 
-class Reacted(Shape):
+class MessageReaction(PayloadModel):
     """A reaction that was added or taken away; `channel` is added by the inbox."""
 
     user_id: Id
@@ -90,46 +90,46 @@ class Reacted(Shape):
     guild_id: Id | None = None
     member: Member | None = None
     emoji: Emoji
-    channel: Place | None = None
+    channel: Channel | None = None
 
 
-class Option(Shape):
+class CommandOption(PayloadModel):
     """What was given with a slash command."""
 
     name: str = ""
     value: str | int | float | bool | None = None
 
 
-class Field(Shape):
+class ModalField(PayloadModel):
     """What was written into one field of a modal."""
 
     custom_id: str = ""
     value: str = ""
 
 
-class Row(Shape):
+class ModalRow(PayloadModel):
     """A row of a submitted modal: fields side by side, or one field under a label."""
 
-    components: tuple[Field, ...] = ()
-    component: Field | None = None
+    components: tuple[ModalField, ...] = ()
+    component: ModalField | None = None
 
 
-class Asked(Shape):
+class InteractionData(PayloadModel):
     """The content of an interaction."""
 
     name: str = ""
     custom_id: str = ""
-    options: tuple[Option, ...] = ()
-    components: tuple[Row, ...] = ()
+    options: tuple[CommandOption, ...] = ()
+    components: tuple[ModalRow, ...] = ()
 
 
-class Pressed(Shape):
+class ComponentMessage(PayloadModel):
     """The message whose button was pressed."""
 
     id: Id
 
 
-class Interaction(Shape):
+class Interaction(PayloadModel):
     """A slash command, a press or a submitted modal."""
 
     id: Id
@@ -138,11 +138,11 @@ class Interaction(Shape):
     token: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.~=-]{1,1000}$")]
     guild_id: Id | None = None
     channel_id: Id | None = None
-    channel: Place | None = None
+    channel: Channel | None = None
     member: Member | None = None
     user: User | None = None
-    data: Asked | None = None
-    message: Pressed | None = None
+    data: InteractionData | None = None
+    message: ComponentMessage | None = None
 
 
 EPOCH = 1_420_070_400_000
@@ -158,15 +158,15 @@ class Bot:
     application_id: str = ""
 
 
-def moment(snowflake: str) -> datetime:
+def snowflake_time(snowflake: str) -> datetime:
     """Return when an id was given out."""
     return datetime.fromtimestamp(((int(snowflake) >> 22) + EPOCH) / 1000, UTC)
 
 
-def snowflake(when: datetime) -> int:
+def time_snowflake(when: datetime) -> int:
     """Return the smallest id of a moment."""
     return max(0, int(when.timestamp() * 1000) - EPOCH) << 22
 
 
-SAY = 4
+CHANNEL_MESSAGE = 4
 """The first reaction that says something."""

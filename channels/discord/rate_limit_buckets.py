@@ -14,31 +14,31 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from channels.discord.errors import positive
+from channels.discord.errors import positive_float
 from channels.errors import RateLimited
 
-MOST = 10_000
-LONGEST = 600.0
+MAX_BUCKETS = 10_000
+MAX_WAIT_SECONDS = 600.0
 """Seconds after which an announced limit is not believed."""
 
 _NUMBER = re.compile(r"[0-9]{15,20}")
-_SIGN = re.compile(r"reactions/[^/]+")
+_REACTION = re.compile(r"reactions/[^/]+")
 
-_Kept = TypeVar("_Kept")
+_Value = TypeVar("_Value")
 
-Route = tuple[str, str, str]
+RateLimitRoute = tuple[str, str, str]
 """Method, path without ids, and the owner of the limit."""
 
 
-def route_of(method: str, where: str) -> Route:
+def route_of(method: str, where: str) -> RateLimitRoute:
     """Return a path's route: its ids are left out, but for the channel or webhook that owns the limit."""
     segments = where.split("/")
     owner = "/".join(segments[:3] if segments[0] in {"webhooks", "interactions"} else segments[:2])
-    shape = _SIGN.sub("reactions/:sign", _NUMBER.sub(":id", "/".join(segments[2:])))
+    shape = _REACTION.sub("reactions/:sign", _NUMBER.sub(":id", "/".join(segments[2:])))
     return method, f"{segments[0]}/{shape}", owner
 
 
-class Buckets:
+class RateLimitBuckets:
     """The buckets that are known to be empty, and until when."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,7 +46,7 @@ class Buckets:
         self._names: OrderedDict[tuple[str, str], str] = OrderedDict()
         self._empty: OrderedDict[tuple[str, str], float] = OrderedDict()
 
-    def check(self, route: Route) -> None:
+    def check(self, route: RateLimitRoute) -> None:
         """Raise RateLimited for a call whose bucket is empty."""
         method, shape, owner = route
         bucket = self._names.get((method, shape), f"{method} {shape}"), owner
@@ -55,18 +55,18 @@ class Buckets:
             raise RateLimited(wait, scope="room")
         self._empty.pop(bucket, None)
 
-    def learn(self, route: Route, headers: Mapping[str, str]) -> None:
+    def update(self, route: RateLimitRoute, headers: Mapping[str, str]) -> None:
         """Remember what an answer tells about its bucket."""
         method, shape, owner = route
         name = headers.get("X-RateLimit-Bucket") or f"{method} {shape}"
-        _keep(self._names, (method, shape), name)
-        wait = positive(headers.get("X-RateLimit-Reset-After"))
-        if headers.get("X-RateLimit-Remaining") == "0" and 0 < wait < LONGEST:
-            _keep(self._empty, (name, owner), self._clock() + wait)
+        _remember(self._names, (method, shape), name)
+        wait = positive_float(headers.get("X-RateLimit-Reset-After"))
+        if headers.get("X-RateLimit-Remaining") == "0" and 0 < wait < MAX_WAIT_SECONDS:
+            _remember(self._empty, (name, owner), self._clock() + wait)
 
 
-def _keep(kept: OrderedDict[tuple[str, str], _Kept], key: tuple[str, str], value: _Kept) -> None:
-    kept[key] = value
-    kept.move_to_end(key)
-    while len(kept) > MOST:
-        kept.popitem(last=False)
+def _remember(known: OrderedDict[tuple[str, str], _Value], key: tuple[str, str], value: _Value) -> None:
+    known[key] = value
+    known.move_to_end(key)
+    while len(known) > MAX_BUCKETS:
+        known.popitem(last=False)

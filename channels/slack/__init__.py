@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 from channels.slack.settings import SlackSettings
 from channels.slack.text import measure
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: SlackSettings, notes: Notes) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: SlackSettings, state: ChannelState) -> AsyncIterator[Connection]:
     from channels.slack.api import connect
-    from channels.slack.receive.receiver import SlackInbox
-    from channels.slack.send.sender import SlackChannel
+    from channels.slack.receive.receiver import SlackReceiver
+    from channels.slack.send.sender import SlackSender
 
     async with connect(settings) as api:
         bot = await api.identify()
-        inbox = SlackInbox(api, settings, channel=channel, bot=bot)
-        yield Connection(inbox=inbox, channel=SlackChannel(api, bot=bot, notes=notes))
+        inbox = SlackReceiver(api, settings, channel=channel, bot=bot)
+        yield Connection(receiver=inbox, sender=SlackSender(api, bot=bot, state=state))
 
 
-async def _probe(settings: SlackSettings) -> tuple[Finding, ...]:
+async def _probe(settings: SlackSettings) -> tuple[CheckResult, ...]:
     from channels.slack.probe import probe
 
     return await probe(settings)
@@ -43,8 +43,8 @@ async def _simulate() -> AsyncIterator[tuple[Simulator, dict[str, Any]]]:
 plugin = ChannelPlugin(
     name="slack",
     title="Slack",
-    features=frozenset(set(Feature) - {Feature.IDEMPOTENT_SEND}),
-    limits=Limits(
+    features=frozenset(set(ChannelFeature) - {ChannelFeature.IDEMPOTENT_SEND}),
+    limits=ChannelLimits(
         text=4000,
         upload_bytes=50_000_000,
         room_sends_per_second=1.0,

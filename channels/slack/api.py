@@ -16,17 +16,17 @@ from urllib.parse import SplitResult, urlsplit
 import aiohttp
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unauthorized, Unreachable
-from channels.slack.errors import absent, limited, translate
+from channels.slack.errors import not_found, rate_limited, translate_error
 from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
 
-PATIENCE = aiohttp.ClientTimeout(total=30, sock_connect=10)
-TRANSFER = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
-FILES = "files:read"
-LONGEST_ANSWER = 4_000_000
-THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
-SLACKS_OWN = (".slack.com", ".slack-gov.com")
-_LOST = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
+REQUEST_TIMEOUT = aiohttp.ClientTimeout(total=30, sock_connect=10)
+TRANSFER_TIMEOUT = aiohttp.ClientTimeout(total=300, sock_connect=10, sock_read=30)
+FILES_SCOPE = "files:read"
+MAX_RESPONSE_BYTES = 4_000_000
+LOOPBACK_HOSTS = frozenset({"localhost", "127.0.0.1", "::1"})
+SLACK_DOMAINS = (".slack.com", ".slack-gov.com")
+_CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class Api:
@@ -51,18 +51,22 @@ class Api:
         url = self._settings.base_url + method
         try:
             async with self._session.post(
-                url, headers=headers, allow_redirects=False, timeout=PATIENCE, **_body(method, parameters)
+                url,
+                headers=headers,
+                allow_redirects=False,
+                timeout=REQUEST_TIMEOUT,
+                **_body(method, parameters),
             ) as response:
                 payload = await _read(response)
-                return _judged(method, response, payload), response.headers
-        except _LOST as error:
-            raise _lost(method, error) from error
+                return _parse_response(method, response, payload), response.headers
+        except _CONNECTION_ERRORS as error:
+            raise _connection_error(method, error) from error
 
     async def identify(self) -> Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
-        return (await self.introduce())[0]
+        return (await self.auth_test())[0]
 
-    async def introduce(self) -> tuple[Bot, frozenset[str] | None]:
+    async def auth_test(self) -> tuple[Bot, frozenset[str] | None]:
         """Ask who we are and which scopes we have, as Slack's header says (None: it says nothing)."""
         me, headers = await self._call("auth.test", {})
         if not isinstance(me.get("user_id"), str):
@@ -87,68 +91,70 @@ class Api:
             return await self._session.ws_connect(
                 url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
             )
-        except _LOST as error:
+        except _CONNECTION_ERRORS as error:
             raise Unreachable(f"socket: {type(error).__name__}") from None  # the address holds a ticket
 
     async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
         """Post to an interaction's own address, which needs no token; say whether it was taken."""
-        self._check_home(url)
+        self._check_host(url)
         try:
             async with self._session.post(
-                url, json=dict(notice), allow_redirects=False, timeout=PATIENCE
+                url, json=dict(notice), allow_redirects=False, timeout=REQUEST_TIMEOUT
             ) as response:
                 payload = await _read(response)
-        except _LOST as error:
-            raise _lost("response_url", error) from None  # the address is a secret
+        except _CONNECTION_ERRORS as error:
+            raise _connection_error("response_url", error) from None  # the address is a secret
         if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-            raise _refused("response_url", response)
+            raise _http_error("response_url", response)
         return response.status == HTTPStatus.OK and b'"ok":false' not in payload.replace(b" ", b"")
 
-    async def put(self, url: str, content: bytes) -> None:
+    async def upload(self, url: str, content: bytes) -> None:
         """Post a file's bytes where Slack said; raises ChannelError."""
-        self._check_home(url)
+        self._check_host(url)
         try:
             async with self._session.post(
-                url, data=content, allow_redirects=False, timeout=TRANSFER
+                url, data=content, allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as response:
                 await _read(response)
                 if response.status != HTTPStatus.OK:
-                    raise _refused("upload", response)
-        except _LOST as error:
-            raise _lost("upload", error) from error
+                    raise _http_error("upload", response)
+        except _CONNECTION_ERRORS as error:
+            raise _connection_error("upload", error) from error
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; the token goes to Slack's own hosts only."""
-        self._check_home(url)
+        self._check_host(url)
         headers = {"Authorization": f"Bearer {self._settings.bot_token.get_secret_value()}"}
         try:
             async with self._session.get(
-                url, headers=headers, allow_redirects=False, timeout=TRANSFER
+                url, headers=headers, allow_redirects=False, timeout=TRANSFER_TIMEOUT
             ) as response:
                 if response.status in {HTTPStatus.FOUND, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
-                    raise NotPermitted(FILES, f"download: Slack wants a login: grant {FILES}, install again")
+                    raise NotPermitted(
+                        FILES_SCOPE, f"download: Slack wants a login: grant {FILES_SCOPE}, install again"
+                    )
                 if response.status != HTTPStatus.OK:
-                    raise _refused("download", response)
+                    raise _http_error("download", response)
                 async for chunk in response.content.iter_chunked(65536):
                     yield chunk
-        except _LOST as error:
-            raise _lost("download", error) from error
+        except _CONNECTION_ERRORS as error:
+            raise _connection_error("download", error) from error
 
-    def _check_home(self, url: str) -> None:
+    def _check_host(self, url: str) -> None:
         """Refuse an address that is not Slack's: it would be told the token or a person's file."""
-        home, there = urlsplit(self._settings.base_url), _parts(url)
-        at_home = there.scheme == home.scheme and _is_same(there.hostname, home.hostname)
-        at_slack = there.scheme == "https" and f".{there.hostname}".endswith(SLACKS_OWN)
+        home, there = urlsplit(self._settings.base_url), _split_url(url)
+        at_home = there.scheme == home.scheme and _is_same_host(there.hostname, home.hostname)
+        at_slack = there.scheme == "https" and f".{there.hostname}".endswith(SLACK_DOMAINS)
         if not (at_home or at_slack) or there.username:
             raise Rejected("address: not at Slack's host")
 
 
-def _is_same(host: str | None, home: str | None) -> bool:
+def _is_same_host(host: str | None, configured: str | None) -> bool:
     """This machine has several names: a stand-in may know itself by another one."""
-    return host == home or (host in THIS_MACHINE and home in THIS_MACHINE)
+    return host == configured or (host in LOOPBACK_HOSTS and configured in LOOPBACK_HOSTS)
 
 
-def _parts(url: str) -> SplitResult:
+def _split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
@@ -160,7 +166,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
     parts: list[bytes] = []
     async for chunk in response.content.iter_chunked(65536):
         parts.append(chunk)
-        if sum(map(len, parts)) > LONGEST_ANSWER:
+        if sum(map(len, parts)) > MAX_RESPONSE_BYTES:
             raise ValueError("an endless answer")
     return b"".join(parts)
 
@@ -176,10 +182,10 @@ def _field(value: object) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _judged(method: str, response: aiohttp.ClientResponse, payload: bytes) -> dict[str, Any]:
+def _parse_response(method: str, response: aiohttp.ClientResponse, payload: bytes) -> dict[str, Any]:
     """Return a successful answer; raises ChannelError for every other."""
     if response.status != HTTPStatus.OK:
-        raise _refused(method, response)
+        raise _http_error(method, response)
     try:
         answer = json.loads(payload)
     except (ValueError, RecursionError):
@@ -188,15 +194,17 @@ def _judged(method: str, response: aiohttp.ClientResponse, payload: bytes) -> di
         raise Ambiguous(f"{method}: the answer is not Slack's")
     if not answer["ok"]:
         needed = str(answer.get("needed") or "")
-        raise translate(str(answer.get("error")), method=method, retry_after=_delay(response), needed=needed)
+        raise translate_error(
+            str(answer.get("error")), method=method, retry_after=_retry_after(response), needed=needed
+        )
     return answer
 
 
-def _refused(method: str, response: aiohttp.ClientResponse) -> ChannelError:
+def _http_error(method: str, response: aiohttp.ClientResponse) -> ChannelError:
     if response.status == HTTPStatus.TOO_MANY_REQUESTS:
-        return limited(method, _delay(response))
+        return rate_limited(method, _retry_after(response))
     if response.status == HTTPStatus.NOT_FOUND:
-        return absent(method)
+        return not_found(method)
     detail = f"{method}: HTTP {response.status}"
     if response.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
@@ -205,12 +213,12 @@ def _refused(method: str, response: aiohttp.ClientResponse) -> ChannelError:
     return Rejected(detail) if response.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE else Unreachable(detail)
 
 
-def _delay(response: aiohttp.ClientResponse) -> float:
+def _retry_after(response: aiohttp.ClientResponse) -> float:
     text = response.headers.get("Retry-After", "")
     return float(text) if text.isascii() and text.isdecimal() and int(text[:9]) > 0 else 30.0
 
 
-def _lost(method: str, error: Exception) -> ChannelError:
+def _connection_error(method: str, error: Exception) -> ChannelError:
     """Tell a connection that was never made from one that broke."""
     before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous

@@ -26,7 +26,7 @@ _UNDELIVERABLE = (
     "restricted_action_thread_locked cannot_dm_bot thread_not_found cannot_reply_to_message"
 )
 _AMBIGUOUS = "internal_error fatal_error service_unavailable request_timeout"
-_BY_WORD: dict[str, type[ChannelError]] = {
+_BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNAUTHORIZED.split(), Unauthorized),
     **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
@@ -47,12 +47,12 @@ _PERMISSIONS: dict[str, tuple[str, str]] = {
         "the app takes no private messages: switch on App Home, Messages Tab",
     ),
 }
-_LIMITED = {"ratelimited", "rate_limited"}
-_WORKSPACE_LIMITED = {"message_limit_exceeded"}
-_IN_A_ROOM = ("chat.", "reactions.", "conversations.", "assistant.")
+_RATE_LIMITED = {"ratelimited", "rate_limited"}
+_WORKSPACE_RATE_LIMITED = {"message_limit_exceeded"}
+_ROOM_METHODS = ("chat.", "reactions.", "conversations.", "assistant.")
 """Methods whose rate, or whose refusal at least, concerns one room; those of the others hold everywhere."""
 
-_NOT_EVERYWHERE = (
+_OPTIONAL_METHODS = (
     "chat.startStream",
     "chat.appendStream",
     "chat.stopStream",
@@ -62,37 +62,37 @@ _NOT_EVERYWHERE = (
 )
 """Methods that not every host of the Web API has, such as a stand-in or a proxy."""
 
-MARKUP_REFUSED = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_attachments"})
+MARKUP_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_attachments"})
 
 
-def translate(word: str, *, method: str, retry_after: float = 30.0, needed: str = "") -> ChannelError:
+def translate_error(code: str, *, method: str, retry_after: float = 30.0, needed: str = "") -> ChannelError:
     """Return our error for Slack's word of refusal; `needed` is the scope that a missing_scope names."""
-    if word in _LIMITED | _WORKSPACE_LIMITED:
-        return limited(method, retry_after, everywhere=word in _WORKSPACE_LIMITED)
-    detail = f"{method}: {word[:80]}"
-    if word == "missing_scope":
+    if code in _RATE_LIMITED | _WORKSPACE_RATE_LIMITED:
+        return rate_limited(method, retry_after, everywhere=code in _WORKSPACE_RATE_LIMITED)
+    detail = f"{method}: {code[:80]}"
+    if code == "missing_scope":
         scope = needed[:80] or "a scope"
         remedy = "add it under OAuth & Permissions, and install the app again"
         return NotPermitted(scope, f"{detail}: the app lacks {scope}: {remedy}")
-    if word in _PERMISSIONS:
-        permission, remedy = _PERMISSIONS[word]
+    if code in _PERMISSIONS:
+        permission, remedy = _PERMISSIONS[code]
         return NotPermitted(permission, f"{detail}: {remedy}")
-    return _BY_WORD.get(word, Rejected)(detail)
+    return _BY_CODE.get(code, Rejected)(detail)
 
 
-def limited(method: str, retry_after: float, *, everywhere: bool = False) -> RateLimited:
+def rate_limited(method: str, retry_after: float, *, everywhere: bool = False) -> RateLimited:
     """Return the wish to wait, for the room or for all of the app."""
-    in_a_room = method.startswith(_IN_A_ROOM) and not everywhere
+    in_a_room = method.startswith(_ROOM_METHODS) and not everywhere
     return RateLimited(retry_after, scope="room" if in_a_room else "account")
 
 
-def absent(method: str) -> ChannelError:
+def not_found(method: str) -> ChannelError:
     """Return what HTTP 404 means: a method that is not there, or an address that is wrong."""
-    if method.startswith(_NOT_EVERYWHERE):
+    if method.startswith(_OPTIONAL_METHODS):
         return Rejected(f"{method}: unknown_method")
     return Unreachable(f"{method}: HTTP 404: is base_url right?")
 
 
-def word_of(error: ChannelError) -> str:
+def error_code(error: ChannelError) -> str:
     """Return Slack's word of a refusal that `translate` made."""
     return str(error).partition(": ")[2].partition(":")[0].strip()

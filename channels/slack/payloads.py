@@ -11,7 +11,7 @@ from channels.message import Button
 from channels.slack import text as slack_text
 
 Id = Annotated[str, StringConstraints(min_length=1, max_length=255)]
-Stamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
+Timestamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12})?$")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,19 +23,19 @@ class Bot:
     team: str = ""
 
 
-class Model(BaseModel):
+class PayloadModel(BaseModel):
     """What Slack sends, as far as it concerns us."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
-class Edited(Model):
+class MessageEdit(PayloadModel):
     """When a message was edited."""
 
-    ts: Stamp
+    ts: Timestamp
 
 
-class File(Model):
+class File(PayloadModel):
     """A file of a message."""
 
     id: Id
@@ -47,7 +47,7 @@ class File(Model):
     url_private_download: str | None = None
 
 
-class Event(Model):
+class MessageEvent(PayloadModel):
     """A message event, or a mention."""
 
     type: str
@@ -56,23 +56,23 @@ class Event(Model):
     channel_type: str | None = None
     user: str | None = None
     bot_id: str | None = None
-    ts: Stamp
-    thread_ts: Stamp | None = None
+    ts: Timestamp
+    thread_ts: Timestamp | None = None
     text: str | None = None
     files: tuple[File, ...] | None = None
-    edited: Edited | None = None
+    edited: MessageEdit | None = None
     message: dict[str, Any] | None = None
     previous_message: dict[str, Any] | None = None
 
 
-class Callback(Model):
+class EventCallback(PayloadModel):
     """The envelope of the Events API."""
 
     team_id: str = ""
     event: dict[str, Any]
 
 
-class Slash(Model):
+class SlashCommand(PayloadModel):
     """A slash command."""
 
     team_id: str = ""
@@ -84,13 +84,13 @@ class Slash(Model):
     response_url: str = ""
 
 
-class Named(Model):
+class ObjectRef(PayloadModel):
     """Something with an id."""
 
     id: Id
 
 
-class Action(Model):
+class BlockAction(PayloadModel):
     """What was pressed."""
 
     action_id: str = ""
@@ -98,47 +98,47 @@ class Action(Model):
     action_ts: str = ""
 
 
-class Place(Model):
+class MessageContainer(PayloadModel):
     """The message that was pressed."""
 
-    message_ts: Stamp
+    message_ts: Timestamp
     channel_id: str | None = None
-    thread_ts: Stamp | None = None
+    thread_ts: Timestamp | None = None
 
 
-class Interaction(Model):
+class BlockActions(PayloadModel):
     """A press."""
 
     type: str
-    team: Named | None = None
-    user: Named
-    channel: Named | None = None
-    container: Place
+    team: ObjectRef | None = None
+    user: ObjectRef
+    channel: ObjectRef | None = None
+    container: MessageContainer
     response_url: str = ""
     message: dict[str, Any] = Field(default_factory=dict)
-    actions: tuple[Action, ...] = ()
+    actions: tuple[BlockAction, ...] = ()
     trigger_id: str = ""
 
 
-class ReactedItem(Model):
+class ReactionItem(PayloadModel):
     """What was reacted to."""
 
     type: str
     channel: Id
-    ts: Stamp
+    ts: Timestamp
 
 
-class Reacted(Model):
+class ReactionEvent(PayloadModel):
     """A reaction under a message, or one taken away."""
 
     type: str
     user: Id
     reaction: Id
-    item: ReactedItem
-    event_ts: Stamp
+    item: ReactionItem
+    event_ts: Timestamp
 
 
-class View(Model):
+class View(PayloadModel):
     """A modal that was sent off."""
 
     id: Id
@@ -147,16 +147,16 @@ class View(Model):
     state: dict[str, Any] = Field(default_factory=dict)
 
 
-class Submission(Model):
+class ViewSubmission(PayloadModel):
     """A person sent a modal off."""
 
     type: str
-    team: Named | None = None
-    user: Named
+    team: ObjectRef | None = None
+    user: ObjectRef
     view: View
 
 
-class Binding(Model):
+class ModalMetadata(PayloadModel):
     """What a modal belongs to: the press that opened it, as its private_metadata keeps it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
@@ -164,20 +164,20 @@ class Binding(Model):
     team: str
     user: Id
     room: Id
-    thread: Stamp | None = None
-    message: Stamp
+    thread: Timestamp | None = None
+    message: Timestamp
     data: Annotated[str, StringConstraints(min_length=1, max_length=64)]
     answer: Annotated[str, StringConstraints(max_length=500)] = ""
 
 
-ASKING = "ask|"
+PROMPT_PREFIX = "ask|"
 
 
-LONGEST_NAME = 255
+MAX_ACTION_ID = 255
 
 
-def name_of(button: Button) -> str:
+def action_id_of(button: Button) -> str:
     """Return a button's action_id, in which its prompt travels."""
     if not button.prompt:
         return button.data
-    return f"{ASKING}{button.data}|{slack_text.clean(button.prompt)}"[:LONGEST_NAME]
+    return f"{PROMPT_PREFIX}{button.data}|{slack_text.clean(button.prompt)}"[:MAX_ACTION_ID]

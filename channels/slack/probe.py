@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from channels.errors import ChannelError
-from channels.port import Finding
+from channels.port import CheckResult
 from channels.slack.api import Api, connect
 from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
@@ -29,65 +29,65 @@ SCOPES: Mapping[str, str] = {
 _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 
 
-async def probe(settings: SlackSettings) -> tuple[Finding, ...]:
+async def probe(settings: SlackSettings) -> tuple[CheckResult, ...]:
     """Look at a configured app, without sending anything."""
     async with connect(settings) as api:
-        findings = await _token(api)
-        findings.append(await _socket(api) if settings.mode == "socket" else _posts())
+        findings = await _token_checks(api)
+        findings.append(await _socket_check(api) if settings.mode == "socket" else _http_check())
     return tuple(findings)
 
 
-async def _token(api: Api) -> list[Finding]:
+async def _token_checks(api: Api) -> list[CheckResult]:
     try:
-        bot, scopes = await api.introduce()
+        bot, scopes = await api.auth_test()
     except ChannelError as error:
         remedy = f"copy the Bot User OAuth Token (xoxb-…) from {_OAUTH}; check base_url"
-        return [Finding(subject="bot token", ok=False, detail=str(error), remedy=remedy)]
-    return [_identity(bot), _granted(scopes)]
+        return [CheckResult(subject="bot token", ok=False, detail=str(error), remedy=remedy)]
+    return [_identity_check(bot), _scopes_check(scopes)]
 
 
-def _identity(bot: Bot) -> Finding:
+def _identity_check(bot: Bot) -> CheckResult:
     if not bot.bot_id:
-        return Finding(
+        return CheckResult(
             subject="bot token",
             ok=False,
             detail=f"it is the token of the person {bot.id}, not of a bot",
             remedy=f"copy the Bot User OAuth Token (xoxb-…), not the User OAuth Token, from {_OAUTH}",
         )
-    return Finding(subject="bot token", ok=True, detail=f"user {bot.id} of workspace {bot.team or '?'}")
+    return CheckResult(subject="bot token", ok=True, detail=f"user {bot.id} of workspace {bot.team or '?'}")
 
 
-def _granted(scopes: frozenset[str] | None) -> Finding:
+def _scopes_check(scopes: frozenset[str] | None) -> CheckResult:
     """Name each scope that is missing, and what does not work without it."""
     if scopes is None:
-        return Finding(subject="scopes", ok=True, detail="Slack did not say which ones the token has")
+        return CheckResult(subject="scopes", ok=True, detail="Slack did not say which ones the token has")
     missing = [f"{scope} ({why})" for scope, why in SCOPES.items() if scope not in scopes]
     if missing:
-        return Finding(
+        return CheckResult(
             subject="scopes",
             ok=False,
             detail="missing: " + ", ".join(missing),
             remedy=f"{_OAUTH}, Bot Token Scopes: add them, then Reinstall to Workspace",
         )
-    return Finding(subject="scopes", ok=True, detail=f"all {len(SCOPES)} that are needed are granted")
+    return CheckResult(subject="scopes", ok=True, detail=f"all {len(SCOPES)} that are needed are granted")
 
 
-async def _socket(api: Api) -> Finding:
+async def _socket_check(api: Api) -> CheckResult:
     try:
         await api.socket_url()
     except ChannelError as error:
-        return Finding(
+        return CheckResult(
             subject="socket mode",
             ok=False,
             detail=str(error),
             remedy="https://api.slack.com/apps: your app, Socket Mode: switch it on; Basic Information, "
             "App-Level Tokens: make one with connections:write (xapp-…)",
         )
-    return Finding(subject="socket mode", ok=True, detail="the app-level token opens a socket")
+    return CheckResult(subject="socket mode", ok=True, detail="the app-level token opens a socket")
 
 
-def _posts() -> Finding:
-    return Finding(
+def _http_check() -> CheckResult:
+    return CheckResult(
         subject="posts",
         ok=True,
         detail="signed posts are taken; Slack tells only on its own page whether it knows our address: "

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, Field, SecretStr, model_validator
 from channels.settings import ChannelSettings
 
 _TOKEN = re.compile(r"[A-Za-z0-9_.-]{1,512}")
-SHORTEST_SECRET = 8
+MIN_SECRET_LENGTH = 8
 
 
 def _check_token(token: SecretStr) -> SecretStr:
@@ -22,7 +22,7 @@ def _check_token(token: SecretStr) -> SecretStr:
 
 
 def _check_secret(secret: SecretStr) -> SecretStr:
-    if len(secret.get_secret_value().strip()) < SHORTEST_SECRET:
+    if len(secret.get_secret_value().strip()) < MIN_SECRET_LENGTH:
         raise ValueError("the signing secret stands under Basic Information of the app; it is never blank")
     return secret
 

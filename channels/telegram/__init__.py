@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
-from channels.port import ChannelPlugin, Connection, Feature, Finding, Limits, Notes
+from channels.port import ChannelFeature, ChannelLimits, ChannelPlugin, ChannelState, CheckResult, Connection
 from channels.telegram.settings import TelegramSettings
 from channels.telegram.text import is_group, measure
 
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
 
 
 @asynccontextmanager
-async def _open(channel: str, settings: TelegramSettings, notes: Notes) -> AsyncIterator[Connection]:
+async def _open(channel: str, settings: TelegramSettings, state: ChannelState) -> AsyncIterator[Connection]:
     from channels.telegram.api import connect
-    from channels.telegram.receive.albums import Shelf
-    from channels.telegram.receive.receiver import TelegramInbox
-    from channels.telegram.send.sender import TelegramChannel
+    from channels.telegram.receive.albums import AlbumBuffer
+    from channels.telegram.receive.receiver import TelegramReceiver
+    from channels.telegram.send.sender import TelegramSender
 
     async with connect(settings) as api:
         bot = await api.identify()
-        async with Shelf(notes, channel=channel, bot=bot, seconds=settings.album_seconds) as shelf:
+        async with AlbumBuffer(state, channel=channel, bot=bot, seconds=settings.album_seconds) as shelf:
             yield Connection(
-                inbox=TelegramInbox(api, settings, shelf, channel=channel, bot=bot),
-                channel=TelegramChannel(api),
+                receiver=TelegramReceiver(api, settings, shelf, channel=channel, bot=bot),
+                sender=TelegramSender(api),
             )
 
 
-async def _probe(settings: TelegramSettings) -> tuple[Finding, ...]:
+async def _probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
     from channels.telegram.probe import probe
 
     return await probe(settings)
@@ -49,16 +49,16 @@ plugin = ChannelPlugin(
     title="Telegram",
     features=frozenset(
         {
-            Feature.EDIT,
-            Feature.TYPING,
-            Feature.UPLOAD,
-            Feature.DOWNLOAD,
-            Feature.BUTTONS,
-            Feature.REACT,
-            Feature.STREAM,
+            ChannelFeature.EDIT,
+            ChannelFeature.TYPING,
+            ChannelFeature.UPLOAD,
+            ChannelFeature.DOWNLOAD,
+            ChannelFeature.BUTTONS,
+            ChannelFeature.REACT,
+            ChannelFeature.STREAM,
         }
     ),
-    limits=Limits(
+    limits=ChannelLimits(
         text=4096,
         upload_bytes=50_000_000,
         room_sends_per_second=1.0,
@@ -66,7 +66,7 @@ plugin = ChannelPlugin(
         account_sends_per_second=30.0,
         typing_seconds=5.0,
         measure=measure,
-        is_crowded=is_group,
+        is_group=is_group,
     ),
     settings=TelegramSettings,
     open=_open,

@@ -19,12 +19,12 @@ from telegram.error import NetworkError, TelegramError
 from telegram.request import HTTPXRequest
 
 from channels.errors import Ambiguous
-from channels.message import Sent
+from channels.message import SentMessage
 from channels.telegram import payloads
-from channels.telegram.errors import Refusal, translate
+from channels.telegram.errors import BotApiError, translate_error
 from channels.telegram.settings import TelegramSettings
 
-PATIENCE = 30.0
+TIMEOUT_SECONDS = 30.0
 """Seconds an answer may take; a longer one is ambiguous."""
 
 
@@ -35,22 +35,22 @@ class _Request(HTTPXRequest):
         """Send the request; raises Refusal for everything but success."""
         status, payload = await super().do_request(*args, **kwargs)
         if status != HTTPStatus.OK:
-            raise Refusal(status, _as_object(payload))
+            raise BotApiError(status, _parse_object(payload))
         return status, payload
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> Any:
         """Return the answer; raises Refusal for one that is none."""
-        answer = _as_object(payload)
+        answer = _parse_object(payload)
         if answer.get("ok") is not True or "result" not in answer:
             status = answer.get("error_code")
-            raise Refusal(status if isinstance(status, int) else 502, answer)
+            raise BotApiError(status if isinstance(status, int) else 502, answer)
         return answer
 
     async def stream(self, url: str) -> AsyncIterator[bytes]:
         """Yield a file's bytes; raises TelegramError."""
         try:
-            async with self._client.stream("GET", url, timeout=PATIENCE) as response:
+            async with self._client.stream("GET", url, timeout=TIMEOUT_SECONDS) as response:
                 _check_status(response.status_code)
                 async for chunk in response.aiter_bytes():
                     yield chunk
@@ -62,10 +62,10 @@ class _Request(HTTPXRequest):
 
 def _check_status(status: int) -> None:
     if status != HTTPStatus.OK:
-        raise Refusal(status, {})
+        raise BotApiError(status, {})
 
 
-def _as_object(payload: bytes) -> Mapping[str, Any]:
+def _parse_object(payload: bytes) -> Mapping[str, Any]:
     try:
         answer = json.loads(payload.decode("utf-8", "replace"))
     except (ValueError, RecursionError):
@@ -93,22 +93,28 @@ class Api(LibraryBot):
     def __repr__(self) -> str:
         return "Api(<token hidden>)"
 
-    async def call(self, method: str, parameters: Mapping[str, Any], *, patience: float = PATIENCE) -> Any:
+    async def call(
+        self, method: str, parameters: Mapping[str, Any], *, timeout: float = TIMEOUT_SECONDS
+    ) -> Any:
         """Call a method and return its raw result; a room that has moved is followed once."""
         try:
             try:
-                return await self._once(method, parameters, patience)
-            except Refusal as refusal:
+                return await self._call_once(method, parameters, timeout)
+            except BotApiError as refusal:
                 if refusal.migrated_to is None or "chat_id" not in parameters:
                     raise
                 moved = {**parameters, "chat_id": refusal.migrated_to}
-            return await self._once(method, moved, patience)
+            return await self._call_once(method, moved, timeout)
         except TelegramError as error:
-            raise translate(error, method=method) from error
+            raise translate_error(error, method=method) from error
 
-    async def _once(self, method: str, parameters: Mapping[str, Any], patience: float) -> Any:
+    async def _call_once(self, method: str, parameters: Mapping[str, Any], timeout: float) -> Any:
         return await self._post(
-            method, dict(parameters), read_timeout=patience, write_timeout=PATIENCE, connect_timeout=10.0
+            method,
+            dict(parameters),
+            read_timeout=timeout,
+            write_timeout=TIMEOUT_SECONDS,
+            connect_timeout=10.0,
         )
 
     async def fetch(self, path: str) -> AsyncIterator[bytes]:
@@ -117,7 +123,7 @@ class Api(LibraryBot):
             async for chunk in self._files.stream(f"{self.base_file_url}/{quote(path)}"):
                 yield chunk
         except TelegramError as error:
-            raise translate(error, method="download") from error
+            raise translate_error(error, method="download") from error
 
     async def identify(self) -> payloads.Bot:
         """Ask who we are; raises Unauthorized when the token is not good."""
@@ -145,9 +151,9 @@ async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
         await api.request.shutdown()
 
 
-def sent(method: str, result: object) -> Sent:
+def parse_sent(method: str, result: object) -> SentMessage:
     """Return what Telegram answered to a send; raises Ambiguous for an answer that names no message."""
     number = result.get("message_id") if isinstance(result, dict) else None
     if not isinstance(number, int):
         raise Ambiguous(f"{method}: the answer names no message")
-    return Sent(platform_id=str(number))
+    return SentMessage(platform_id=str(number))

@@ -16,19 +16,19 @@ MENU = {
     "help": "Tell what the bot understands",
 }
 _ALIASES = {"start": "help"}
-_ALONE = frozenset(MENU) - {"approve", "deny"}
+_WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
-_LONGEST = 200
+_MAX_LENGTH = 200
 """Characters of an order without a slash; what is longer is talk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class CommandText:
     """A word of command as it was written: `to` is the bot it names, if it names one."""
 
     name: str
     rest: str
-    to: str = ""
+    bot_username: str = ""
 
     @property
     def is_known(self) -> bool:
@@ -41,24 +41,26 @@ class Order:
         return f"/{self.name} {self.rest}".rstrip()
 
 
-def slash(text: str) -> Order | None:
+def parse_slash(text: str) -> CommandText | None:
     """Read `/word@bot rest`."""
     found = _SLASH.match(text)
     if found is None:
         return None
     name = found[1].lower()
-    return Order(name=_ALIASES.get(name, name), rest=text[found.end() :].strip(), to=found[2] or "")
+    return CommandText(
+        name=_ALIASES.get(name, name), rest=text[found.end() :].strip(), bot_username=found[2] or ""
+    )
 
 
-def spoken(text: str) -> Order | None:
+def parse_words(text: str) -> CommandText | None:
     """Read words after a mention that are nothing but an order: `stop`, `jobs logs ID`."""
     words = text.split()
-    if not words or len(text) > _LONGEST:
+    if not words or len(text) > _MAX_LENGTH:
         return None
     name, rest = words[0].lower(), words[1:]
-    alone = name in _ALONE and not rest
+    alone = name in _WITHOUT_ARGUMENTS and not rest
     deciding = name in {"approve", "deny"} and bool(rest) and rest[0].startswith("apr_")
     asking = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
     choosing = name == "queue" and len(rest) == 1
     wanted = alone or deciding or asking or choosing
-    return Order(name=name, rest=" ".join(rest)) if wanted else None
+    return CommandText(name=name, rest=" ".join(rest)) if wanted else None

@@ -12,7 +12,7 @@ from telegram.error import TelegramError
 from channels.errors import (
     Ambiguous,
     ChannelError,
-    Conflict,
+    ConnectedElsewhere,
     NotPermitted,
     RateLimited,
     Rejected,
@@ -26,7 +26,7 @@ _BY_STATUS: dict[int, type[ChannelError]] = {
     401: Unauthorized,
     403: Undeliverable,
     404: Unreachable,
-    409: Conflict,
+    409: ConnectedElsewhere,
     413: Rejected,
 }
 _DEAD_CHAT = (
@@ -61,8 +61,8 @@ _RIGHTS = (
 )
 """What a refusal says when the bot lacks a right, and the right by its name in ChatPermissions."""
 
-_LACKING = re.compile(r"not enough rights to ([\w ]+?)(?: (?:to|in|from) the \w+)?$")
-_SENDING = {
+_MISSING_RIGHT = re.compile(r"not enough rights to ([\w ]+?)(?: (?:to|in|from) the \w+)?$")
+_SEND_RIGHTS = {
     "send text messages": "can_send_messages",
     "send photos": "can_send_photos",
     "send documents": "can_send_documents",
@@ -74,7 +74,7 @@ _SENDING = {
 }
 
 
-class Refusal(TelegramError):
+class BotApiError(TelegramError):
     """Telegram answered, and the answer is no."""
 
     __slots__ = ("description", "migrated_to", "retry_after", "status")
@@ -90,7 +90,7 @@ class Refusal(TelegramError):
         self.retry_after = float(wait) if isinstance(wait, int | float) and wait > 0 else 5.0
 
 
-_NEVER_SENT = {
+_NOT_SENT_ERRORS = {
     "ConnectError",
     "ConnectTimeout",
     "PoolTimeout",
@@ -101,10 +101,10 @@ _NEVER_SENT = {
 """httpx's errors that come before the first byte of a request."""
 
 
-def translate(error: Exception, *, method: str) -> ChannelError:
+def translate_error(error: Exception, *, method: str) -> ChannelError:
     """Return our error for one that came out of a call; the only place that knows Telegram's."""
-    if not isinstance(error, Refusal):
-        before = type(error.__cause__).__name__ in _NEVER_SENT
+    if not isinstance(error, BotApiError):
+        before = type(error.__cause__).__name__ in _NOT_SENT_ERRORS
         kind = Unreachable if before else Ambiguous
         return kind(f"{method}: {type(error.__cause__ or error).__name__}")
     detail = f"{method}: {error.description}"
@@ -115,14 +115,14 @@ def translate(error: Exception, *, method: str) -> ChannelError:
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     if error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN}:
-        return _refused(error, detail)
+        return _translate_refusal(error, detail)
     return _BY_STATUS.get(error.status, Unreachable)(detail)
 
 
-def _refused(error: Refusal, detail: str) -> ChannelError:
+def _translate_refusal(error: BotApiError, detail: str) -> ChannelError:
     """Tell content that is refused, a chat that is dead, and a right that is missing."""
     words = detail.lower()
-    permission = _permission(words)
+    permission = _missing_permission(words)
     if permission is not None:
         return NotPermitted(permission, f"{detail}: give the bot the right {permission} there")
     if error.migrated_to is not None:
@@ -132,22 +132,22 @@ def _refused(error: Refusal, detail: str) -> ChannelError:
     return _BY_STATUS[error.status](detail)
 
 
-def _permission(words: str) -> str | None:
-    lacking = _LACKING.search(words)
+def _missing_permission(words: str) -> str | None:
+    lacking = _MISSING_RIGHT.search(words)
     if lacking:
-        return _SENDING.get(lacking[1], lacking[1])
+        return _SEND_RIGHTS.get(lacking[1], lacking[1])
     return next((right for known, right in _RIGHTS if known in words), None)
 
 
 def is_unknown_method(error: ChannelError) -> bool:
     """Say whether the server does not have the method: it answers 404, as to a token that is none."""
-    return isinstance(error.__cause__, Refusal) and error.__cause__.status == HTTPStatus.NOT_FOUND
+    return isinstance(error.__cause__, BotApiError) and error.__cause__.status == HTTPStatus.NOT_FOUND
 
 
-MARKUP_REFUSED = ("parse entities", "entity", "entities")
+MARKUP_ERRORS = ("parse entities", "entity", "entities")
 """What a refusal says that concerns the looks of a text."""
 
 
 def is_about_markup(error: Rejected) -> bool:
     """Say whether the text would be taken without its entities."""
-    return any(words in str(error).lower() for words in MARKUP_REFUSED)
+    return any(words in str(error).lower() for words in MARKUP_ERRORS)

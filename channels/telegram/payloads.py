@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-LATEST = 253402300799
+MAX_UNIX_TIME = 253402300799
 """The last second of the year 9999: later ones are no datetime."""
 
-Moment = Annotated[int, Field(ge=0, le=LATEST)]
+UnixTime = Annotated[int, Field(ge=0, le=MAX_UNIX_TIME)]
 
 
-class Shape(BaseModel):
+class PayloadModel(BaseModel):
     """The base of all: unknown fields are passed over."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
-class User(Shape):
+class User(PayloadModel):
     """A person or bot."""
 
     id: int
@@ -29,7 +29,7 @@ class User(Shape):
     username: str | None = None
 
 
-class Chat(Shape):
+class Chat(PayloadModel):
     """A room."""
 
     id: int
@@ -37,7 +37,7 @@ class Chat(Shape):
     title: str | None = None
 
 
-class Entity(Shape):
+class MessageEntity(PayloadModel):
     """A stretch of a text with a meaning."""
 
     type: str = ""
@@ -46,7 +46,7 @@ class Entity(Shape):
     user: User | None = None
 
 
-class File(Shape):
+class File(PayloadModel):
     """A file of any kind."""
 
     file_id: Annotated[str, StringConstraints(min_length=1)]
@@ -60,21 +60,21 @@ class File(Shape):
     is_video: bool = False
 
 
-class Location(Shape):
+class Location(PayloadModel):
     """A place on earth."""
 
     latitude: float
     longitude: float
 
 
-class Venue(Shape):
+class Venue(PayloadModel):
     """A place with a name."""
 
     title: str = ""
     address: str = ""
 
 
-class Contact(Shape):
+class Contact(PayloadModel):
     """A person's telephone number, shared."""
 
     phone_number: str = ""
@@ -82,30 +82,30 @@ class Contact(Shape):
     last_name: str | None = None
 
 
-class Replied(Shape):
+class ReplyTo(PayloadModel):
     """The message another one answers."""
 
     from_: User | None = Field(default=None, alias="from")
     forum_topic_created: dict[str, Any] | None = None
 
 
-class Told(Shape):
+class Message(PayloadModel):
     """A message."""
 
     message_id: int
-    date: Moment = 0
-    edit_date: Moment | None = None
+    date: UnixTime = 0
+    edit_date: UnixTime | None = None
     chat: Chat
     from_: User | None = Field(default=None, alias="from")
     sender_chat: Chat | None = None
     text: str = ""
     caption: str = ""
-    entities: tuple[Entity, ...] = ()
-    caption_entities: tuple[Entity, ...] = ()
+    entities: tuple[MessageEntity, ...] = ()
+    caption_entities: tuple[MessageEntity, ...] = ()
     message_thread_id: int | None = None
     is_topic_message: bool = False
     is_automatic_forward: bool = False
-    reply_to_message: Replied | None = None
+    reply_to_message: ReplyTo | None = None
     migrate_to_chat_id: int | None = None
     migrate_from_chat_id: int | None = None
     photo: tuple[File, ...] = ()
@@ -121,23 +121,23 @@ class Told(Shape):
     contact: Contact | None = None
 
 
-class Callback(Shape):
+class CallbackQuery(PayloadModel):
     """A pressed button."""
 
     id: str
     from_: User = Field(alias="from")
-    message: Told | None = None
+    message: Message | None = None
     data: str | None = None
 
 
-class ReactionType(Shape):
+class ReactionType(PayloadModel):
     """A sign under a message: an emoji, or something that is not text."""
 
     type: str = ""
     emoji: str = ""
 
 
-class Reacted(Shape):
+class MessageReactionUpdated(PayloadModel):
     """What one person's signs under a message were, and are."""
 
     chat: Chat
@@ -148,14 +148,14 @@ class Reacted(Shape):
     new_reaction: tuple[ReactionType, ...] = ()
 
 
-class Updated(Shape):
+class Update(PayloadModel):
     """One update."""
 
     update_id: int
-    message: Told | None = None
-    edited_message: Told | None = None
-    callback_query: Callback | None = None
-    message_reaction: Reacted | None = None
+    message: Message | None = None
+    edited_message: Message | None = None
+    callback_query: CallbackQuery | None = None
+    message_reaction: MessageReactionUpdated | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

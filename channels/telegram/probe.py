@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 from typing import Any
 
 from channels.errors import ChannelError
-from channels.port import Finding
+from channels.port import CheckResult
 from channels.telegram.api import Api, connect
-from channels.telegram.payloads import LATEST
+from channels.telegram.payloads import MAX_UNIX_TIME
 from channels.telegram.send.command_menu import is_published
 from channels.telegram.settings import TelegramSettings
 
-MANY_PENDING = 100
+MAX_PENDING = 100
 _REMEDIES = {
     "retry": "See whether base_url can be reached from here, then try again.",
     "give_up": "See the message of Telegram.",
@@ -21,28 +21,36 @@ _REMEDIES = {
 }
 
 
-async def probe(settings: TelegramSettings) -> tuple[Finding, ...]:
+async def probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
     """Ask Telegram; what is not well has a remedy."""
     async with connect(settings) as api:
         try:
             me = await api.call("getMe", {})
             webhook = await api.call("getWebhookInfo", {})
         except ChannelError as error:
-            return (Finding(subject="telegram", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),)
-        commands = await _menu(api)
-    reception = _posted(webhook, settings) if settings.mode == "webhook" else _polled(webhook)
-    return (_identity(me), _joining(me, settings), _privacy(me, settings), reception, commands)
+            return (
+                CheckResult(subject="telegram", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),
+            )
+        commands = await _commands_check(api)
+    reception = _webhook_check(webhook, settings) if settings.mode == "webhook" else _polling_check(webhook)
+    return (
+        _identity_check(me),
+        _groups_check(me, settings),
+        _privacy_check(me, settings),
+        reception,
+        commands,
+    )
 
 
-def _identity(me: Mapping[str, Any]) -> Finding:
-    return Finding(subject="bot", ok=True, detail=f"@{me.get('username')} ({me.get('id')})")
+def _identity_check(me: Mapping[str, Any]) -> CheckResult:
+    return CheckResult(subject="bot", ok=True, detail=f"@{me.get('username')} ({me.get('id')})")
 
 
-def _joining(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+def _groups_check(me: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
     """Rooms that are configured want a bot that can be added to them."""
     if me.get("can_join_groups") is not False:
-        return Finding(subject="groups", ok=True, detail="it can be added to groups")
-    return Finding(
+        return CheckResult(subject="groups", ok=True, detail="it can be added to groups")
+    return CheckResult(
         subject="groups",
         ok=not any(room.startswith("-") for room in settings.rooms),
         detail="it cannot be added to groups",
@@ -50,14 +58,14 @@ def _joining(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
     )
 
 
-def _privacy(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+def _privacy_check(me: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
     if me.get("can_read_all_group_messages") is True:
-        return Finding(subject="group messages", ok=True, detail="all are delivered")
+        return CheckResult(subject="group messages", ok=True, detail="all are delivered")
     listening = [room for room, own in settings.rooms.items() if own.groups == "always"]
     wanted = ["groups"] if settings.groups == "always" else []
     wanted += [f"rooms.{room}.groups" for room in listening]
     detail = "commands, mentions and replies are delivered (privacy mode)"
-    return Finding(
+    return CheckResult(
         subject="group messages",
         ok=not wanted,
         detail=f'{detail}, but {" and ".join(wanted)} = "always"' if wanted else detail,
@@ -65,11 +73,11 @@ def _privacy(me: Mapping[str, Any], settings: TelegramSettings) -> Finding:
     )
 
 
-def _polled(webhook: Mapping[str, Any]) -> Finding:
+def _polling_check(webhook: Mapping[str, Any]) -> CheckResult:
     waiting = f"{webhook.get('pending_update_count', 0)} updates waiting"
     if not webhook.get("url"):
-        return Finding(subject="polling", ok=True, detail=f"ready, {waiting}")
-    return Finding(
+        return CheckResult(subject="polling", ok=True, detail=f"ready, {waiting}")
+    return CheckResult(
         subject="polling",
         ok=True,
         detail=f"a webhook is set, to {_host(str(webhook['url']))}; polling removes it, and whoever set it "
@@ -77,27 +85,27 @@ def _polled(webhook: Mapping[str, Any]) -> Finding:
     )
 
 
-def _posted(webhook: Mapping[str, Any], settings: TelegramSettings) -> Finding:
+def _webhook_check(webhook: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
     """Compare where Telegram posts with where it should; the gateway registers itself when it starts."""
     url, waiting = str(webhook.get("url") or ""), int(webhook.get("pending_update_count") or 0)
     counted = f"{waiting} updates waiting"
     if not url:
-        return Finding(
+        return CheckResult(
             subject="webhook",
             ok=True,
             detail=f"not registered: the gateway does it when it starts, at DOVECOTE_PUBLIC_URL; {counted}",
         )
     if settings.webhook_url is not None and url.rstrip("/") != settings.webhook_url:
-        return Finding(
+        return CheckResult(
             subject="webhook",
             ok=False,
             detail=f"Telegram posts to another address, at {_host(url)}; {counted}",
             remedy="Start the gateway, which registers its own, and see who else uses this token.",
         )
-    failure = _failure(webhook)
-    return Finding(
+    failure = _last_failure(webhook)
+    return CheckResult(
         subject="webhook",
-        ok=not failure and waiting < MANY_PENDING,
+        ok=not failure and waiting < MAX_PENDING,
         detail=f"Telegram posts to {_host(url)}, {counted}{failure}",
         remedy="See that Telegram reaches the public URL over https, with a certificate it trusts."
         if failure
@@ -110,20 +118,20 @@ def _host(url: str) -> str:
     return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "an odd address"
 
 
-def _failure(webhook: Mapping[str, Any]) -> str:
+def _last_failure(webhook: Mapping[str, Any]) -> str:
     """Say what went wrong last, as long as something waits because of it."""
     said, when = webhook.get("last_error_message"), webhook.get("last_error_date")
     if not said:
         return ""
-    if not isinstance(when, int) or not 0 < when < LATEST:
+    if not isinstance(when, int) or not 0 < when < MAX_UNIX_TIME:
         return f"; last failure: {said}"
     return f"; last failure at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC: {said}"
 
 
-async def _menu(api: Api) -> Finding:
+async def _commands_check(api: Api) -> CheckResult:
     try:
         published = await is_published(api)
     except ChannelError as error:
-        return Finding(subject="commands", ok=False, detail=str(error), remedy="Try again.")
+        return CheckResult(subject="commands", ok=False, detail=str(error), remedy="Try again.")
     detail = "the menu is set" if published else "the menu is set when the gateway starts"
-    return Finding(subject="commands", ok=True, detail=detail)
+    return CheckResult(subject="commands", ok=True, detail=detail)

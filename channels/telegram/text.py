@@ -13,11 +13,11 @@ def measure(text: str) -> int:
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
-def encodable(text: str) -> str:
+def replace_surrogates(text: str) -> str:
     """Replace lone surrogates, which no UTF-8 can carry."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
 def clean(text: str) -> str:
     """No store takes half a character, and PostgreSQL no NUL."""
-    return encodable(text).replace("\0", "\ufffd")
+    return replace_surrogates(text).replace("\0", "\ufffd")

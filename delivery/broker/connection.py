@@ -24,33 +24,33 @@ from nats.errors import Error as NatsError
 from nats.errors import NoServersError, SlowConsumerError
 from nats.js import JetStreamContext
 
-from delivery.errors import Conflict, Refused, Unreachable
+from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
 
 _log = logging.getLogger(__name__)
 
 PENDING_SIZE = 16 * 1024 * 1024
-_ROOM = PENDING_SIZE // 2
+_MAX_PENDING = PENDING_SIZE // 2
 _WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
 _TRANSIENT_CODES = frozenset({10008, 10164})
 """JetStream not yet available, or another append to the subject in flight: worth repeating."""
 _TRIES = 3
-_PAUSE = 0.05
-SILENCES = 3
-SILENT_FOR = 2.0
+_RETRY_SECONDS = 0.05
+STUCK_TIMEOUTS = 3
+STUCK_SECONDS = 2.0
 """So many requests without an answer for so many seconds, while TCP is up, mean that the server is stuck;
 many at once mean only that we were."""
 
 Headers = Mapping[str, str]
-Callback = Callable[[Msg], Awaitable[None]]
+OnMessage = Callable[[Msg], Awaitable[None]]
 Watcher = Callable[[], None]
 
 
-class _Down(Unreachable):
+class _NotConnected(BrokerUnreachable):
     """There is no connection, and none came in time: trying again at once is no use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ack:
+class PubAck:
     """The broker's confirmation of a stored message."""
 
     seq: int
@@ -68,42 +68,42 @@ class _Client(Client):
         return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
-class Link:
+class NatsConnection:
     """A connection to NATS that reconnects for ever; made by `connect`."""
 
-    def __init__(self, *, unresponsive: Watcher | None = None) -> None:
+    def __init__(self, *, on_unresponsive: Watcher | None = None) -> None:
         self._client = _Client()
-        self._up = asyncio.Event()
-        self._waiting: dict[str, asyncio.Queue[Msg | None]] = {}
+        self._connected = asyncio.Event()
+        self._replies: dict[str, asyncio.Queue[Msg | None]] = {}
         self._inbox = ""
         self._tokens = 0
-        self._silences = 0
-        self._silent_since = 0.0
-        self._unresponsive = unresponsive
+        self._timeouts = 0
+        self._first_timeout_at = 0.0
+        self._on_unresponsive = on_unresponsive
         self._reconnected: set[Watcher] = set()
-        self._overflowed: dict[Subscription, Watcher] = {}
+        self._on_overflow: dict[Subscription, Watcher] = {}
         self._closed = False
         self._last_error: Exception | None = None
         self._refusal: Exception | None = None
 
     @property
-    def is_up(self) -> bool:
+    def is_connected(self) -> bool:
         """Tell whether the broker can be talked to now."""
-        return self._up.is_set()
+        return self._connected.is_set()
 
     @property
     def jetstream(self) -> JetStreamContext:
         """The client's own way to JetStream, for what has no order to keep (object stores)."""
         return self._client.jetstream()
 
-    async def wait_up(self, timeout: float) -> bool:
+    async def wait_connected(self, timeout: float) -> bool:
         """Wait until the broker can be talked to; False when it could not in time."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
-                await self._up.wait()
-        return self.is_up
+                await self._connected.wait()
+        return self.is_connected
 
-    def watch_reconnects(self, watcher: Watcher) -> Callable[[], None]:
+    def on_reconnect(self, watcher: Watcher) -> Callable[[], None]:
         """Call `watcher` after every reconnection, until the returned function is called."""
         self._reconnected.add(watcher)
         return lambda: self._reconnected.discard(watcher)
@@ -116,59 +116,59 @@ class Link:
         *,
         timeout: float = 2.0,
         tries: int = _TRIES,
-    ) -> Ack:
+    ) -> PubAck:
         """Store a message in the stream of its subject. Raises Conflict, Refused, Unreachable.
 
         After Unreachable the message may yet be stored: the caller's compare-and-set or id decides.
         """
         reply = await self._persist(subject, payload, headers, timeout, tries)
-        return Ack(seq=reply["seq"], duplicate=reply.get("duplicate", False))
+        return PubAck(seq=reply["seq"], duplicate=reply.get("duplicate", False))
 
     async def _persist(
         self, subject: str, payload: bytes, headers: Headers | None, timeout: float, tries: int
     ) -> dict[str, Any]:
         for left in range(tries - 1, -1, -1):
             try:
-                answer = _decoded(await self._exchange(subject, payload, headers, timeout))
-            except Unreachable as error:
-                if not left or isinstance(error, _Down):
+                answer = _decode(await self._exchange(subject, payload, headers, timeout))
+            except BrokerUnreachable as error:
+                if not left or isinstance(error, _NotConnected):
                     raise
-                await asyncio.sleep(_PAUSE)
+                await asyncio.sleep(_RETRY_SECONDS)
                 continue
             code = answer.get("error", {}).get("err_code")
             if code is None:
                 return answer
             if code not in _TRANSIENT_CODES or not left:
-                raise _error_of(subject, answer["error"])
-            await asyncio.sleep(_PAUSE)
-        raise Unreachable(f"no answer to {subject}")
+                raise _error_for(subject, answer["error"])
+            await asyncio.sleep(_RETRY_SECONDS)
+        raise BrokerUnreachable(f"no answer to {subject}")
 
-    async def call(
+    async def api_request(
         self, api: str, request: Mapping[str, Any] | None = None, *, timeout: float = 5.0
     ) -> dict[str, Any]:
         """Ask the JetStream API; the answer may hold `error`. Raises Unreachable."""
         body = json.dumps(request or {}).encode()
         for left in range(_TRIES - 1, -1, -1):
             try:
-                return _decoded(await self._exchange(f"$JS.API.{api}", body, None, timeout))
-            except Unreachable as error:
-                if not left or isinstance(error, _Down):
+                return _decode(await self._exchange(f"$JS.API.{api}", body, None, timeout))
+            except BrokerUnreachable as error:
+                if not left or isinstance(error, _NotConnected):
                     raise
-                await asyncio.sleep(_PAUSE)
-        raise Unreachable(api)
+                await asyncio.sleep(_RETRY_SECONDS)
+        raise BrokerUnreachable(api)
 
-    async def fetch(self, stream: str, request: Mapping[str, Any], *, timeout: float = 5.0) -> list[Msg]:
+    async def direct_get(self, stream: str, request: Mapping[str, Any], *, timeout: float = 5.0) -> list[Msg]:
         """Read many stored messages by one direct get; none is an empty list. Raises Refused, Unreachable."""
         for left in range(_TRIES - 1, -1, -1):
             try:
-                return await self._fetch_once(stream, json.dumps(request).encode(), timeout)
-            except Unreachable as error:
-                if not left or isinstance(error, _Down):
+                return await self._direct_get_once(stream, json.dumps(request).encode(), timeout)
+            except BrokerUnreachable as error:
+                if not left or isinstance(error, _NotConnected):
                     raise
-                await asyncio.sleep(_PAUSE)
-        raise Unreachable(stream)
+                await asyncio.sleep(_RETRY_SECONDS)
+        raise BrokerUnreachable(stream)
 
-    async def _fetch_once(self, stream: str, body: bytes, timeout: float) -> list[Msg]:
+    async def _direct_get_once(self, stream: str, body: bytes, timeout: float) -> list[Msg]:
         found: list[Msg] = []
         token, queue = self._open_inbox()
         try:
@@ -181,15 +181,17 @@ class Link:
                 elif status in {"204", "404"}:
                     return found
                 elif status == "503":
-                    raise Unreachable(f"nobody answers for {stream}")
+                    raise BrokerUnreachable(f"nobody answers for {stream}")
                 else:
-                    raise Refused(f"direct get on {stream} was answered with {status}")
+                    raise BrokerRefused(f"direct get on {stream} was answered with {status}")
         finally:
-            del self._waiting[token]
+            del self._replies[token]
 
-    async def post(self, subject: str, payload: bytes = b"", headers: Headers | None = None) -> bool:
+    async def publish_nowait(
+        self, subject: str, payload: bytes = b"", headers: Headers | None = None
+    ) -> bool:
         """Send without asking for confirmation; False when it could not even be sent."""
-        if not self._has_room():
+        if not self._can_send():
             return False
         try:
             await self._client.publish(subject, payload, headers=dict(headers) if headers else None)
@@ -197,9 +199,9 @@ class Link:
             return False
         return True
 
-    async def ask(self, subject: str, payload: bytes, reply: str) -> bool:
+    async def request_to(self, subject: str, payload: bytes, reply: str) -> bool:
         """Send with `reply` as the address of the answers; False when it could not even be sent."""
-        if not self._has_room():
+        if not self._can_send():
             return False
         try:
             await self._client.publish(subject, payload, reply=reply)
@@ -212,30 +214,30 @@ class Link:
         return self._client.new_inbox()
 
     @asynccontextmanager
-    async def subscribed(
-        self, subject: str, callback: Callback, *, overflowed: Watcher = lambda: None
+    async def subscribe(
+        self, subject: str, callback: OnMessage, *, on_overflow: Watcher = lambda: None
     ) -> AsyncIterator[None]:
         """Receive by `callback`; `overflowed` is called when messages had to be dropped on our side."""
         try:
             subscription = await self._client.subscribe(subject, cb=callback)
         except NatsError as error:
-            raise Unreachable(f"cannot subscribe: {error}") from error
-        self._overflowed[subscription] = overflowed
+            raise BrokerUnreachable(f"cannot subscribe: {error}") from error
+        self._on_overflow[subscription] = on_overflow
         try:
             yield
         finally:
-            self._overflowed.pop(subscription, None)
+            self._on_overflow.pop(subscription, None)
             with suppress(NatsError):
                 await subscription.unsubscribe()
 
-    def _has_room(self) -> bool:
-        return self.is_up and not self._closed and self._client.pending_data_size < _ROOM
+    def _can_send(self) -> bool:
+        return self.is_connected and not self._closed and self._client.pending_data_size < _MAX_PENDING
 
     def _open_inbox(self) -> tuple[str, asyncio.Queue[Msg | None]]:
         self._tokens += 1
         token = f"{self._inbox}.{self._tokens}"
         queue: asyncio.Queue[Msg | None] = asyncio.Queue()
-        self._waiting[token] = queue
+        self._replies[token] = queue
         return token, queue
 
     async def _exchange(self, subject: str, payload: bytes, headers: Headers | None, timeout: float) -> Msg:
@@ -244,28 +246,28 @@ class Link:
             await self._send(subject, payload, headers, token, timeout)
             message = await self._next(queue, timeout)
         finally:
-            del self._waiting[token]
+            del self._replies[token]
         if (message.headers or {}).get("Status") == "503":
-            raise Unreachable(f"no stream takes {subject}")
+            raise BrokerUnreachable(f"no stream takes {subject}")
         return message
 
     async def _send(
         self, subject: str, payload: bytes, headers: Headers | None, reply: str, timeout: float
     ) -> None:
         if self._closed:
-            raise Unreachable("the connection to NATS is closed")
-        if not await self.wait_up(timeout):
-            raise _Down("not connected to NATS")
-        if self._client.pending_data_size >= _ROOM:
-            raise Unreachable("the connection to NATS is congested")
+            raise BrokerUnreachable("the connection to NATS is closed")
+        if not await self.wait_connected(timeout):
+            raise _NotConnected("not connected to NATS")
+        if self._client.pending_data_size >= _MAX_PENDING:
+            raise BrokerUnreachable("the connection to NATS is congested")
         try:
             await self._client.publish(
                 subject, payload, reply=reply, headers=dict(headers) if headers else None
             )
         except nats.errors.MaxPayloadError as error:
-            raise Refused(f"{len(payload)} bytes are more than the broker takes") from error
+            raise BrokerRefused(f"{len(payload)} bytes are more than the broker takes") from error
         except NatsError as error:
-            raise Unreachable(f"cannot send to NATS: {error}") from error
+            raise BrokerUnreachable(f"cannot send to NATS: {error}") from error
 
     async def _next(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg:
         try:
@@ -273,8 +275,8 @@ class Link:
         except asyncio.QueueEmpty:
             message = await self._wait(queue, timeout)
         if message is None:
-            raise Unreachable("the connection to NATS was lost")
-        self._silences = 0
+            raise BrokerUnreachable("the connection to NATS was lost")
+        self._timeouts = 0
         return message
 
     async def _wait(self, queue: asyncio.Queue[Msg | None], timeout: float) -> Msg | None:
@@ -282,43 +284,43 @@ class Link:
             async with asyncio.timeout(timeout):
                 return await queue.get()
         except TimeoutError:
-            self._note_silence()
-            raise Unreachable("NATS does not answer") from None
+            self._record_timeout()
+            raise BrokerUnreachable("NATS does not answer") from None
 
-    def _note_silence(self) -> None:
+    def _record_timeout(self) -> None:
         now = monotonic()
-        if not self._silences:
-            self._silent_since = now
-        self._silences += 1
-        stuck = self._silences >= SILENCES and now - self._silent_since >= SILENT_FOR
-        if stuck and self.is_up and self._unresponsive is not None:
-            self._silences = 0
-            self._unresponsive()
+        if not self._timeouts:
+            self._first_timeout_at = now
+        self._timeouts += 1
+        stuck = self._timeouts >= STUCK_TIMEOUTS and now - self._first_timeout_at >= STUCK_SECONDS
+        if stuck and self.is_connected and self._on_unresponsive is not None:
+            self._timeouts = 0
+            self._on_unresponsive()
 
-    async def _answered(self, message: Msg) -> None:
-        queue = self._waiting.get(message.subject)
+    async def _on_reply(self, message: Msg) -> None:
+        queue = self._replies.get(message.subject)
         if queue is not None:
             queue.put_nowait(message)
 
     async def _on_error(self, error: Exception) -> None:
         if isinstance(error, SlowConsumerError):
-            self._overflowed.get(error.sub, lambda: None)()
+            self._on_overflow.get(error.sub, lambda: None)()
         self._last_error = error
         if _is_refusal(error):
             self._refusal = error
         _log.debug("nats: %s: %s", type(error).__name__, error)
 
     async def _on_disconnected(self) -> None:
-        if self.is_up and not self._closed:
+        if self.is_connected and not self._closed:
             _log.warning("lost the connection to NATS")
-        self._up.clear()
-        for queue in self._waiting.values():
+        self._connected.clear()
+        for queue in self._replies.values():
             queue.put_nowait(None)
 
     async def _on_reconnected(self) -> None:
         _log.warning("connected to NATS again")
-        self._silences = 0
-        self._up.set()
+        self._timeouts = 0
+        self._connected.set()
         for watcher in tuple(self._reconnected):
             watcher()
 
@@ -339,44 +341,44 @@ class Link:
         )
         self._client.options["max_reconnect_attempts"] = -1
         self._inbox = self._client.new_inbox()
-        await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
-        self._up.set()
+        await self._client.subscribe(f"{self._inbox}.*", cb=self._on_reply)
+        self._connected.set()
 
     async def _close(self) -> None:
         self._closed = True
-        self._up.clear()
+        self._connected.clear()
         closing = asyncio.ensure_future(self._client.close())
         await asyncio.wait({closing}, timeout=2)
 
 
 @asynccontextmanager
 async def connect(
-    url: str, *, token: str | None = None, name: str = "dovecote", unresponsive: Watcher | None = None
-) -> AsyncIterator[Link]:
+    url: str, *, token: str | None = None, name: str = "dovecote", on_unresponsive: Watcher | None = None
+) -> AsyncIterator[NatsConnection]:
     """Open a link; raises Unreachable or Refused when the first connection fails.
 
     `unresponsive` is called when the server stays silent while the connection is up.
     """
-    link = Link(unresponsive=unresponsive)
+    link = NatsConnection(on_unresponsive=on_unresponsive)
     opening = asyncio.ensure_future(link._open(url, token, name))  # noqa: SLF001 - the factory of its class
     await asyncio.wait({opening})
     error = opening.exception()
     if error is not None:
         await link._close()  # noqa: SLF001
-        raise _why(error, link._refusal or link._last_error) from error  # noqa: SLF001
+        raise _connect_error(error, link._refusal or link._last_error) from error  # noqa: SLF001
     try:
         yield link
     finally:
         await link._close()  # noqa: SLF001
 
 
-def _why(error: BaseException, reported: Exception | None) -> Exception:
+def _connect_error(error: BaseException, reported: Exception | None) -> Exception:
     """The library raises that it found no server, and reports why on the side, for each of its attempts."""
     if _is_refusal(error) or _is_refusal(reported):
-        return Refused("the NATS server refuses our credentials")
+        return BrokerRefused("the NATS server refuses our credentials")
     if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
-        return Unreachable(f"cannot connect to NATS: {reported or error}")
-    return Refused(f"cannot connect to NATS: {error}")
+        return BrokerUnreachable(f"cannot connect to NATS: {reported or error}")
+    return BrokerRefused(f"cannot connect to NATS: {error}")
 
 
 def _is_refusal(error: BaseException | None) -> bool:
@@ -385,16 +387,16 @@ def _is_refusal(error: BaseException | None) -> bool:
     return "authorization" in text or "authentication" in text
 
 
-def _decoded(message: Msg) -> dict[str, Any]:
+def _decode(message: Msg) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(message.data)
     return answer
 
 
-def _error_of(subject: str, error: Mapping[str, Any]) -> Exception:
+def _error_for(subject: str, error: Mapping[str, Any]) -> Exception:
     code = error.get("err_code")
     detail = f"{error.get('description', 'no reason given')} ({code}) on {subject}"
     if code in _WRONG_LAST_SEQUENCE:
-        return Conflict(detail)
+        return AppendConflict(detail)
     if code in _TRANSIENT_CODES:
-        return Unreachable(detail)
-    return Refused(detail)
+        return BrokerUnreachable(detail)
+    return BrokerRefused(detail)

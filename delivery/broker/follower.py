@@ -4,42 +4,42 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from delivery.broker.light_event import Bell
-from delivery.events.port import Recorded
+from delivery.broker.light_event import LightEvent
+from delivery.events.port import StoredEvent
 
-MOST_EVENTS = 256
-MOST_BYTES = 1024 * 1024
+MAX_EVENTS = 256
+MAX_BYTES = 1024 * 1024
 
 
-class Follower(AsyncIterator[Recorded | None]):
+class Follower(AsyncIterator[StoredEvent | None]):
     """Hands over what was offered, in order; None stands for anything that may be missing."""
 
-    __slots__ = ("_bell", "_bytes", "_items")
+    __slots__ = ("_bytes", "_items", "_ready")
 
     def __init__(self) -> None:
-        self._items: list[Recorded | None] = []
+        self._items: list[StoredEvent | None] = []
         self._bytes = 0
-        self._bell = Bell()
+        self._ready = LightEvent()
 
-    def offer(self, recorded: Recorded) -> None:
+    def push(self, event: StoredEvent) -> None:
         """Append an event, or give everything up for a fresh reading when there is no room."""
-        self._bytes += len(recorded.raw)
-        if len(self._items) >= MOST_EVENTS or self._bytes > MOST_BYTES:
-            self.doubt()
+        self._bytes += len(event.raw)
+        if len(self._items) >= MAX_EVENTS or self._bytes > MAX_BYTES:
+            self.mark_gap()
             return
-        self._items.append(recorded)
-        self._bell.ring()
+        self._items.append(event)
+        self._ready.set()
 
-    def doubt(self) -> None:
+    def mark_gap(self) -> None:
         """Say that something may be missing; what was buffered will be read again too."""
         self._items.clear()
         self._items.append(None)
         self._bytes = 0
-        self._bell.ring()
+        self._ready.set()
 
-    async def __anext__(self) -> Recorded | None:
+    async def __anext__(self) -> StoredEvent | None:
         while not self._items:
-            await self._bell.wait()
+            await self._ready.wait()
         item = self._items.pop(0)
         self._bytes -= len(item.raw) if item is not None else 0
         return item

@@ -8,42 +8,42 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from delivery.broker import subscriptions as hubs
-from delivery.broker.connection import Link
+from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import (
     EXPECTED,
     EXPECTED_SUBJECT,
     MESSAGE_ID,
     NUMBER,
     TTL,
-    Stored,
-    headers_of,
-    recorded_from,
+    StoredMessage,
+    decode_message,
+    encode_headers,
 )
-from delivery.broker.stream_config import EVENTS, lasting_subject, token, transient_subject
-from delivery.broker.subscriptions import Hub
-from delivery.errors import Conflict, DeliveryError, Unreachable
+from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
+from delivery.broker.subscriptions import SubscriptionHub
+from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError
 from delivery.events.event import Event
-from delivery.events.port import Extent, Recorded, Stream, Tail
+from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 
 DELTA_SECONDS = 3600
 _NO_MESSAGE = 10037
-_REMEMBERED = 10_000
-_WHISPER_TRIES = 3
+_MAX_REMEMBERED = 10_000
+_TRANSIENT_TRIES = 3
 _READS_AT_ONCE = 32
 
 
-class JetStream(Stream):
+class JetStreamEvents(EventStream):
     """Events of conversations in the stream EVENTS; made by `opened`.
 
     `epoch` names the incarnation of the stream (see `delivery.broker.epochs`) and may be changed while running:
     readers then start over.
     """
 
-    def __init__(self, link: Link, hub: Hub, *, epoch: str) -> None:
+    def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
         self.epoch = epoch
         self.fill = 0.0
         """How much of its space the event log takes, as `delivery.broker.epochs.watch` saw it last."""
-        self._link = link
+        self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
@@ -53,48 +53,48 @@ class JetStream(Stream):
         if epoch != self.epoch:
             self.epoch = epoch
             self._lasting.clear()
-            self._hub.doubt_all()
+            self._hub.mark_gap()
 
     async def append(self, event: Event, *, expected: int) -> int:
         """Append by compare-and-set on the conversation's last lasting seq."""
         try:
             return await self._append(event, previous=expected, expected=expected)
-        except Conflict:
+        except AppendConflict:
             tail = await self.tail(event.conversation)
         if tail is not None and tail.event_id == event.id:
             return tail.seq
         if tail is None and expected > 0:  # all that went before has been trimmed
             return await self._append(event, previous=expected, expected=0)
-        raise Conflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
+        raise AppendConflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
 
     async def _append(self, event: Event, *, previous: int, expected: int) -> int:
-        headers = headers_of(event, previous=previous) | {EXPECTED: str(expected)}
-        ack = await self._link.publish(lasting_subject(event.conversation), event.dump(), headers)
+        headers = encode_headers(event, previous=previous) | {EXPECTED: str(expected)}
+        ack = await self._nats.publish(lasting_subject(event.conversation), event.encode(), headers)
         self._remember(event.conversation, ack.seq)
         return ack.seq
 
-    async def whisper(self, event: Event) -> None:
+    async def publish_transient(self, event: Event) -> None:
         """Append a delta after the lasting event it follows, so that readers see that they miss none."""
-        if not self._link.is_up:
+        if not self._nats.is_connected:
             return
         try:
-            for _ in range(_WHISPER_TRIES):
-                if await self._whisper_after(event, await self._last_lasting(event.conversation)):
+            for _ in range(_TRANSIENT_TRIES):
+                if await self._publish_transient_after(event, await self._last_lasting(event.conversation)):
                     return
         except DeliveryError:
             return
 
-    async def _whisper_after(self, event: Event, previous: int) -> bool:
-        headers = headers_of(event, previous=previous) | {
+    async def _publish_transient_after(self, event: Event, previous: int) -> bool:
+        headers = encode_headers(event, previous=previous) | {
             EXPECTED: str(previous),
             EXPECTED_SUBJECT: lasting_subject(event.conversation),
             TTL: f"{DELTA_SECONDS}s",
         }
         try:
-            await self._link.publish(
-                transient_subject(event.conversation), event.dump(), headers, timeout=1, tries=1
+            await self._nats.publish(
+                transient_subject(event.conversation), event.encode(), headers, timeout=1, tries=1
             )
-        except Conflict:
+        except AppendConflict:
             self._lasting.pop(event.conversation, None)
             return False
         return True
@@ -110,7 +110,7 @@ class JetStream(Stream):
     def _remember(self, conversation: str, seq: int) -> None:
         self._lasting[conversation] = max(seq, self._lasting.get(conversation, 0))
         self._lasting.move_to_end(conversation)
-        if len(self._lasting) > _REMEMBERED:
+        if len(self._lasting) > _MAX_REMEMBERED:
             self._lasting.popitem(last=False)
 
     async def tail(self, conversation: str) -> Tail | None:
@@ -121,7 +121,7 @@ class JetStream(Stream):
         number, event_id = last.headers.get(NUMBER, "0"), last.headers.get(MESSAGE_ID, "")
         return Tail(seq=last.seq, n=int(number), event_id=event_id)
 
-    async def extent(self, conversation: str) -> Extent:
+    async def bounds(self, conversation: str) -> StreamBounds:
         """Ask for the first and the last kept event; the last of the leader, so that it is never stale."""
         epoch = self.epoch
         lasting, transient = lasting_subject(conversation), transient_subject(conversation)
@@ -130,52 +130,56 @@ class JetStream(Stream):
             self._last(lasting),
             self._last(transient),
         )
-        draft = newest.recorded() if newest else None
+        draft = newest.to_event() if newest else None
         first = firsts[0] if firsts else draft
-        return Extent(
+        return StreamBounds(
             epoch=epoch,
             first_seq=first.seq if first else 0,
             last_seq=max(last.seq if last else 0, draft.seq if draft else 0),
             first_previous=firsts[0].previous if firsts else 0,
-            draft=draft,
+            last_transient=draft,
         )
 
-    async def _last(self, subject: str) -> Stored | None:
-        answer = await self._link.call(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject})
+    async def _last(self, subject: str) -> StoredMessage | None:
+        answer = await self._nats.api_request(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject})
         error = answer.get("error")
         if error is None:
-            return Stored.of(answer["message"])
+            return StoredMessage.parse(answer["message"])
         if error.get("err_code") == _NO_MESSAGE:
             return None
-        raise Unreachable(f"cannot read the last event: {error.get('description')}")
+        raise BrokerUnreachable(f"cannot read the last event: {error.get('description')}")
 
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[StoredEvent]:
         """Read by one batched direct get, lasting and transient events in stream order."""
-        subject = f"ev.{token(conversation)}.{'*' if transient else 'e'}"
+        subject = f"ev.{subject_token(conversation)}.{'*' if transient else 'e'}"
         return await self._fetch({"seq": after + 1, "batch": limit, "next_by_subj": subject})
 
-    async def _fetch(self, request: dict[str, object]) -> list[Recorded]:
+    async def _fetch(self, request: dict[str, object]) -> list[StoredEvent]:
         async with self._reading:
-            return [recorded_from(message) for message in await self._link.fetch(EVENTS, request)]
+            return [decode_message(message) for message in await self._nats.direct_get(EVENTS, request)]
 
-    async def forget(self, conversation: str) -> None:
+    async def purge(self, conversation: str) -> None:
         """Purge the conversation's subjects, and look whether they are empty."""
-        answer = await self._link.call(f"STREAM.PURGE.{EVENTS}", {"filter": f"ev.{token(conversation)}.*"})
+        answer = await self._nats.api_request(
+            f"STREAM.PURGE.{EVENTS}", {"filter": f"ev.{subject_token(conversation)}.*"}
+        )
         if "error" in answer or await self._last(lasting_subject(conversation)) is not None:
-            raise Unreachable(f"the events were not removed: {answer.get('error') or 'more came meanwhile'}")
+            raise BrokerUnreachable(
+                f"the events were not removed: {answer.get('error') or 'more came meanwhile'}"
+            )
         self._lasting.pop(conversation, None)
 
-    def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
+    def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
         """Follow by the hub's one subscription for this conversation."""
-        return self._hub.follow(conversation)
+        return self._hub.subscribe(conversation)
 
 
 @asynccontextmanager
-async def opened(
-    link: Link, *, epoch: str, check_every: float = hubs.CHECK_EVERY
-) -> AsyncIterator[JetStream]:
+async def open_events(
+    nats: NatsConnection, *, epoch: str, check_every: float = hubs.CHECK_EVERY
+) -> AsyncIterator[JetStreamEvents]:
     """Run the stream on a link whose layout has been ensured."""
-    async with hubs.opened(link, check_every=check_every) as hub:
-        yield JetStream(link, hub, epoch=epoch)
+    async with hubs.open_hub(nats, check_every=check_every) as hub:
+        yield JetStreamEvents(nats, hub, epoch=epoch)

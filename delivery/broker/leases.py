@@ -19,15 +19,22 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from delivery.broker.connection import Link
+from delivery.broker.connection import NatsConnection
 from delivery.broker.message_codec import EXPECTED, ROLLUP, TTL
 from delivery.broker.port import Lease, Leases
-from delivery.broker.stream_config import EVENTS, token
-from delivery.errors import Busy, Conflict, DeliveryError, LeaseLost, Refused, Unreachable
+from delivery.broker.stream_config import EVENTS, subject_token
+from delivery.errors import (
+    AppendConflict,
+    BrokerRefused,
+    BrokerUnreachable,
+    DeliveryError,
+    LeaseBusy,
+    LeaseLost,
+)
 
 _log = logging.getLogger(__name__)
 
-MARGIN = 0.2
+SAFETY_MARGIN = 0.2
 """Seconds before its expiry at which a lease is no longer trusted."""
 _RENEWALS = 3
 _NO_MESSAGE = 10037
@@ -36,7 +43,7 @@ _ACQUIRE_TRIES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Holder:
+class LeaseHolder:
     """Who we are: `instance` outlives restarts, `boot` does not.
 
     `sole` says that no other process of this instance can be alive (we hold its data directory's lock), so
@@ -49,7 +56,7 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _StoredLease:
     """What stands on a lease's subject."""
 
     seq: int
@@ -71,7 +78,7 @@ class HeldLease(Lease):
     def extend(self, seq: int, sent: float) -> None:
         """Note a renewal that was sent at the monotonic moment `sent`."""
         self.seq = seq
-        self._trusted_until = sent + self.ttl - MARGIN
+        self._trusted_until = sent + self.ttl - SAFETY_MARGIN
 
     def lose(self) -> None:
         """Give up believing in the lease."""
@@ -82,7 +89,7 @@ class HeldLease(Lease):
         """Seconds for which the lease can still be trusted."""
         return self._trusted_until - monotonic()
 
-    def check(self) -> None:
+    def ensure_held(self) -> None:
         """Raise LeaseLost unless the right is certainly still ours."""
         if self._lost.is_set() or self.remaining <= 0:
             self._lost.set()
@@ -96,38 +103,38 @@ class HeldLease(Lease):
 class JetStreamLeases(Leases):
     """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind is what stands before a colon."""
 
-    def __init__(self, link: Link, holder: Holder) -> None:
-        self._link = link
+    def __init__(self, nats: NatsConnection, holder: LeaseHolder) -> None:
+        self._nats = nats
         self._holder = holder
-        self._ours: set[str] = set()
-        self._ending: set[asyncio.Task[None]] = set()
+        self._own_nonces: set[str] = set()
+        self._releasing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
         """Acquire, renew every ttl/3, release on exit. Raises Busy, Unreachable, Refused."""
-        lease = HeldLease(name, subject_of(name), ttl)
-        self._ours.add(lease.nonce)
+        lease = HeldLease(name, lease_subject(name), ttl)
+        self._own_nonces.add(lease.nonce)
         try:
             await self._acquire(lease)
         except BaseException:
-            self._ours.discard(lease.nonce)
+            self._own_nonces.discard(lease.nonce)
             raise
         stop = asyncio.Event()
-        keeping = asyncio.create_task(self._keep(lease, stop))
+        keeping = asyncio.create_task(self._renew_regularly(lease, stop))
         try:
             yield lease
         finally:
             # By Event and shielded: a cancelled keeper could go on renewing, a cancelled release would make
             # the successor wait for the expiry.
             stop.set()
-            ending = asyncio.create_task(self._end(lease, keeping))
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            ending = asyncio.create_task(self._release(lease, keeping))
+            self._releasing.add(ending)
+            ending.add_done_callback(self._releasing.discard)
             await asyncio.shield(ending)
 
     async def is_held(self, name: str) -> bool:
         """Look what stands on the lease's subject. Raises Unreachable, Refused."""
-        found = await self._find(subject_of(name))
+        found = await self._read(lease_subject(name))
         return found is not None and found.value.get("state") != _RELEASED
 
     async def _acquire(self, lease: HeldLease) -> None:
@@ -136,30 +143,30 @@ class JetStreamLeases(Leases):
             sent = monotonic()
             try:
                 lease.extend(await self._write(lease, expected), sent)
-            except Conflict:
-                found = await self._find(lease.subject)
+            except AppendConflict:
+                found = await self._read(lease.subject)
                 if found is not None and found.value.get("nonce") == lease.nonce:
                     lease.extend(found.seq, sent)  # an earlier try of ours whose answer was lost
                     return
-                expected = self._free_at(lease, found)
+                expected = self._takeover_seq(lease, found)
             else:
                 return
-        raise Busy(f"the lease {lease.name} is contended")
+        raise LeaseBusy(f"the lease {lease.name} is contended")
 
-    def _free_at(self, lease: HeldLease, found: _Found | None) -> int:
+    def _takeover_seq(self, lease: HeldLease, found: _StoredLease | None) -> int:
         if found is None:
             return 0
         value = found.value
         if value.get("state") == _RELEASED or self._is_abandoned(value):
             return found.seq
-        raise Busy(f"the lease {lease.name} is held by {value.get('instance')}")
+        raise LeaseBusy(f"the lease {lease.name} is held by {value.get('instance')}")
 
     def _is_abandoned(self, value: dict[str, Any]) -> bool:
         """Whether it was left by an earlier boot of ours, or by an acquisition of ours that timed out."""
         if value.get("instance") != self._holder.instance:
             return False
         if value.get("boot") == self._holder.boot:
-            return value.get("nonce") not in self._ours
+            return value.get("nonce") not in self._own_nonces
         return self._holder.sole
 
     async def _write(
@@ -177,22 +184,24 @@ class JetStreamLeases(Leases):
             ROLLUP: "sub",
             TTL: f"{max(1, round((ttl or lease.ttl) * 1000))}ms",
         }
-        ack = await self._link.publish(
+        ack = await self._nats.publish(
             lease.subject, json.dumps(value).encode(), headers, timeout=max(lease.ttl / 6, 0.3), tries=2
         )
         return ack.seq
 
-    async def _find(self, subject: str) -> _Found | None:
-        answer = await self._link.call(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject}, timeout=2)
+    async def _read(self, subject: str) -> _StoredLease | None:
+        answer = await self._nats.api_request(
+            f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject}, timeout=2
+        )
         error = answer.get("error")
         if error is None:
             message = answer["message"]
-            return _Found(seq=message["seq"], value=_decoded(message.get("data", "")))
+            return _StoredLease(seq=message["seq"], value=_decode(message.get("data", "")))
         if error.get("err_code") == _NO_MESSAGE:
             return None
-        raise Refused(f"cannot read a lease: {error.get('description')}")
+        raise BrokerRefused(f"cannot read a lease: {error.get('description')}")
 
-    async def _keep(self, lease: HeldLease, stop: asyncio.Event) -> None:
+    async def _renew_regularly(self, lease: HeldLease, stop: asyncio.Event) -> None:
         pause = lease.ttl / _RENEWALS
         while not stop.is_set():
             with suppress(TimeoutError):
@@ -211,39 +220,39 @@ class JetStreamLeases(Leases):
         sent = monotonic()
         try:
             lease.extend(await self._write(lease, lease.seq), sent)
-        except Conflict:
-            await self._look_again(lease)
+        except AppendConflict:
+            await self._check_still_held(lease)
             return 0.0
-        except (Unreachable, Refused):
+        except (BrokerUnreachable, BrokerRefused):
             return 0.1
         return lease.ttl / _RENEWALS
 
-    async def _look_again(self, lease: HeldLease) -> None:
+    async def _check_still_held(self, lease: HeldLease) -> None:
         """A refused renewal proves nothing: an earlier one may have been stored although it timed out."""
         with suppress(DeliveryError):
-            found = await self._find(lease.subject)
+            found = await self._read(lease.subject)
             if found is not None and found.value.get("nonce") == lease.nonce:
                 lease.seq = found.seq
                 return
             lease.extend(0, monotonic() - lease.ttl)
 
-    async def _end(self, lease: HeldLease, keeping: asyncio.Task[None]) -> None:
-        await keeping
+    async def _release(self, lease: HeldLease, renewing: asyncio.Task[None]) -> None:
+        await renewing
         if lease.remaining > 0:
             with suppress(DeliveryError):
                 await self._write(lease, lease.seq, state=_RELEASED, ttl=1.0)
         lease.lose()
-        self._ours.discard(lease.nonce)
+        self._own_nonces.discard(lease.nonce)
 
 
-def subject_of(name: str) -> str:
+def lease_subject(name: str) -> str:
     """Return where a lease stands: its kind for the eye, its hash for the rest."""
     kind, colon, _ = name.partition(":")
     kind = kind if colon and kind.isascii() and kind.isalpha() else "any"
-    return f"lease.{kind.lower()}.{token(name)}"
+    return f"lease.{kind.lower()}.{subject_token(name)}"
 
 
-def _decoded(encoded: str) -> dict[str, Any]:
+def _decode(encoded: str) -> dict[str, Any]:
     try:
         value = json.loads(base64.b64decode(encoded))
     except ValueError:
@@ -258,11 +267,11 @@ class MemoryLeases(Leases):
         self._held: dict[str, HeldLease] = {}
 
     @asynccontextmanager
-    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
         """Acquire at once or raise Busy."""
         if name in self._held:
-            raise Busy(f"the lease {name} is held")
-        lease = self._held[name] = HeldLease(name, subject_of(name), ttl)
+            raise LeaseBusy(f"the lease {name} is held")
+        lease = self._held[name] = HeldLease(name, lease_subject(name), ttl)
         lease.extend(1, float("inf"))
         try:
             yield lease

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Bell:
+class LightEvent:
     """Rung while nobody waits it is forgotten: look at the state it stands for before waiting."""
 
     __slots__ = ("_waiter",)
@@ -13,7 +13,7 @@ class Bell:
     def __init__(self) -> None:
         self._waiter: asyncio.Future[None] | None = None
 
-    def ring(self) -> None:
+    def set(self) -> None:
         """Wake the one who waits."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)

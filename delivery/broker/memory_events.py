@@ -8,28 +8,28 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from delivery.broker.follower import Follower
-from delivery.errors import Conflict, Unreachable
+from delivery.errors import AppendConflict, BrokerUnreachable
 from delivery.events.event import Event
-from delivery.events.port import Extent, Recorded, Stream, Tail
+from delivery.events.port import EventStream, StoredEvent, StreamBounds, Tail
 
 
 @dataclass(slots=True)
 class _Log:
     """One conversation's events and followers."""
 
-    lasting: list[tuple[Recorded, Event]] = field(default_factory=list)
-    transient: list[Recorded] = field(default_factory=list)
+    lasting: list[tuple[StoredEvent, Event]] = field(default_factory=list)
+    transient: list[StoredEvent] = field(default_factory=list)
     followers: set[Follower] = field(default_factory=set)
     last_lasting: int = 0
 
 
-class MemoryStream(Stream):
+class MemoryEvents(EventStream):
     """Events in lists. `keep` bounds the lasting events of a conversation; `away` plays a dead broker."""
 
-    def __init__(self, *, epoch: str = "mem", keep: int = 50_000) -> None:
+    def __init__(self, *, epoch: str = "mem", max_events: int = 50_000) -> None:
         self.epoch = epoch
-        self.away = False
-        self._keep = keep
+        self.unreachable = False
+        self._max_events = max_events
         self._seq = 0
         self._losing = 0
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
@@ -37,13 +37,13 @@ class MemoryStream(Stream):
     def begin_epoch(self, epoch: str) -> None:
         """Start a new epoch and tell all followers to look."""
         self.epoch = epoch
-        self.doubt_all()
+        self.mark_gap()
 
-    def doubt_all(self) -> None:
+    def mark_gap(self) -> None:
         """Tell every follower that something may be missing."""
         for log in self._logs.values():
             for follower in log.followers:
-                follower.doubt()
+                follower.mark_gap()
 
     def lose_next(self, count: int) -> None:
         """Let the next so many events be stored and told to no follower, as a broken connection does.
@@ -52,13 +52,13 @@ class MemoryStream(Stream):
         """
         self._losing = count
 
-    def forget_transient(self, conversation: str) -> None:
+    def expire_transient(self, conversation: str) -> None:
         """Let the deltas of a conversation expire."""
         self._logs[conversation].transient.clear()
 
     def _log(self, conversation: str) -> _Log:
-        if self.away:
-            raise Unreachable
+        if self.unreachable:
+            raise BrokerUnreachable
         return self._logs[conversation]
 
     async def append(self, event: Event, *, expected: int) -> int:
@@ -67,36 +67,42 @@ class MemoryStream(Stream):
         if log.lasting and log.lasting[-1][1].id == event.id:
             return log.lasting[-1][0].seq
         if expected != log.last_lasting and (log.lasting or expected < log.last_lasting):
-            raise Conflict(f"expected seq {expected}, the tail is {log.last_lasting}")
+            raise AppendConflict(f"expected seq {expected}, the tail is {log.last_lasting}")
         recorded = self._record(event, previous=expected)
         log.lasting.append((recorded, event))
         log.last_lasting = recorded.seq
-        del log.lasting[: -self._keep]
-        self._tell(log, recorded)
+        del log.lasting[: -self._max_events]
+        self._push(log, recorded)
         return recorded.seq
 
-    async def whisper(self, event: Event) -> None:
+    async def publish_transient(self, event: Event) -> None:
         """Append a delta, or drop it while the broker is away."""
-        if self.away:
+        if self.unreachable:
             return
         log = self._log(event.conversation)
         sibling = log.transient[-1].seq if log.transient else 0
-        recorded = self._record(event, previous=log.last_lasting, sibling=sibling)
+        recorded = self._record(event, previous=log.last_lasting, previous_transient=sibling)
         log.transient.append(recorded)
-        self._tell(log, recorded)
+        self._push(log, recorded)
 
-    def _record(self, event: Event, *, previous: int, sibling: int = 0) -> Recorded:
+    def _record(self, event: Event, *, previous: int, previous_transient: int = 0) -> StoredEvent:
         self._seq += 1
-        return Recorded(seq=self._seq, previous=previous, type=event.type, raw=event.dump(), sibling=sibling)
+        return StoredEvent(
+            seq=self._seq,
+            previous=previous,
+            type=event.type,
+            raw=event.encode(),
+            previous_transient=previous_transient,
+        )
 
-    def _tell(self, log: _Log, recorded: Recorded) -> None:
+    def _push(self, log: _Log, event: StoredEvent) -> None:
         if self._losing:
             self._losing -= 1
             if not self._losing:
-                self.doubt_all()
+                self.mark_gap()
             return
         for follower in log.followers:
-            follower.offer(recorded)
+            follower.push(event)
 
     async def tail(self, conversation: str) -> Tail | None:
         """Return the last lasting event kept."""
@@ -106,41 +112,41 @@ class MemoryStream(Stream):
         recorded, event = lasting[-1]
         return Tail(seq=recorded.seq, n=event.n or 0, event_id=event.id)
 
-    async def extent(self, conversation: str) -> Extent:
+    async def bounds(self, conversation: str) -> StreamBounds:
         """Return what is kept."""
         log = self._log(conversation)
-        kept = self._kept(log)
+        kept = self._stored(log)
         first = log.lasting[0][0] if log.lasting else next(iter(kept), None)
-        return Extent(
+        return StreamBounds(
             epoch=self.epoch,
             first_seq=first.seq if first else 0,
             last_seq=kept[-1].seq if kept else 0,
             first_previous=log.lasting[0][0].previous if log.lasting else 0,
-            draft=log.transient[-1] if log.transient else None,
+            last_transient=log.transient[-1] if log.transient else None,
         )
 
-    def _kept(self, log: _Log) -> list[Recorded]:
+    def _stored(self, log: _Log) -> list[StoredEvent]:
         return sorted([item for item, _ in log.lasting] + log.transient, key=lambda item: item.seq)
 
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[StoredEvent]:
         """Read kept events in order."""
         wanted = (
             item
-            for item in self._kept(self._log(conversation))
+            for item in self._stored(self._log(conversation))
             if item.seq > after and (transient or not item.transient)
         )
         return [item for item, _ in zip(wanted, range(limit), strict=False)]
 
-    async def forget(self, conversation: str) -> None:
+    async def purge(self, conversation: str) -> None:
         """Empty the conversation's lists."""
         log = self._log(conversation)
         log.lasting.clear()
         log.transient.clear()
 
     @asynccontextmanager
-    async def follow(self, conversation: str) -> AsyncIterator[Follower]:
+    async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
         """Follow from the moment of entering."""
         follower = Follower()
         followers = self._log(conversation).followers

@@ -9,8 +9,8 @@ from typing import Any
 
 from nats.aio.msg import Msg
 
-from delivery.events.event import Event, Kind
-from delivery.events.port import Recorded
+from delivery.events.event import Event, EventType
+from delivery.events.port import StoredEvent
 
 PREVIOUS = "Dovecote-Previous"
 TYPE = "Dovecote-Type"
@@ -25,7 +25,7 @@ SUBJECT = "Nats-Subject"
 LAST_SEQUENCE = "Nats-Last-Sequence"
 
 
-def headers_of(event: Event, *, previous: int) -> dict[str, str]:
+def encode_headers(event: Event, *, previous: int) -> dict[str, str]:
     """Return the headers that let a reader judge an event without decoding it."""
     headers = {MESSAGE_ID: event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
     if event.n is not None:
@@ -33,23 +33,23 @@ def headers_of(event: Event, *, previous: int) -> dict[str, str]:
     return headers
 
 
-def recorded_from(message: Msg, *, live: bool = False) -> Recorded:
+def decode_message(message: Msg, *, live: bool = False) -> StoredEvent:
     """Return the event of a stored or republished message."""
     headers: Mapping[str, str] = message.headers or {}
     seq = int(headers[SEQUENCE])
     previous = int(headers.get(PREVIOUS, "0"))
-    return Recorded(
+    return StoredEvent(
         seq=seq,
         previous=previous if previous < seq else 0,  # the stream was made anew since
-        type=Kind(headers[TYPE]),
+        type=EventType(headers[TYPE]),
         raw=message.data,
         # Only a republished message tells the subject's previous sequence by this header.
-        sibling=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
+        previous_transient=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class StoredMessage:
     """A message as the stream's leader tells of it."""
 
     seq: int
@@ -57,7 +57,7 @@ class Stored:
     body: bytes
 
     @classmethod
-    def of(cls, message: Mapping[str, Any]) -> Stored:
+    def parse(cls, message: Mapping[str, Any]) -> StoredMessage:
         """Return what the JSON of the API holds."""
         lines = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]
         parts = (line.partition(":") for line in lines)
@@ -67,12 +67,12 @@ class Stored:
             body=base64.b64decode(message.get("data", "")),
         )
 
-    def recorded(self) -> Recorded:
+    def to_event(self) -> StoredEvent:
         """Return the event."""
         previous = int(self.headers.get(PREVIOUS, "0"))
-        return Recorded(
+        return StoredEvent(
             seq=self.seq,
             previous=previous if previous < self.seq else 0,
-            type=Kind(self.headers[TYPE]),
+            type=EventType(self.headers[TYPE]),
             raw=self.body,
         )

@@ -17,7 +17,7 @@ class Lease(Protocol):
     name: str
 
     @abstractmethod
-    def check(self) -> None:
+    def ensure_held(self) -> None:
         """Raise LeaseLost unless the right is certainly still ours (monotonic clock, safety margin)."""
 
     @abstractmethod
@@ -29,7 +29,7 @@ class Leases(Protocol):
     """Exclusive rights among all replicas, timed by the broker's clock alone."""
 
     @abstractmethod
-    def hold(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
+    def acquire(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
         """Acquire, renew every ttl/3, release on exit (a successor may take over at once); raises Busy.
 
         `name` is any string; it is hashed before it becomes a subject.
@@ -40,7 +40,7 @@ class Leases(Protocol):
         """Say whether anybody holds this name now; raises DeliveryError while nobody can know."""
 
 
-class Queue(StrEnum):
+class WorkQueue(StrEnum):
     """What there is to do; each queue coalesces wake-ups by key."""
 
     TURN = "turn"
@@ -48,35 +48,35 @@ class Queue(StrEnum):
     HOOK = "hook"
 
 
-class Signal(Protocol):
+class WakeUp(Protocol):
     """A wake-up: look at `key` in SQL. Signals are hints: losing or repeating one loses nothing."""
 
     key: str
 
     @abstractmethod
-    async def done(self) -> None:
+    async def ack(self) -> None:
         """The key was looked at; a wake-up sent meanwhile arrives afresh."""
 
     @abstractmethod
-    async def later(self, seconds: float) -> None:
+    async def nak(self, delay: float) -> None:
         """Give it back, to be delivered again after `seconds`."""
 
     @abstractmethod
-    async def working(self) -> None:
+    async def in_progress(self) -> None:
         """Still at it: do not redeliver for another 30 s; call every 10 s."""
 
 
-class Signals(Protocol):
+class WakeUps(Protocol):
     """Wake-ups among all replicas; each goes to one listener of its queue."""
 
     @abstractmethod
-    async def wake(self, queue: Queue, key: str) -> None:
+    async def publish(self, queue: WorkQueue, key: str) -> None:
         """Best effort: never raises when the broker is away (the janitor repeats it)."""
 
     @abstractmethod
-    async def wake_at(self, queue: Queue, key: str, moment: datetime) -> None:
+    async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
         """Wake at a moment; a second call for the same key replaces the first. Best effort."""
 
     @abstractmethod
-    def listen(self, queue: Queue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[Signal]:
+    def subscribe(self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[WakeUp]:
         """Yield signals until `stop`, at most `at_most` undone at a time; survives broker restarts."""

@@ -15,12 +15,12 @@ from itertools import islice
 
 from nats.aio.msg import Msg
 
-from delivery.broker.connection import Link
+from delivery.broker.connection import NatsConnection
 from delivery.broker.follower import Follower
-from delivery.broker.message_codec import SEQUENCE, SUBJECT, recorded_from
-from delivery.broker.stream_config import EVENTS, lasting_subject, token, transient_subject
+from delivery.broker.message_codec import SEQUENCE, SUBJECT, decode_message
+from delivery.broker.stream_config import EVENTS, lasting_subject, subject_token, transient_subject
 from delivery.errors import DeliveryError
-from delivery.events.port import Recorded
+from delivery.events.port import StoredEvent
 
 _log = logging.getLogger(__name__)
 
@@ -38,20 +38,20 @@ class _Topic:
     newest: int = 0
     unsubscribe: AsyncExitStack = field(default_factory=AsyncExitStack)
 
-    def doubt(self) -> None:
+    def mark_gap(self) -> None:
         for follower in self.followers:
-            follower.doubt()
+            follower.mark_gap()
 
 
-class Hub:
+class SubscriptionHub:
     """Hands live events to followers; made by `opened`."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, nats: NatsConnection) -> None:
+        self._nats = nats
         self._topics: dict[str, _Topic] = {}
 
     @asynccontextmanager
-    async def follow(self, conversation: str) -> AsyncIterator[Follower]:
+    async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
         """Follow a conversation from the moment of entering."""
         follower = Follower()
         topic = await self._join(conversation, follower)
@@ -77,9 +77,9 @@ class Hub:
         async def receive(message: Msg) -> None:
             self._receive(topic, message)
 
-        subject = f"live.ev.{token(topic.conversation)}.*"
+        subject = f"live.ev.{subject_token(topic.conversation)}.*"
         await topic.unsubscribe.enter_async_context(
-            self._link.subscribed(subject, receive, overflowed=topic.doubt)
+            self._nats.subscribe(subject, receive, on_overflow=topic.mark_gap)
         )
 
     async def _leave(self, topic: _Topic, follower: Follower) -> None:
@@ -90,18 +90,18 @@ class Hub:
 
     def _receive(self, topic: _Topic, message: Msg) -> None:
         try:
-            recorded: Recorded = recorded_from(message, live=True)
+            recorded: StoredEvent = decode_message(message, live=True)
         except (KeyError, ValueError):
             _log.warning("ignored a live message without the headers of an event")
             return
         topic.newest = max(topic.newest, recorded.seq)
         for follower in topic.followers:
-            follower.offer(recorded)
+            follower.push(recorded)
 
-    def doubt_all(self) -> None:
+    def mark_gap(self) -> None:
         """Tell every follower to read again."""
         for topic in self._topics.values():
-            topic.doubt()
+            topic.mark_gap()
 
     async def check(self) -> None:
         """Compare what was seen with what is stored, and tell the followers who lag."""
@@ -115,15 +115,15 @@ class Hub:
             for topic in topics
             for subject in (lasting_subject, transient_subject)
         }
-        for message in await self._link.fetch(EVENTS, {"multi_last": list(by_subject)}):
+        for message in await self._nats.direct_get(EVENTS, {"multi_last": list(by_subject)}):
             headers = message.headers or {}
             topic, newest = by_subject[headers[SUBJECT]]
             seq = int(headers[SEQUENCE])
             if newest < seq and topic.newest < seq:
                 topic.newest = seq
-                topic.doubt()
+                topic.mark_gap()
 
-    async def _keep_checking(self, stop: asyncio.Event, every: float) -> None:
+    async def _check_regularly(self, stop: asyncio.Event, every: float) -> None:
         while not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(every):
@@ -134,12 +134,14 @@ class Hub:
 
 
 @asynccontextmanager
-async def opened(link: Link, *, check_every: float = CHECK_EVERY) -> AsyncIterator[Hub]:
+async def open_hub(
+    nats: NatsConnection, *, check_every: float = CHECK_EVERY
+) -> AsyncIterator[SubscriptionHub]:
     """Run a hub on a link."""
-    hub = Hub(link)
+    hub = SubscriptionHub(nats)
     stop = asyncio.Event()
-    unwatch = link.watch_reconnects(hub.doubt_all)
-    checking = asyncio.create_task(hub._keep_checking(stop, check_every))  # noqa: SLF001 - of its own class
+    unwatch = nats.on_reconnect(hub.mark_gap)
+    checking = asyncio.create_task(hub._check_regularly(stop, check_every))  # noqa: SLF001 - of its own class
     try:
         yield hub
     finally:

@@ -12,12 +12,12 @@ from datetime import datetime
 
 from sqlalchemy import Update, delete, func, or_, select, update
 
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import drafts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class DraftRow:
     """Where a draft shows (None: perhaps nowhere), what it says, and until when its writer may be at it."""
 
     platform_id: str | None
@@ -26,7 +26,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class DraftWrite:
     """A call that is to be made for a draft, which will show `text`."""
 
     message: str
@@ -40,7 +40,7 @@ class Call:
 async def may_begin(connection: Connection, turn: str, target: str, *, now: datetime) -> bool:
     """Say whether a turn has not ended yet in a chat; its end then waits for this transaction."""
     begun = await connection.execute(
-        insert_or(drafts, connection.dialect.name)
+        insert_on_conflict(drafts, connection.dialect.name)
         .values(message=turn, target=target, created_at=now)
         .on_conflict_do_update(
             index_elements=["message", "target"],
@@ -52,40 +52,40 @@ async def may_begin(connection: Connection, turn: str, target: str, *, now: date
     return begun.first() is not None
 
 
-async def take_up(connection: Connection, call: Call) -> Shown | None:
+async def begin_write(connection: Connection, write: DraftWrite) -> DraftRow | None:
     """Announce a call for a draft; None when the final text has claimed it and no call may follow."""
     taken = await connection.execute(
-        insert_or(drafts, connection.dialect.name)
+        insert_on_conflict(drafts, connection.dialect.name)
         .values(
-            message=call.message,
-            target=call.target,
-            turn=call.turn,
-            shown=call.text,
-            busy_until=call.busy_until,
-            created_at=call.now,
+            message=write.message,
+            target=write.target,
+            turn=write.turn,
+            shown=write.text,
+            busy_until=write.busy_until,
+            created_at=write.now,
         )
         .on_conflict_do_update(
             index_elements=["message", "target"],
-            set_={"busy_until": call.busy_until, "shown": call.text},
+            set_={"busy_until": write.busy_until, "shown": write.text},
             where=drafts.c.claimed_at.is_(None),
         )
         .returning(drafts.c.platform_id)
     )
     row = taken.first()
-    return None if row is None else Shown(platform_id=row[0], busy_until=call.busy_until, text=call.text)
+    return None if row is None else DraftRow(platform_id=row[0], busy_until=write.busy_until, text=write.text)
 
 
-async def keep(connection: Connection, message: str, target: str, platform_id: str) -> None:
+async def set_platform_id(connection: Connection, message: str, target: str, platform_id: str) -> None:
     """Remember under which id a draft shows."""
-    await connection.execute(_one(message, target).values(platform_id=platform_id))
+    await connection.execute(_update_one(message, target).values(platform_id=platform_id))
 
 
-async def rest(connection: Connection, message: str, target: str) -> None:
+async def end_write(connection: Connection, message: str, target: str) -> None:
     """Say that no call for a draft is under way."""
-    await connection.execute(_one(message, target).values(busy_until=None))
+    await connection.execute(_update_one(message, target).values(busy_until=None))
 
 
-async def find(connection: Connection, message: str, target: str) -> Shown | None:
+async def get(connection: Connection, message: str, target: str) -> DraftRow | None:
     """Return a draft, or None when there never was one."""
     found = await connection.execute(
         select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown).where(
@@ -93,13 +93,13 @@ async def find(connection: Connection, message: str, target: str) -> Shown | Non
         )
     )
     row = found.first()
-    return None if row is None else Shown(platform_id=row[0], busy_until=row[1], text=row[2] or "")
+    return None if row is None else DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "")
 
 
 async def claim(connection: Connection, message: str, target: str, *, now: datetime) -> str | None:
     """Take a draft over for the final text, for good; return where it shows."""
     claimed = await connection.execute(
-        _one(message, target).values(claimed_at=now).returning(drafts.c.platform_id)
+        _update_one(message, target).values(claimed_at=now).returning(drafts.c.platform_id)
     )
     found: str | None = claimed.scalar_one_or_none()
     return found
@@ -108,7 +108,7 @@ async def claim(connection: Connection, message: str, target: str, *, now: datet
 async def end_turn(connection: Connection, turn: str, target: str, *, by: str, now: datetime) -> None:
     """Let no draft of a turn begin any more in a chat, because a delivery says there that it has ended."""
     await connection.execute(
-        insert_or(drafts, connection.dialect.name)
+        insert_on_conflict(drafts, connection.dialect.name)
         .values(message=turn, target=target, claimed_at=now, ended_by=by, created_at=now)
         .on_conflict_do_update(
             index_elements=["message", "target"],
@@ -117,7 +117,7 @@ async def end_turn(connection: Connection, turn: str, target: str, *, by: str, n
     )
 
 
-async def left_by(connection: Connection, turn: str, target: str, *, by: str) -> dict[str, Shown]:
+async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: str) -> dict[str, DraftRow]:
     """Return the drafts of a turn that no final text has claimed but this delivery, the newest first."""
     rows = await connection.execute(
         select(drafts.c.message, drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown)
@@ -128,10 +128,10 @@ async def left_by(connection: Connection, turn: str, target: str, *, by: str) ->
         )
         .order_by(drafts.c.created_at.desc())
     )
-    return {row[0]: Shown(platform_id=row[1], busy_until=row[2], text=row[3] or "") for row in rows}
+    return {row[0]: DraftRow(platform_id=row[1], busy_until=row[2], text=row[3] or "") for row in rows}
 
 
-async def claim_left(
+async def claim_all(
     connection: Connection, messages: Collection[str], target: str, *, by: str, now: datetime
 ) -> None:
     """Take over what a turn has left, for the delivery that says how it ended."""
@@ -142,10 +142,10 @@ async def claim_left(
     )
 
 
-async def forget(connection: Connection, *, before: datetime) -> int:
+async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Drop drafts older than any delivery that could still claim them."""
     return (await connection.execute(delete(drafts).where(drafts.c.created_at < before))).rowcount
 
 
-def _one(message: str, target: str) -> Update:
+def _update_one(message: str, target: str) -> Update:
     return update(drafts).where(drafts.c.message == message, drafts.c.target == target)

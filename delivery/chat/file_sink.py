@@ -7,25 +7,25 @@ from collections.abc import Awaitable, Callable
 
 from channels.errors import Ambiguous, ChannelError, NotPermitted, Rejected, Unsupported
 from channels.message import Address, File, Reply
-from channels.port import Feature
-from delivery.chat.sink import SEND_SECONDS, Bot, judge_error, reply_key
-from delivery.database.engine import Unavailable
-from delivery.deliveries.part import Enclosed
-from delivery.deliveries.port import Delivery, Outcome, Verdict
+from channels.port import ChannelFeature
+from delivery.chat.sink import SEND_SECONDS, ConnectedBot, idempotency_key, outcome_for_error
+from delivery.database.engine import DatabaseUnavailable
+from delivery.deliveries.part import FilePart
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.errors import DeliveryError
 
 UPLOAD_SECONDS = 120.0
 """How long an attachment may take: the largest at half a megabyte a second."""
-_SHOWN = 200
+_MAX_REASON_LENGTH = 200
 _MEGABYTE = 1_000_000
 
-Content = Callable[[str], Awaitable[bytes | None]]
+ReadContent = Callable[[str], Awaitable[bytes | None]]
 """Return the bytes of a file by its id; None when they are not kept any more."""
 
-Link = Callable[[Enclosed], str | None]
+CreateLink = Callable[[FilePart], str | None]
 """Return an address at which people can fetch a file; None when this gateway has no public one."""
 
-Refused = Callable[[str, str], Awaitable[None]]
+OnFileRejected = Callable[[str, str], Awaitable[None]]
 """Note durably, once, that a file (its id) could not be attached, and why: the model is to be told."""
 
 
@@ -35,70 +35,80 @@ class FileSink:
     def __init__(
         self,
         *,
-        content: Content,
-        link: Link,
-        refused: Refused,
+        read_content: ReadContent,
+        create_link: CreateLink,
+        on_rejected: OnFileRejected,
         send_seconds: float = SEND_SECONDS,
         upload_seconds: float = UPLOAD_SECONDS,
     ) -> None:
-        self._content = content
-        self._link = link
-        self._refused = refused
+        self._read_content = read_content
+        self._create_link = create_link
+        self._on_rejected = on_rejected
         self._send_seconds = send_seconds
         self._upload_seconds = upload_seconds
 
-    async def attach(self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed) -> Outcome:
+    async def attach(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart
+    ) -> Outcome:
         """Attempt once; what shows already is not sent again."""
         if delivery.platform_id is not None:
-            return Outcome(verdict=Verdict.DELIVERED, platform_id=delivery.platform_id)
+            return Outcome(kind=OutcomeKind.DELIVERED, platform_id=delivery.platform_id)
         try:
-            return await self._bring(bot, address, delivery, file)
+            return await self._upload(bot, address, delivery, file)
         except TimeoutError:
             error: ChannelError = Ambiguous("no answer in time")
         except ChannelError as raised:
             error = raised
-        except (DeliveryError, Unavailable) as missing:
-            return Outcome(verdict=Verdict.RETRY, detail=f"the file cannot be read now: {missing}")
-        return judge_error(error, bot.budget, address, repeatable=bot.can_tell)
+        except (DeliveryError, DatabaseUnavailable) as missing:
+            return Outcome(kind=OutcomeKind.RETRY, detail=f"the file cannot be read now: {missing}")
+        return outcome_for_error(error, bot.rate_limiter, address, repeatable=bot.detects_duplicates)
 
-    async def _bring(self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed) -> Outcome:
-        why = _unfit(bot, file)
-        content = None if why else await self._content(file.id)
+    async def _upload(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart
+    ) -> Outcome:
+        why = _problem_of(bot, file)
+        content = None if why else await self._read_content(file.id)
         if content is None:
-            return await self._explain(bot, address, delivery, file, why or "it is not kept any more")
+            return await self._send_explanation(
+                bot, address, delivery, file, why or "it is not kept any more"
+            )
         try:
             async with asyncio.timeout(self._upload_seconds):
-                sent = await bot.channel.upload(address, _native(file, content), key=reply_key(delivery.id))
+                sent = await bot.sender.upload(
+                    address, _to_channel_file(file, content), key=idempotency_key(delivery.id)
+                )
         except (Rejected, Unsupported, NotPermitted) as error:
-            return await self._explain(bot, address, delivery, file, str(error))
-        return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id)
+            return await self._send_explanation(bot, address, delivery, file, str(error))
+        return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
-    async def _explain(
-        self, bot: Bot, address: Address, delivery: Delivery, file: Enclosed, why: str
+    async def _send_explanation(
+        self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart, why: str
     ) -> Outcome:
         """Say in words what could not be attached; the model hears of it too."""
-        why = " ".join(why.split())[:_SHOWN].rstrip(".")
-        await self._refused(file.id, why)
-        reply = Reply(text=words(file, why, self._link(file)), key=reply_key(delivery.id))
+        why = " ".join(why.split())[:_MAX_REASON_LENGTH].rstrip(".")
+        await self._on_rejected(file.id, why)
+        reply = Reply(
+            text=render_rejected_file(file, why, self._create_link(file)), key=idempotency_key(delivery.id)
+        )
         async with asyncio.timeout(self._send_seconds):
-            sent = await bot.channel.send(address, reply)
-        return Outcome(verdict=Verdict.DELIVERED, platform_id=sent.platform_id, detail=why)
+            sent = await bot.sender.send(address, reply)
+        return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id, detail=why)
 
 
-def _native(file: Enclosed, content: bytes) -> File:
+def _to_channel_file(file: FilePart, content: bytes) -> File:
     return File(name=file.name, media_type=file.media_type, content=content, caption=file.caption)
 
 
-def _unfit(bot: Bot, file: Enclosed) -> str | None:
+def _problem_of(bot: ConnectedBot, file: FilePart) -> str | None:
     """Say why a file need not be tried here, without asking the platform."""
-    if Feature.UPLOAD not in bot.features:
+    if ChannelFeature.UPLOAD not in bot.features:
         return "this platform takes no files from bots"
     if bot.limits.upload_bytes and file.size > bot.limits.upload_bytes:
         return f"the platform takes {bot.limits.upload_bytes / _MEGABYTE:.3g} MB at the most"
     return None
 
 
-def words(file: Enclosed, why: str, link: str | None) -> str:
+def render_rejected_file(file: FilePart, why: str, link: str | None) -> str:
     """Return what people read in place of a file."""
     size = f"{file.size / _MEGABYTE:.3g} MB" if file.size >= _MEGABYTE else f"{file.size} bytes"
     said = f"I could not attach {_code(file.name)} ({size}): {why}."

@@ -20,22 +20,22 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
 
-from channels.port import Limits
+from channels.port import ChannelLimits
 
 STRICT_SECONDS = 600.0
 """How long a 429 is remembered."""
 
 _BURST, _SINGLE, _SLOWER = 0.4, 1.5, 0.95
-_LENIENT = 5.0
+_LENIENT_SECONDS = 5.0
 RESERVE = 0.25
 """The share of what may come at once that drafts leave to final texts."""
 
 _NEGLIGIBLE = 1e-9
-_ROOMS_KEPT = 1024
-_SEVERAL, _TOGETHER = 3, 5.0
+_MAX_ROOMS = 1024
+_BOT_WIDE_ROOMS, _BOT_WIDE_SECONDS = 3, 5.0
 
 
-class Use(IntEnum):
+class SendPriority(IntEnum):
     """What a token is wanted for; the number is how many times the reserve must stay untouched."""
 
     FINAL = 0
@@ -43,7 +43,7 @@ class Use(IntEnum):
     TYPING = 2
 
 
-class Bucket:
+class TokenBucket:
     """A token bucket on an injected clock: pure arithmetic, no waiting."""
 
     __slots__ = ("_capacity", "_level", "_rate", "_reserve", "_seen")
@@ -60,22 +60,22 @@ class Bucket:
         """What there was at the last look, and when that was: all that `restored` needs."""
         return self._level, self._seen
 
-    def restored(self, level: float, seen: float) -> Self:
+    def restore(self, level: float, seen: float) -> Self:
         """Go on from a state that was kept somewhere."""
         self._level, self._seen = min(level, self._capacity), seen
         return self
 
-    def most(self, use: Use, now: float) -> int:
+    def available(self, priority: SendPriority, now: float) -> int:
         """Return how many tokens there are for `use` now."""
-        free = self._refilled(now) - min(self._reserve * use, self._capacity - 1.0)
+        free = self._refilled(now) - min(self._reserve * priority, self._capacity - 1.0)
         return max(int(free + _NEGLIGIBLE), 0)
 
-    def wait(self, use: Use, now: float) -> float:
+    def wait(self, priority: SendPriority, now: float) -> float:
         """Return how many seconds until there is a token for `use`; 0 when there is one."""
-        missing = min(1.0 + self._reserve * use, self._capacity) - self._refilled(now)
+        missing = min(1.0 + self._reserve * priority, self._capacity) - self._refilled(now)
         return missing / self._rate if missing > _NEGLIGIBLE else 0.0
 
-    def take(self, now: float, tokens: int = 1) -> None:
+    def consume(self, now: float, tokens: int = 1) -> None:
         """Take tokens, on credit if need be, which never grows beyond the capacity."""
         self._level = max(self._refilled(now) - tokens, -self._capacity)
         self._seen = max(now, self._seen)
@@ -88,7 +88,7 @@ class Bucket:
         return min(self._capacity, self._level + max(now - self._seen, 0.0) * self._rate)
 
 
-def strict(limit: float, seconds: float, *, now: float, reserve: float = 0.0) -> Bucket:
+def strict_bucket(limit: float, seconds: float, *, now: float, reserve: float = 0.0) -> TokenBucket:
     """Return a bucket that gives at most `limit` tokens in any stretch of `seconds`, wherever it begins.
 
     What may come at once and what flows in meanwhile add up to the limit. A single token flows in a little
@@ -96,65 +96,72 @@ def strict(limit: float, seconds: float, *, now: float, reserve: float = 0.0) ->
     """
     burst = max(1.0, limit * _BURST)
     flow = (limit - burst) if limit > _SINGLE else min(limit, 1.0) * _SLOWER
-    return Bucket(rate=flow / seconds, capacity=burst, reserve=burst * reserve, now=now)
+    return TokenBucket(rate=flow / seconds, capacity=burst, reserve=burst * reserve, now=now)
 
 
 @dataclass(slots=True, kw_only=True)
-class _Room:
+class _RoomState:
     """What a room has: `lenient` for final texts in good weather, the others for drafts and after a 429."""
 
-    lenient: Bucket
-    finals: Bucket
-    drafts: Bucket
-    minute: Bucket | None
+    lenient: TokenBucket
+    finals: TokenBucket
+    drafts: TokenBucket
+    minute: TokenBucket | None
     strict_until: float = float("-inf")
 
     @classmethod
-    def new(cls, limits: Limits, now: float, *, crowded: bool) -> _Room:
-        rate, minute = limits.room_sends_per_second, limits.room_sends_per_minute if crowded else 0
+    def new(cls, limits: ChannelLimits, now: float, *, is_group: bool) -> _RoomState:
+        rate, minute = limits.room_sends_per_second, limits.room_sends_per_minute if is_group else 0
         return cls(
-            lenient=Bucket(rate=rate, capacity=rate * _LENIENT, reserve=0.0, now=now),
-            finals=strict(rate, 1.0, now=now),
-            drafts=strict(rate, 2.0, now=now),
-            minute=strict(minute, 60.0, now=now, reserve=RESERVE) if minute else None,
+            lenient=TokenBucket(rate=rate, capacity=rate * _LENIENT_SECONDS, reserve=0.0, now=now),
+            finals=strict_bucket(rate, 1.0, now=now),
+            drafts=strict_bucket(rate, 2.0, now=now),
+            minute=strict_bucket(minute, 60.0, now=now, reserve=RESERVE) if minute else None,
         )
 
-    def taken_from(self, use: Use) -> tuple[Bucket, ...]:
+    def buckets_for(self, priority: SendPriority) -> tuple[TokenBucket, ...]:
         shared = () if self.minute is None else (self.minute,)
-        return (self.lenient, self.finals, *shared) if use is Use.FINAL else (self.drafts, *shared)
+        return (
+            (self.lenient, self.finals, *shared) if priority is SendPriority.FINAL else (self.drafts, *shared)
+        )
 
-    def wait(self, use: Use, now: float) -> float:
+    def wait(self, priority: SendPriority, now: float) -> float:
         """Return the seconds until there is a token; a draft also waits out the second after a final text."""
-        if use is Use.FINAL and now >= self.strict_until:
-            return self.lenient.wait(use, now)
-        return max(self.finals.wait(Use.FINAL, now), *(b.wait(use, now) for b in self.taken_from(use)))
+        if priority is SendPriority.FINAL and now >= self.strict_until:
+            return self.lenient.wait(priority, now)
+        return max(
+            self.finals.wait(SendPriority.FINAL, now),
+            *(b.wait(priority, now) for b in self.buckets_for(priority)),
+        )
 
     def is_idle(self, now: float) -> bool:
         """Tell whether it is as good as new."""
-        buckets = {*self.taken_from(Use.FINAL), *self.taken_from(Use.EDIT)}
+        buckets = {*self.buckets_for(SendPriority.FINAL), *self.buckets_for(SendPriority.EDIT)}
         return now >= self.strict_until and all(bucket.is_full(now) for bucket in buckets)
 
 
 @dataclass(slots=True)
-class _Weather:
+class _BotState:
     """What the platform has said lately: holds, and since when it is strict with the whole bot."""
 
-    held: dict[str | None, float] = field(default_factory=dict)
-    refused: dict[str, float] = field(default_factory=dict)
+    paused_until: dict[str | None, float] = field(default_factory=dict)
+    rate_limited_at: dict[str, float] = field(default_factory=dict)
     strict_until: float = float("-inf")
 
-    def refuse(self, room: str | None, until: float, now: float) -> None:
+    def record_rate_limit(self, room: str | None, until: float, now: float) -> None:
         """Remember a 429."""
-        self.held[room] = max(until, self.held.get(room, until))
+        self.paused_until[room] = max(until, self.paused_until.get(room, until))
         if room is not None:
-            self.refused = {name: when for name, when in self.refused.items() if when > now - _TOGETHER}
-            self.refused[room] = now
-        if room is None or len(self.refused) >= _SEVERAL:
+            self.rate_limited_at = {
+                name: when for name, when in self.rate_limited_at.items() if when > now - _BOT_WIDE_SECONDS
+            }
+            self.rate_limited_at[room] = now
+        if room is None or len(self.rate_limited_at) >= _BOT_WIDE_ROOMS:
             self.strict_until = now + STRICT_SECONDS
 
     def wait(self, room: str, now: float) -> float:
         """Return for how many seconds the room, or the whole bot, is still closed."""
-        return max(self.held.get(key, now) - now for key in (None, room))
+        return max(self.paused_until.get(key, now) - now for key in (None, room))
 
 
 IN_FLIGHT = 8
@@ -162,7 +169,7 @@ IN_FLIGHT = 8
 twice. So many answered in a quarter of a second come to 32 a second, about what such a platform takes."""
 
 
-class Budget:
+class RateLimiter:
     """What one bot may still do; rooms are named by `Address.destination`.
 
     The limit per minute is kept in rooms that are `crowded`, by that name.
@@ -173,86 +180,86 @@ class Budget:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: ChannelLimits,
         *,
-        crowded: Callable[[str], bool] = lambda _room: True,
+        is_group: Callable[[str], bool] = lambda _room: True,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._limits = limits
-        self._crowded = crowded
+        self._is_group = is_group
         self._clock = clock
         self._sleep = sleep
-        self._account = strict(limits.account_sends_per_second, 1.0, now=clock(), reserve=RESERVE)
-        self._rooms: dict[str, _Room] = {}
-        self._weather = _Weather()
-        self.flight = asyncio.Semaphore(IN_FLIGHT)
+        self._account = strict_bucket(limits.account_sends_per_second, 1.0, now=clock(), reserve=RESERVE)
+        self._rooms: dict[str, _RoomState] = {}
+        self._bot_state = _BotState()
+        self.in_flight = asyncio.Semaphore(IN_FLIGHT)
 
-    async def landed(self) -> None:
+    async def drain(self) -> None:
         """Wait until none of the messages is on its way that might be said twice."""
         async with AsyncExitStack() as all_of_them:
             for _ in range(IN_FLIGHT):
-                await all_of_them.enter_async_context(self.flight)
+                await all_of_them.enter_async_context(self.in_flight)
 
-    def _room(self, name: str, now: float) -> _Room:
+    def _room(self, name: str, now: float) -> _RoomState:
         if name not in self._rooms:
-            self._forget_idle(now)
-            self._rooms[name] = _Room.new(self._limits, now, crowded=self._crowded(name))
+            self._evict_idle(now)
+            self._rooms[name] = _RoomState.new(self._limits, now, is_group=self._is_group(name))
         return self._rooms[name]
 
-    def _forget_idle(self, now: float) -> None:
+    def _evict_idle(self, now: float) -> None:
         """Keep memory bounded: a full bucket and an ended hold say nothing."""
-        if len(self._rooms) < _ROOMS_KEPT:
+        if len(self._rooms) < _MAX_ROOMS:
             return
         self._rooms = {name: room for name, room in self._rooms.items() if not room.is_idle(now)}
-        held = self._weather.held
-        self._weather.held = {name: until for name, until in held.items() if until > now}
+        held = self._bot_state.paused_until
+        self._bot_state.paused_until = {name: until for name, until in held.items() if until > now}
 
-    def is_strict(self, use: Use, room: str | None = None) -> bool:
+    def enforces_stated_limits(self, priority: SendPriority, room: str | None = None) -> bool:
         """Tell whether `use` keeps to the stated limits now: of the whole bot, or of a room."""
-        until = self._weather.strict_until if room is None else self._room(room, self._clock()).strict_until
-        return use is not Use.FINAL or self._clock() < until
+        until = self._bot_state.strict_until if room is None else self._room(room, self._clock()).strict_until
+        return priority is not SendPriority.FINAL or self._clock() < until
 
-    def wait(self, use: Use, room: str) -> float:
+    def wait(self, priority: SendPriority, room: str) -> float:
         """Return how many seconds until `use` in `room` is within the budget; 0: now."""
         now = self._clock()
-        account = self._account.wait(use, now) if self.is_strict(use) else 0.0
-        return max(0.0, account, self._weather.wait(room, now), self._room(room, now).wait(use, now))
+        account = self._account.wait(priority, now) if self.enforces_stated_limits(priority) else 0.0
+        return max(0.0, account, self._bot_state.wait(room, now), self._room(room, now).wait(priority, now))
 
-    def try_take(self, use: Use, room: str) -> bool:
+    def try_acquire_local(self, priority: SendPriority, room: str) -> bool:
         """Take the tokens for `use` in `room` if they are there now."""
-        if self.wait(use, room) > 0:
+        if self.wait(priority, room) > 0:
             return False
         now = self._clock()
-        for bucket in (self._account, *self._room(room, now).taken_from(use)):
-            bucket.take(now)
+        for bucket in (self._account, *self._room(room, now).buckets_for(priority)):
+            bucket.consume(now)
         return True
 
-    async def ask(self, use: Use, room: str) -> float:
+    async def try_acquire(self, priority: SendPriority, room: str) -> float:
         """Take the tokens if they are there now and return 0; else the seconds to wait."""
-        return 0.0 if self.try_take(use, room) else self.wait(use, room)
+        return 0.0 if self.try_acquire_local(priority, room) else self.wait(priority, room)
 
-    async def take(self, use: Use, room: str, *, at_most: float) -> float:
+    async def acquire(self, priority: SendPriority, room: str, *, timeout: float) -> float:
         """Take the tokens, waiting up to `at_most` seconds; return 0, or the seconds still to wait."""
-        deadline = self._clock() + at_most
-        while (wait := await self.ask(use, room)) > 0:
+        deadline = self._clock() + timeout
+        while (wait := await self.try_acquire(priority, room)) > 0:
             if self._clock() + wait > deadline:
                 return wait
             await self._sleep(wait)
         return 0.0
 
-    def hold(self, seconds: float, *, room: str | None = None) -> None:
+    def pause(self, seconds: float, *, room: str | None = None) -> None:
         """Close a room, or the whole bot, for so many seconds from now; a longer hold stands."""
         now = self._clock()
-        self._weather.refuse(room, now + max(seconds, 0.0), now)
+        self._bot_state.record_rate_limit(room, now + max(seconds, 0.0), now)
         if room is not None:
-            self.be_strict(STRICT_SECONDS, room=room)
+            self.enforce_stated_limits(STRICT_SECONDS, room=room)
 
-    def be_strict(self, seconds: float, *, room: str | None = None) -> None:
+    def enforce_stated_limits(self, seconds: float, *, room: str | None = None) -> None:
         """Keep to the stated limits for so many seconds: in a room, or with the whole bot."""
         until = self._clock() + seconds
         if room is None:
-            self._weather.strict_until = max(self._weather.strict_until, until)
+            self._bot_state.strict_until = max(self._bot_state.strict_until, until)
         else:
             state = self._room(room, self._clock())
             state.strict_until = max(state.strict_until, until)

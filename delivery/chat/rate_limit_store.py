@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from sqlalchemy import ColumnElement, Float, cast, extract, func, literal, select, update
 
-from delivery.chat.shared_rate_limit import Allowances, Emptied, Grant, Wish, settle
-from delivery.database.engine import Connection, Database, insert_or
+from delivery.chat.shared_rate_limit import (
+    NewBucket,
+    TokenBucketStore,
+    TokenGrant,
+    TokenRequest,
+    grant_tokens,
+)
+from delivery.database.engine import Connection, Database, insert_on_conflict
 from delivery.database.tables import allowances
 
 _UNIX_EPOCH = 2440587.5
@@ -14,24 +20,24 @@ _UNIX_EPOCH = 2440587.5
 _DAY = 86400.0
 
 
-class StoredAllowances(Allowances):
+class SqlTokenBuckets(TokenBucketStore):
     """Allowances as rows: one is locked while a wish is met, so that wishes are met one after the other."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def draw(self, name: str, wish: Wish, empty: Emptied) -> Grant:
+    async def acquire(self, name: str, request: TokenRequest, new_bucket: NewBucket) -> TokenGrant:
         """Meet a wish; raises Unavailable."""
         async with self._database.begin() as connection:
-            found = await _look(connection, name)
+            found = await _load(connection, name)
             if found is None:
-                await _open(connection, name)
-                found = await _look(connection, name)
+                await _create(connection, name)
+                found = await _load(connection, name)
             assert found is not None, "the row was opened in this transaction"
             level, seen, strict_until, now = found
-            bucket = empty(now).restored(level, seen)
-            grant, strict_until = settle(bucket, wish, now=now, strict_until=strict_until)
-            if wish.spent or wish.refused or grant.tokens:
+            bucket = new_bucket(now).restore(level, seen)
+            grant, strict_until = grant_tokens(bucket, request, now=now, strict_until=strict_until)
+            if request.spent or request.rate_limited or grant.tokens:
                 level, seen = bucket.state
                 await connection.execute(
                     update(allowances)
@@ -41,16 +47,16 @@ class StoredAllowances(Allowances):
             return grant
 
 
-async def _look(connection: Connection, name: str) -> tuple[float, float, float, float] | None:
+async def _load(connection: Connection, name: str) -> tuple[float, float, float, float] | None:
     """Return level, seen, strict_until and the database's time, the row locked until the transaction ends."""
     query = select(allowances.c.level, allowances.c.seen, allowances.c.strict_until, _now(connection))
     row = (await connection.execute(query.where(allowances.c.name == name).with_for_update())).first()
     return None if row is None else (row[0], row[1], row[2], float(row[3]))
 
 
-async def _open(connection: Connection, name: str) -> None:
+async def _create(connection: Connection, name: str) -> None:
     """Begin an allowance that is full: a level above any capacity is taken for the capacity."""
-    full = insert_or(allowances, connection.dialect.name).values(
+    full = insert_on_conflict(allowances, connection.dialect.name).values(
         name=name, level=1e9, seen=_now(connection), strict_until=0.0
     )
     await connection.execute(full.on_conflict_do_nothing(index_elements=["name"]))

@@ -16,12 +16,12 @@ from datetime import UTC, datetime, timedelta
 import structlog
 from sqlalchemy import func, select
 
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 
-EVERY = 30.0
+SYNC_SECONDS = 30.0
 """Seconds between looks at the database's clock."""
 
-NEAR = 0.2
+TOLERANCE_SECONDS = 0.2
 """Seconds that a look may differ and change nothing: a slow answer is no skew."""
 
 log = structlog.get_logger(__name__)
@@ -37,33 +37,33 @@ class Clock:
 
     def __init__(self, ticks: Callable[[], float] = _ticks) -> None:
         self._ticks = ticks
-        self._told: datetime | None = None
-        self._at = 0.0
+        self._set_to: datetime | None = None
+        self._set_at = 0.0
 
     def now(self) -> datetime:
         """Return what time it is."""
-        if self._told is None:
+        if self._set_to is None:
             return datetime.now(UTC)
-        return self._told + timedelta(seconds=self._ticks() - self._at)
+        return self._set_to + timedelta(seconds=self._ticks() - self._set_at)
 
-    def of_machine(self, moment: datetime) -> datetime:
+    def from_machine_time(self, moment: datetime) -> datetime:
         """Return what time it was here when the machine's clock said `moment`, as files are dated."""
-        return moment if self._told is None else moment + (self.now() - datetime.now(UTC))
+        return moment if self._set_to is None else moment + (self.now() - datetime.now(UTC))
 
-    async def look(self, database: Database) -> None:
+    async def sync(self, database: Database) -> None:
         """Set it by a database's clock, unless it is right already; raises Unavailable."""
         async with database.read() as connection:
             before = self._ticks()
             told = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
             after = self._ticks()
-        self.set(told.astimezone(UTC), at=(before + after) / 2)
+        self.set(told.astimezone(UTC), tick=(before + after) / 2)
 
-    def set(self, told: datetime, *, at: float) -> None:
+    def set(self, moment: datetime, *, tick: float) -> None:
         """Go by what it was told at a tick, unless that is near enough already."""
-        off = (told - self.now()).total_seconds() + self._ticks() - at
-        if self._told is None or abs(off) > NEAR:
+        off = (moment - self.now()).total_seconds() + self._ticks() - tick
+        if self._set_to is None or abs(off) > TOLERANCE_SECONDS:
             log.info("clock.set", by_seconds=round(off, 3))
-            self._told, self._at = told, at
+            self._set_to, self._set_at = moment, tick
 
 
 _shared = Clock()
@@ -74,17 +74,17 @@ def utc_now() -> datetime:
     return _shared.now()
 
 
-def of_machine(moment: datetime) -> datetime:
+def from_machine_time(moment: datetime) -> datetime:
     """Return what time it was for all replicas when this machine's clock said `moment`."""
-    return _shared.of_machine(moment)
+    return _shared.from_machine_time(moment)
 
 
 @asynccontextmanager
-async def followed(database: Database) -> AsyncIterator[None]:
+async def synchronized_with(database: Database) -> AsyncIterator[None]:
     """Go by the clock of a database that others share as well; raises Unavailable."""
-    await _shared.look(database)
+    await _shared.sync(database)
     stop = asyncio.Event()
-    following = asyncio.create_task(_follow(database, stop))
+    following = asyncio.create_task(_sync_regularly(database, stop))
     try:
         yield
     finally:
@@ -92,10 +92,10 @@ async def followed(database: Database) -> AsyncIterator[None]:
         await following
 
 
-async def _follow(database: Database, stop: asyncio.Event) -> None:
+async def _sync_regularly(database: Database, stop: asyncio.Event) -> None:
     stopping = asyncio.create_task(stop.wait())
-    while not (await asyncio.wait({stopping}, timeout=EVERY))[0]:
+    while not (await asyncio.wait({stopping}, timeout=SYNC_SECONDS))[0]:
         try:
-            await _shared.look(database)
-        except Unavailable as error:
-            log.debug("clock.waits", error=str(error))
+            await _shared.sync(database)
+        except DatabaseUnavailable as error:
+            log.debug("clock.database_unavailable", error=str(error))

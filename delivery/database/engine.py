@@ -13,7 +13,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from delivery.database import sqlite
-from delivery.database.group_commit import Batches, Broken
+from delivery.database.group_commit import BatchAborted, GroupCommit
 
 if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
@@ -33,11 +33,11 @@ metadata = MetaData(
 """The tables of every package; migrations are compared with it."""
 
 
-class Unavailable(RuntimeError):
+class DatabaseUnavailable(RuntimeError):
     """The database does not answer; nothing was changed."""
 
 
-def insert_or(table: Table, dialect: str) -> Insert:
+def insert_on_conflict(table: Table, dialect: str) -> Insert:
     """Return an INSERT that may say what to do when the row exists: SQL has none, each dialect its own.
 
     The one that is not spoken here is not imported.
@@ -53,17 +53,17 @@ def insert_or(table: Table, dialect: str) -> Insert:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Say in our own words that the database does not answer."""
     try:
         yield
     except PoolTimeout as error:
-        raise Unavailable("the database has no connection free") from error
-    except Broken as error:
-        raise Unavailable("the database gave a transaction up") from error
+        raise DatabaseUnavailable("the database has no connection free") from error
+    except BatchAborted as error:
+        raise DatabaseUnavailable("the database gave a transaction up") from error
     except DBAPIError as error:
         if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
-            raise Unavailable(f"the database does not answer: {error.orig}") from error
+            raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
         raise
 
 
@@ -76,7 +76,7 @@ class Database:
         self.url = make_url(url)
         self.is_sqlite = self.url.get_backend_name() == "sqlite"
         self._engine = self._open()
-        self._batches = Batches(self._connect) if self.is_sqlite else None
+        self._group_commit = GroupCommit(self._connect) if self.is_sqlite else None
 
     def _open(self) -> AsyncEngine:
         if not self.is_sqlite:
@@ -104,12 +104,12 @@ class Database:
 
         `urgent`: what is written has happened already, and would happen again if we died before writing it.
         """
-        if self._batches is None:
+        if self._group_commit is None:
             async with self._connect() as connection, connection.begin():
                 yield connection
         else:
-            with _translated():
-                async with self._batches.entry(urgent=urgent) as connection:
+            with _translate_errors():
+                async with self._group_commit.begin(urgent=urgent) as connection:
                     yield connection
 
     @asynccontextmanager
@@ -120,12 +120,12 @@ class Database:
 
     @asynccontextmanager
     async def _connect(self) -> AsyncIterator[Connection]:
-        with _translated():
+        with _translate_errors():
             async with self._engine.connect() as connection:
                 yield connection
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._batches is not None:
-            await self._batches.close()
+        if self._group_commit is not None:
+            await self._group_commit.close()
         await self._engine.dispose()

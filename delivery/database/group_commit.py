@@ -19,42 +19,42 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncTransaction
 
 from delivery.database import sqlite
 
-Connecting = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
+OpenConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
 
-class Broken(RuntimeError):
+class BatchAborted(RuntimeError):
     """The database gave the whole transaction up; nothing of it was written."""
 
 
-class Door:
+class FairLock:
     """Lets one through at a time: those in a hurry first, each kind in arrival order."""
 
     def __init__(self) -> None:
         self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
-        self._taken = False
+        self._locked = False
 
     @asynccontextmanager
-    async def through(self, *, urgent: bool) -> AsyncIterator[None]:
+    async def acquire(self, *, urgent: bool) -> AsyncIterator[None]:
         """Wait for our turn, and let the next one in at the end."""
-        if self._taken:
+        if self._locked:
             await self._wait(self._waiting[urgent])
-        self._taken = True
+        self._locked = True
         try:
             yield
         finally:
-            self._let_next_in()
+            self._release()
 
-    async def _wait(self, line: deque[asyncio.Future[None]]) -> None:
+    async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
         ours = asyncio.get_running_loop().create_future()
-        line.append(ours)
+        waiters.append(ours)
         try:
             await ours
         except asyncio.CancelledError:
             if not ours.cancelled():
-                self._let_next_in()  # it was our turn already
+                self._release()  # it was our turn already
             raise
 
-    def _let_next_in(self) -> None:
+    def _release(self) -> None:
         """Hand the door over without opening it in between, so that nobody slips past those who wait."""
         for urgent in (True, False):
             while self._waiting[urgent]:
@@ -62,7 +62,7 @@ class Door:
                 if not next_one.done():  # else it has given up waiting
                     next_one.set_result(None)
                     return
-        self._taken = False
+        self._locked = False
 
 
 class _Batch:
@@ -73,43 +73,43 @@ class _Batch:
         connection: AsyncConnection,
         driver: aiosqlite.Connection,
         transaction: AsyncTransaction,
-        ending: AsyncExitStack,
+        exit_stack: AsyncExitStack,
     ) -> None:
         self.connection = connection
         self._driver = driver
         self.transaction = transaction
-        self.ending = ending
-        self.broken = False
+        self.exit_stack = exit_stack
+        self.aborted = False
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
         """Undo what is written in the block when it fails."""
-        await self._say("SAVEPOINT entry")
+        await self._execute("SAVEPOINT entry")
         try:
             yield
         except BaseException:
-            await self._undo()
+            await self._rollback()
             raise
-        await self._say("RELEASE entry")
+        await self._execute("RELEASE entry")
 
-    async def _undo(self) -> None:
-        with suppress(Broken):
-            await self._say("ROLLBACK TO entry")
-            await self._say("RELEASE entry")
+    async def _rollback(self) -> None:
+        with suppress(BatchAborted):
+            await self._execute("ROLLBACK TO entry")
+            await self._execute("RELEASE entry")
 
-    async def _say(self, statement: str) -> None:
+    async def _execute(self, statement: str) -> None:
         """Run a statement without parameters and rows: SQLAlchemy would take longer than SQLite does."""
         try:
             await (await self._driver.execute(statement)).close()
         except sqlite3.Error as error:  # a full disk, for one, takes the savepoint with the transaction
-            self.broken = True
-            raise Broken from error
+            self.aborted = True
+            raise BatchAborted from error
 
     async def commit(self) -> None:
         """End the transaction and tell everybody who is in it."""
         try:
-            async with self.ending:
+            async with self.exit_stack:
                 await self._commit()
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told to every writer of the batch
             self.done.set_exception(error)
@@ -118,25 +118,25 @@ class _Batch:
             self.done.set_result(None)
 
     async def _commit(self) -> None:
-        if self.broken:
-            raise Broken
+        if self.aborted:
+            raise BatchAborted
         await self.transaction.commit()
 
 
-class Batches:
+class GroupCommit:
     """Writing transactions on one SQLite file, in turn. `connect` opens a connection."""
 
-    def __init__(self, connect: Connecting) -> None:
+    def __init__(self, connect: OpenConnection) -> None:
         self._connect = connect
-        self._door = Door()
+        self._lock = FairLock()
         self._batch: _Batch | None = None
         self._tasks: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def entry(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
+    async def begin(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
         """Write when it is our turn; at the end of the block everything in it is on the disk."""
-        async with self._door.through(urgent=urgent):
-            batch = await self._joined()
+        async with self._lock.acquire(urgent=urgent):
+            batch = await self._join_batch()
             async with batch.savepoint():
                 yield batch.connection
             if urgent:
@@ -147,11 +147,11 @@ class Batches:
         """Wait for what is being committed."""
         await asyncio.gather(*self._tasks)
 
-    async def _joined(self) -> _Batch:
-        if self._batch is not None and self._batch.broken:
+    async def _join_batch(self) -> _Batch:
+        if self._batch is not None and self._batch.aborted:
             await self._commit(self._batch)
         if self._batch is None:
-            self._batch = await self._begun()
+            self._batch = await self._begin_batch()
             self._start(self._commit_in_turn(self._batch))
         return self._batch
 
@@ -162,7 +162,7 @@ class Batches:
         task.add_done_callback(self._tasks.discard)
         return task
 
-    async def _begun(self) -> _Batch:
+    async def _begin_batch(self) -> _Batch:
         async with AsyncExitStack() as stack:
             connection = await stack.enter_async_context(self._connect())
             transaction = await connection.begin()
@@ -172,7 +172,7 @@ class Batches:
             return _Batch(connection, driver, transaction, stack.pop_all())
 
     async def _commit_in_turn(self, batch: _Batch) -> None:
-        async with self._door.through(urgent=False):
+        async with self._lock.acquire(urgent=False):
             await self._commit(batch)
 
     async def _commit(self, batch: _Batch) -> None:

@@ -22,7 +22,7 @@ _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "forei
 _ROWS_AT_ONCE = 64
 
 
-class PromptConnection(aiosqlite.Connection):
+class InlineSqliteConnection(aiosqlite.Connection):
     """A connection that runs at once what does not wait."""
 
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
@@ -32,7 +32,7 @@ class PromptConnection(aiosqlite.Connection):
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # aiosqlite has no other place where a call goes to its thread.
-        if not (self._calls or self._waits(fn, args)):
+        if not (self._calls or self._may_block(fn, args)):
             return fn(*args, **kwargs)
         self._calls.append(fn)
         return await super()._execute(self._call, fn, *args, **kwargs)  # type: ignore[no-untyped-call]
@@ -43,21 +43,21 @@ class PromptConnection(aiosqlite.Connection):
         finally:
             self._calls.pop()
 
-    def _waits(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
+    def _may_block(self, fn: Callable[..., Any], args: tuple[Any, ...]) -> bool:
         database = self._conn
         if fn in (database.commit, database.rollback):
             return database.in_transaction
         return fn == database.close or args[:1] == (BEGIN,)
 
 
-def open_connection(path: str) -> PromptConnection:
+def open_connection(path: str) -> InlineSqliteConnection:
     """Return a connection to be awaited, as `aiosqlite.connect` does."""
 
     def connect() -> sqlite3.Connection:
         # Serialised by SQLite itself; a transaction's statements never run beside its commit.
         return sqlite3.connect(path, check_same_thread=False)
 
-    connection = PromptConnection(connect)
+    connection = InlineSqliteConnection(connect)
     connection._thread.daemon = True  # noqa: SLF001 - as SQLAlchemy does it for connections it makes
     return connection
 

@@ -25,7 +25,7 @@ from sqlalchemy.types import TypeDecorator
 from delivery.database.engine import metadata
 
 
-class Moment(TypeDecorator[datetime]):
+class UtcDateTime(TypeDecorator[datetime]):
     """An aware UTC datetime, on SQLite too (which forgets zones)."""
 
     impl = DateTime(timezone=True)
@@ -64,7 +64,7 @@ outbox = Table(
     Column("type", String(40), nullable=False),
     Column("turn", String(40)),
     Column("body", LargeBinary, nullable=False),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("conversation", "n"),
 )
 
@@ -90,12 +90,12 @@ endpoints = Table(
     Column("conversation", String(40)),
     Column("secret", LargeBinary, nullable=False),
     Column("previous_secret", LargeBinary),
-    Column("previous_until", Moment),
-    Column("disabled_at", Moment),
+    Column("previous_until", UtcDateTime),
+    Column("disabled_at", UtcDateTime),
     Column("disabled_why", Text),
     Column("ordered", Boolean, nullable=False, default=False, server_default="0"),
-    Column("failing_since", Moment),
-    Column("created_at", Moment, nullable=False),
+    Column("failing_since", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
 )
 
@@ -108,7 +108,7 @@ routes = Table(
     Column("turn", String(40)),
     Column("kind", String(20), nullable=False),
     Column("target", Text, nullable=False),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("conversation", "turn", "kind", "target"),
 )
 
@@ -121,7 +121,7 @@ deliveries = Table(
     Column("account", String(40), nullable=False, index=True),
     Column("event_id", String(80), nullable=False, index=True),
     Column("event_type", String(40), nullable=False),
-    Column("event_time", Moment, nullable=False),
+    Column("event_time", UtcDateTime, nullable=False),
     Column("conversation", String(40), index=True),
     Column("turn", String(40), index=True),
     Column("kind", String(20), nullable=False),
@@ -131,14 +131,14 @@ deliveries = Table(
     Column("body", LargeBinary, nullable=False),
     Column("state", String(20), nullable=False),
     Column("attempts", Integer, nullable=False, default=0),
-    Column("armed_at", Moment, nullable=False),
+    Column("armed_at", UtcDateTime, nullable=False),
     Column("armed_from", Integer, nullable=False, default=0),
     Column("uncertain", Boolean, nullable=False, default=False),
-    Column("next_at", Moment),
+    Column("next_at", UtcDateTime),
     Column("platform_id", String(200)),
     Column("error", Text),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("event_id", "kind", "target", "part"),
     Index("ix_deliveries_due", "destination", "state", "position"),
 )
@@ -148,8 +148,8 @@ destinations = Table(
     metadata,
     Column("destination", String(300), primary_key=True),
     Column("account", String(40), nullable=False),
-    Column("held_until", Moment),
-    Column("dead_at", Moment),
+    Column("held_until", UtcDateTime),
+    Column("dead_at", UtcDateTime),
     Column("dead_why", Text),
 )
 
@@ -161,7 +161,7 @@ attempts = Table(
         "delivery", String(40), ForeignKey("deliveries.id", ondelete="CASCADE"), nullable=False, index=True
     ),
     Column("number", Integer, nullable=False),
-    Column("started_at", Moment, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
     Column("duration_ms", Float),
     Column("outcome", String(20)),
     Column("status", Integer),
@@ -175,12 +175,12 @@ drafts = Table(
     Column("message", String(80), primary_key=True),
     Column("target", Text, primary_key=True),
     Column("platform_id", String(200)),
-    Column("busy_until", Moment),
-    Column("claimed_at", Moment),
+    Column("busy_until", UtcDateTime),
+    Column("claimed_at", UtcDateTime),
     Column("turn", String(80), index=True),
     Column("shown", Text),
     Column("ended_by", String(40)),
-    Column("created_at", Moment, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 
 # What bots may still say, where several replicas speak for them: moments are the database's own seconds.

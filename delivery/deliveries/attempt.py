@@ -28,15 +28,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from delivery.deliveries.port import Outcome, Verdict
+from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.retry_schedule import (
     RETRY_AFTER_CAP,
-    Schedule,
-    Spread,
+    RandomSource,
+    RetrySchedule,
     next_attempt_at,
-    ordinary_spread,
+    system_random,
 )
-from delivery.events.event import Kind
+from delivery.events.event import EventType
 
 
 class DeliveryState(StrEnum):
@@ -57,7 +57,7 @@ FINAL = frozenset(
 """States that only an operator's wish (edge g) leaves."""
 
 
-class Policy(StrEnum):
+class AmbiguityPolicy(StrEnum):
     """What to do when a message may have arrived and repeating it could say it twice."""
 
     AT_LEAST_ONCE = "at_least_once"
@@ -65,7 +65,7 @@ class Policy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgement:
+class Transition:
     """What to write down and whom to tell after an attempt.
 
     `next_at` goes with retrying alone. `hold_until`: the whole destination waits. `uncertain`: an attempt
@@ -75,37 +75,37 @@ class Judgement:
 
     state: DeliveryState
     next_at: datetime | None = None
-    hold_until: datetime | None = None
+    pause_until: datetime | None = None
     uncertain: bool = False
-    tell: Kind | None = None
-    bury: bool = False
-    disable: bool = False
-    operator: bool = False
+    event_type: EventType | None = None
+    mark_dead: bool = False
+    disable_endpoint: bool = False
+    needs_operator: bool = False
 
 
-def judge(
+def next_state(
     state: DeliveryState,
     outcome: Outcome,
     *,
     attempt: int,
-    schedule: Schedule,
+    schedule: RetrySchedule,
     now: datetime,
     since: datetime | None = None,
-    policy: Policy = Policy.AT_LEAST_ONCE,
-    spread: Spread = ordinary_spread,
-) -> Judgement:
+    policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE,
+    random_source: RandomSource = system_random,
+) -> Transition:
     """Return what attempt number `attempt` (from 1) makes of a delivery; `since` is its first attempt's time.
 
     An outcome that comes too late (the delivery is final or no longer being sent) changes nothing, except
     that a success still counts while the delivery has not ended otherwise.
     """
     if state in FINAL:
-        return Judgement(state=state)
-    if outcome.verdict is Verdict.DELIVERED:
-        return Judgement(state=DeliveryState.DELIVERED, tell=Kind.DELIVERY_SUCCEEDED)
+        return Transition(state=state)
+    if outcome.kind is OutcomeKind.DELIVERED:
+        return Transition(state=DeliveryState.DELIVERED, event_type=EventType.DELIVERY_SUCCEEDED)
     if state is not DeliveryState.SENDING:
-        return Judgement(state=state)
-    ended = _end(outcome, policy)
+        return Transition(state=state)
+    ended = _final_transition(outcome, policy)
     if ended is not None:
         return ended
     moment = next_attempt_at(
@@ -114,56 +114,61 @@ def judge(
         now=now,
         since=since,
         retry_after=outcome.retry_after,
-        rarely=outcome.verdict is Verdict.OPERATOR,
-        spread=spread,
+        needs_operator=outcome.kind is OutcomeKind.OPERATOR,
+        random_source=random_source,
     )
-    return _again(outcome, moment, first=attempt <= 1, now=now)
+    return _retry_transition(outcome, moment, first=attempt <= 1, now=now)
 
 
-def _end(outcome: Outcome, policy: Policy) -> Judgement | None:
+def _final_transition(outcome: Outcome, policy: AmbiguityPolicy) -> Transition | None:
     """Return the judgement of an outcome that ends the delivery at once (edges d, e, f), else None."""
-    if outcome.address_dead or outcome.disable:
-        return Judgement(
+    if outcome.address_dead or outcome.disable_endpoint:
+        return Transition(
             state=DeliveryState.SUPPRESSED,
-            tell=Kind.DELIVERY_FAILED,
-            bury=outcome.address_dead,
-            disable=outcome.disable,
+            event_type=EventType.DELIVERY_FAILED,
+            mark_dead=outcome.address_dead,
+            disable_endpoint=outcome.disable_endpoint,
         )
-    if outcome.verdict is Verdict.GIVE_UP:
-        return Judgement(state=DeliveryState.DEAD, tell=Kind.DELIVERY_DEAD)
-    if outcome.verdict is Verdict.AMBIGUOUS and policy is Policy.AT_MOST_ONCE:
-        return Judgement(state=DeliveryState.AMBIGUOUS, uncertain=True, tell=Kind.DELIVERY_FAILED)
+    if outcome.kind is OutcomeKind.GIVE_UP:
+        return Transition(state=DeliveryState.DEAD, event_type=EventType.DELIVERY_DEAD)
+    if outcome.kind is OutcomeKind.AMBIGUOUS and policy is AmbiguityPolicy.AT_MOST_ONCE:
+        return Transition(state=DeliveryState.AMBIGUOUS, uncertain=True, event_type=EventType.DELIVERY_FAILED)
     return None
 
 
-def _again(outcome: Outcome, moment: datetime | None, *, first: bool, now: datetime) -> Judgement:
+def _retry_transition(outcome: Outcome, moment: datetime | None, *, first: bool, now: datetime) -> Transition:
     """Return the judgement of an outcome that may be repeated at `moment` (edge c; None: edge e)."""
-    uncertain = outcome.uncertain or outcome.verdict is Verdict.AMBIGUOUS
-    operator = outcome.verdict is Verdict.OPERATOR
+    uncertain = outcome.uncertain or outcome.kind is OutcomeKind.AMBIGUOUS
+    operator = outcome.kind is OutcomeKind.OPERATOR
     if moment is None:
-        return Judgement(
-            state=DeliveryState.DEAD, tell=Kind.DELIVERY_DEAD, uncertain=uncertain, operator=operator
+        return Transition(
+            state=DeliveryState.DEAD,
+            event_type=EventType.DELIVERY_DEAD,
+            uncertain=uncertain,
+            needs_operator=operator,
         )
-    again = Judgement(
+    again = Transition(
         state=DeliveryState.RETRYING,
         next_at=moment,
         uncertain=uncertain,
-        operator=operator,
+        needs_operator=operator,
         # Every failure in the log would drown it; the first says that there is trouble, the end how it went.
-        tell=Kind.DELIVERY_FAILED if first and not outcome.hold else None,
+        event_type=EventType.DELIVERY_FAILED if first and not outcome.pause_destination else None,
     )
-    if outcome.hold and outcome.retry_after is not None:
+    if outcome.pause_destination and outcome.retry_after is not None:
         held = timedelta(seconds=min(max(outcome.retry_after, 0.0), RETRY_AFTER_CAP))
-        return replace(again, hold_until=now + held)
+        return replace(again, pause_until=now + held)
     return again
 
 
-def recover(*, now: datetime, repeatable: bool, policy: Policy = Policy.AT_LEAST_ONCE) -> Judgement:
+def recover(
+    *, now: datetime, repeatable: bool, policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE
+) -> Transition:
     """Return what becomes of a delivery found `sending` after a crash: due at once (c), or ambiguous (d).
 
     `repeatable`: saying it again cannot say it twice (a webhook's id, an edit, a send the platform
     recognises).
     """
-    if not repeatable and policy is Policy.AT_MOST_ONCE:
-        return Judgement(state=DeliveryState.AMBIGUOUS, uncertain=True, tell=Kind.DELIVERY_FAILED)
-    return Judgement(state=DeliveryState.RETRYING, next_at=now, uncertain=not repeatable)
+    if not repeatable and policy is AmbiguityPolicy.AT_MOST_ONCE:
+        return Transition(state=DeliveryState.AMBIGUOUS, uncertain=True, event_type=EventType.DELIVERY_FAILED)
+    return Transition(state=DeliveryState.RETRYING, next_at=now, uncertain=not repeatable)

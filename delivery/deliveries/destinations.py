@@ -11,7 +11,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, case, select, update
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import destinations
 
 _DESTINATIONS = select(
@@ -19,28 +19,28 @@ _DESTINATIONS = select(
 ).where(destinations.c.destination.in_([bindparam("at"), bindparam("bot")]))
 
 
-async def hold(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
+async def pause(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
     """Keep a whole destination waiting until a moment (the platform said so); a later one stands."""
     longest = case((destinations.c.held_until > until, destinations.c.held_until), else_=until)
     await connection.execute(
-        insert_or(destinations, connection.dialect.name)
+        insert_on_conflict(destinations, connection.dialect.name)
         .values(destination=destination, account=account, held_until=until)
         .on_conflict_do_update(index_elements=["destination"], set_={"held_until": longest})
     )
 
 
-async def bury(connection: Connection, destination: str, *, account: str, why: str) -> None:
+async def mark_dead(connection: Connection, destination: str, *, account: str, why: str) -> None:
     """Remember that a chat no longer takes our messages; what still waits for it is suppressed one by one."""
     now = utc_now()
     dead: dict[str, object] = {"dead_at": now, "dead_why": why[:500]}
     await connection.execute(
-        insert_or(destinations, connection.dialect.name)
+        insert_on_conflict(destinations, connection.dialect.name)
         .values(destination=destination, account=account, **dead)
         .on_conflict_do_update(index_elements=["destination"], set_=dead)
     )
 
 
-async def revive(connection: Connection, destination: str) -> None:
+async def mark_alive(connection: Connection, destination: str) -> None:
     """A message came from there: it is alive again."""
     await connection.execute(
         update(destinations)
@@ -50,26 +50,26 @@ async def revive(connection: Connection, destination: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class DestinationState:
     """How a destination stands: until when it is to be left alone, alone or with all that its bot says
     (`bot_held_until`), and why it is dead (None: it is not)."""
 
-    held_until: datetime | None = None
-    bot_held_until: datetime | None = None
-    dead: str | None = None
+    paused_until: datetime | None = None
+    bot_paused_until: datetime | None = None
+    dead_reason: str | None = None
 
-    def wait(self, now: datetime) -> float:
+    def remaining_pause(self, now: datetime) -> float:
         """Return the seconds for which nothing may be said there."""
-        ends = [moment for moment in (self.held_until, self.bot_held_until) if moment is not None]
+        ends = [moment for moment in (self.paused_until, self.bot_paused_until) if moment is not None]
         return max([0.0, *((moment - now).total_seconds() for moment in ends)])
 
 
-async def weather(connection: Connection, destination: str, *, bot: str = "") -> Weather:
+async def get_state(connection: Connection, destination: str, *, bot: str = "") -> DestinationState:
     """Return how a destination stands; `bot` is the one that stands for all that its bot says."""
     rows = {row[0]: row for row in await connection.execute(_DESTINATIONS, {"at": destination, "bot": bot})}
     own, all_of_it = rows.get(destination), rows.get(bot)
-    return Weather(
-        held_until=own[1] if own else None,
-        bot_held_until=all_of_it[1] if all_of_it else None,
-        dead=(own[3] or "the chat is dead") if own and own[2] else None,
+    return DestinationState(
+        paused_until=own[1] if own else None,
+        bot_paused_until=all_of_it[1] if all_of_it else None,
+        dead_reason=(own[3] or "the chat is dead") if own and own[2] else None,
     )

@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from delivery.deliveries.part import Enclosed, Part
-from delivery.deliveries.rendering import SPOKEN_ROLES
-from delivery.events.event import Event, Kind
+from delivery.deliveries.part import FilePart, Part
+from delivery.deliveries.rendering import CHAT_ROLES
+from delivery.events.event import Event, EventType
 
-_JOBS = frozenset({Kind.JOB_COMPLETED, Kind.JOB_FAILED, Kind.JOB_STOPPED, Kind.JOB_LOST})
+_JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST})
 
 
-def parts(event: Event) -> list[Part]:
+def attachment_parts(event: Event) -> list[Part]:
     """Return the files that chats get with an event, in order: those of what is said, and of jobs."""
-    spoken = event.type is Kind.MESSAGE_COMPLETED and event.data.get("role") in SPOKEN_ROLES
+    spoken = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
     if not spoken and event.type not in _JOBS:
         return []
-    return [Part(text="", file=_enclosed(file)) for file in event.data.get("files") or () if "id" in file]
+    return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
 
 
-def _enclosed(file: Mapping[str, Any]) -> Enclosed:
-    return Enclosed(
+def _file_part(file: Mapping[str, Any]) -> FilePart:
+    return FilePart(
         id=str(file["id"]),
         name=str(file["name"]),
         media_type=str(file["type"]),

@@ -14,7 +14,7 @@ class BadPart(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enclosed:
+class FilePart:
     """A file to be sent as an attachment: where its bytes are known by `id`, and where it lies (`path`)."""
 
     id: str
@@ -37,7 +37,7 @@ class Part:
     message: str | None = None
     buttons: tuple[Button, ...] = ()
     reply_to: str | None = None
-    file: Enclosed | None = None
+    file: FilePart | None = None
 
 
 def encode_part(part: Part) -> bytes:
@@ -71,7 +71,7 @@ def decode_part(body: bytes) -> Part:
             message=shape.get("message"),
             buttons=buttons,
             reply_to=shape.get("reply_to"),
-            file=Enclosed(**shape["file"]) if "file" in shape else None,
+            file=FilePart(**shape["file"]) if "file" in shape else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadPart(f"this is no part of a reply: {error!r}") from error

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Protocol
 
 
-class Verdict(StrEnum):
+class OutcomeKind(StrEnum):
     """How an attempt ended."""
 
     DELIVERED = "delivered"
@@ -27,23 +27,23 @@ class Verdict(StrEnum):
 class Outcome:
     """What came of one attempt; `status` and `excerpt` (≤ 1 KiB) are for the attempt log."""
 
-    verdict: Verdict
+    kind: OutcomeKind
     detail: str = ""
     platform_id: str | None = None
     retry_after: float | None = None
-    hold: bool = False
+    pause_destination: bool = False
     """The whole destination, not this delivery alone, waits out `retry_after`."""
-    hold_bot: bool = False
+    pause_bot: bool = False
     """And not this destination alone: everything the same bot says."""
     uncertain: bool = False
     """It may have arrived, by this attempt or an earlier one, and the sink finds out before it repeats it."""
     address_dead: bool = False
-    disable: bool = False
+    disable_endpoint: bool = False
     status: int | None = None
     excerpt: str = ""
 
 
-def _nothing() -> None:
+def _always_held() -> None:
     """Nothing speaks against it."""
 
 
@@ -72,9 +72,9 @@ class Delivery:
     platform_id: str | None = None
     uncertain: bool = False
     turn: str | None = None
-    tried_at: datetime | None = None
-    check: Callable[[], None] = field(default=_nothing, repr=False, compare=False)
-    held: AsyncExitStack = field(default_factory=AsyncExitStack, repr=False, compare=False)
+    first_attempt_at: datetime | None = None
+    ensure_held: Callable[[], None] = field(default=_always_held, repr=False, compare=False)
+    exit_stack: AsyncExitStack = field(default_factory=AsyncExitStack, repr=False, compare=False)
 
 
 class Sink(Protocol):

@@ -15,7 +15,7 @@ from delivery.events.event import Event
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class DeliveryView:
     """A delivery as it stands now."""
 
     id: str
@@ -39,7 +39,7 @@ class Standing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class AttemptView:
     """One attempt of a delivery; `outcome` None while it is at work or was cut off."""
 
     number: int
@@ -51,15 +51,15 @@ class Tried:
     excerpt: str | None
 
 
-_COLUMNS = [deliveries.c[name] for name in Standing.__dataclass_fields__]
-_TRIED = [attempts.c[name] for name in Tried.__dataclass_fields__]
+_COLUMNS = [deliveries.c[name] for name in DeliveryView.__dataclass_fields__]
+_ATTEMPT_COLUMNS = [attempts.c[name] for name in AttemptView.__dataclass_fields__]
 
 
-def _standing(row: Row[Any]) -> Standing:
-    return Standing(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
+def _view(row: Row[Any]) -> DeliveryView:
+    return DeliveryView(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def listed(
+async def list_for_account(
     connection: Connection,
     account: str,
     *,
@@ -67,7 +67,7 @@ async def listed(
     limit: int = 50,
     state: str | None = None,
     conversation: str | None = None,
-) -> list[Standing]:
+) -> list[DeliveryView]:
     """Return an account's deliveries, newest first, older than the id `after`."""
     query = select(*_COLUMNS).where(deliveries.c.account == account)
     if after:
@@ -77,19 +77,19 @@ async def listed(
     if conversation:
         query = query.where(deliveries.c.conversation == conversation)
     rows = await connection.execute(query.order_by(deliveries.c.id.desc()).limit(limit))
-    return [_standing(row) for row in rows]
+    return [_view(row) for row in rows]
 
 
-async def find(connection: Connection, account: str, delivery: str) -> Standing | None:
+async def get(connection: Connection, account: str, delivery: str) -> DeliveryView | None:
     """Return an account's delivery."""
     rows = await connection.execute(
         select(*_COLUMNS).where(deliveries.c.id == delivery, deliveries.c.account == account)
     )
     row = rows.one_or_none()
-    return _standing(row) if row else None
+    return _view(row) if row else None
 
 
-async def of_turns(connection: Connection, account: str, turns: Iterable[str]) -> list[Standing]:
+async def list_for_turns(connection: Connection, account: str, turns: Iterable[str]) -> list[DeliveryView]:
     """Return what these turns' events are owed to, in order."""
     rows = await connection.execute(
         select(*_COLUMNS)
@@ -97,28 +97,30 @@ async def of_turns(connection: Connection, account: str, turns: Iterable[str]) -
         .order_by(deliveries.c.position)
         .limit(200)
     )
-    return [_standing(row) for row in rows]
+    return [_view(row) for row in rows]
 
 
-async def of_job(connection: Connection, account: str, turn: str, job: str) -> list[Standing]:
+async def list_for_job(connection: Connection, account: str, turn: str, job: str) -> list[DeliveryView]:
     """Return what a job's own events are owed to, in order; they stand under the turn that started it."""
     of_turn = (deliveries.c.account == account, deliveries.c.turn == turn)
     hooked = (deliveries.c.kind == "webhook", deliveries.c.event_type.like("job.%"))
     told = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*of_turn, *hooked))
-    mine = [row.id for row in told if Event.load(row.body).data.get("resultId") == job]
+    mine = [row.id for row in told if Event.decode(row.body).data.get("resultId") == job]
     query = select(*_COLUMNS).where(deliveries.c.id.in_(mine[:200])).order_by(deliveries.c.position)
-    return [_standing(row) for row in await connection.execute(query)]
+    return [_view(row) for row in await connection.execute(query)]
 
 
-async def of_event(connection: Connection, event: str, target: str) -> list[Standing]:
+async def list_for_event(connection: Connection, event: str, target: str) -> list[DeliveryView]:
     """Return the deliveries of one event to one target."""
     rows = await connection.execute(
         select(*_COLUMNS).where(deliveries.c.event_id == event, deliveries.c.target == target)
     )
-    return [_standing(row) for row in rows]
+    return [_view(row) for row in rows]
 
 
-async def question_at(connection: Connection, destination: str, platform_id: str) -> Standing | None:
+async def approval_message_at(
+    connection: Connection, destination: str, platform_id: str
+) -> DeliveryView | None:
     """Return the delivery of a question (may this be run?) that shows as this message of a room."""
     rows = await connection.execute(
         select(*_COLUMNS)
@@ -132,18 +134,18 @@ async def question_at(connection: Connection, destination: str, platform_id: str
         .limit(1)
     )
     row = rows.one_or_none()
-    return _standing(row) if row else None
+    return _view(row) if row else None
 
 
-async def attempts_of(connection: Connection, delivery: str) -> list[Tried]:
+async def list_attempts(connection: Connection, delivery: str) -> list[AttemptView]:
     """Return a delivery's attempts, in order."""
     rows = await connection.execute(
-        select(*_TRIED).where(attempts.c.delivery == delivery).order_by(attempts.c.id)
+        select(*_ATTEMPT_COLUMNS).where(attempts.c.delivery == delivery).order_by(attempts.c.id)
     )
-    return [Tried(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+    return [AttemptView(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def urls(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
+async def get_endpoint_urls(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     """Return the URLs of endpoints by id."""
     rows = await connection.execute(
         select(endpoints.c.id, endpoints.c.url).where(endpoints.c.id.in_(list(ids)))
@@ -151,7 +153,7 @@ async def urls(connection: Connection, ids: Iterable[str]) -> dict[str, str]:
     return {row.id: row.url for row in rows}
 
 
-async def told_between(
+async def list_events_between(
     connection: Connection,
     account: str,
     *,
@@ -173,4 +175,4 @@ async def told_between(
     if until is not None:
         query = query.where(outbox.c.created_at <= until)
     rows = await connection.execute(query.order_by(outbox.c.created_at, outbox.c.n).limit(limit))
-    return [Event.load(row.body) for row in rows]
+    return [Event.decode(row.body) for row in rows]

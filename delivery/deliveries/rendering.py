@@ -8,28 +8,28 @@ from dataclasses import replace
 
 from channels.markup import split
 from channels.message import Button
-from channels.port import Limits
+from channels.port import ChannelLimits
 from delivery.deliveries.part import Part
-from delivery.events.event import Event, Kind
+from delivery.events.event import Event, EventType
 
-SPOKEN_ROLES = ("assistant", "notice")
-SHOWN = 1000
+CHAT_ROLES = ("assistant", "notice")
+MAX_COMMAND_LENGTH = 1000
 """Characters of a command shown once it is decided."""
 
 
-def _message(event: Event) -> Part | None:
-    if event.data.get("role") not in SPOKEN_ROLES or not str(event.data.get("text", "")).strip():
+def _render_message(event: Event) -> Part | None:
+    if event.data.get("role") not in CHAT_ROLES or not str(event.data.get("text", "")).strip():
         return None
     message = event.data.get("message")
     return Part(text=str(event.data["text"]), message=message if isinstance(message, str) else None)
 
 
-def _approval(event: Event) -> Part:
+def _render_approval(event: Event) -> Part:
     approval = str(event.data["approval"])
     again = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
-            f"{again}May I run this?\n\n{fenced(str(event.data['command']))}\n\n"
+            f"{again}May I run this?\n\n{code_block(str(event.data['command']))}\n\n"
             f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(
@@ -45,57 +45,59 @@ def _approval(event: Event) -> Part:
     )
 
 
-def _decision(event: Event) -> Part:
+def _render_decision(event: Event) -> Part:
     verdict = "Approved" if event.data["decision"] == "approve" else "Denied"
     who = event.data.get("name") or event.data.get("by") or "somebody"
     comment = f"\n\n{event.data['comment']}" if event.data.get("comment") else ""
-    return Part(text=f"{verdict} by {who}:\n\n{fenced(str(event.data['command'])[:SHOWN])}{comment}")
+    return Part(
+        text=f"{verdict} by {who}:\n\n{code_block(str(event.data['command'])[:MAX_COMMAND_LENGTH])}{comment}"
+    )
 
 
-def _failure(event: Event) -> Part:
+def _render_failure(event: Event) -> Part:
     return Part(text=f"This did not work: {event.data.get('error') or 'unknown error'}")
 
 
-def _cancelled(event: Event) -> Part | None:
+def _render_cancelled(event: Event) -> Part | None:
     """Say that something was stopped; not of what a newer message ended, nor of all that waited behind it."""
     if event.data.get("reason") in {"superseded", "stopped in line"}:
         return None
     return Part(text="Stopped.")
 
 
-_SPOKEN: dict[Kind, Callable[[Event], Part | None]] = {
-    Kind.MESSAGE_COMPLETED: _message,
-    Kind.APPROVAL_REQUESTED: _approval,
-    Kind.APPROVAL_RESOLVED: _decision,
-    Kind.TURN_FAILED: _failure,
-    Kind.TURN_CANCELLED: _cancelled,
+_RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
+    EventType.MESSAGE_COMPLETED: _render_message,
+    EventType.APPROVAL_REQUESTED: _render_approval,
+    EventType.APPROVAL_RESOLVED: _render_decision,
+    EventType.TURN_FAILED: _render_failure,
+    EventType.TURN_CANCELLED: _render_cancelled,
 }
 
 
-def words(event: Event) -> Part | None:
+def render_text(event: Event) -> Part | None:
     """Return what a chat is told of the event, or None for what is not for chats."""
-    telling = _SPOKEN.get(event.type)
+    telling = _RENDERERS.get(event.type)
     return telling(event) if telling else None
 
 
-def takes_place_of(event: Event) -> str | None:
+def replaces_event(event: Event) -> str | None:
     """Return the id of the event whose words in a chat this event's replace: a question, once decided."""
-    asked = event.data.get("asked") if event.type is Kind.APPROVAL_RESOLVED else None
+    asked = event.data.get("asked") if event.type is EventType.APPROVAL_RESOLVED else None
     return asked if isinstance(asked, str) else None
 
 
-def fenced(text: str) -> str:
+def code_block(text: str) -> str:
     """Return output as a code block, whatever backticks it holds."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
-def parts(said: Part, limits: Limits) -> list[Part]:
+def split_part(part: Part, limits: ChannelLimits) -> list[Part]:
     """Cut a saying to a platform's limit; the buttons stand under the last part."""
-    texts = split(said.text, limits.text, limits.measure)
+    texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
     return [
-        replace(said, text=text, buttons=said.buttons if place == last else ())
+        replace(part, text=text, buttons=part.buttons if place == last else ())
         for place, text in enumerate(texts, start=1)
     ]

@@ -12,15 +12,15 @@ from random import SystemRandom
 RETRY_AFTER_CAP = 3600.0
 """Nobody makes us wait longer than this many seconds by a header."""
 
-Spread = Callable[[], float]
+RandomSource = Callable[[], float]
 """A source of numbers in [0, 1); injected, so that a test knows what the jitter will be."""
 
-ordinary_spread: Spread = SystemRandom().random
+system_random: RandomSource = SystemRandom().random
 """The spread used outside tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Schedule:
+class RetrySchedule:
     """Delays in seconds after the first, second, … failed attempt, each spread by ± `jitter` of itself.
 
     With `lasts`, the last delay repeats until that many seconds after the first attempt; without it, the
@@ -28,58 +28,58 @@ class Schedule:
     delay when `obeys` is set, else it is a floor under the delay.
     """
 
-    steps: tuple[float, ...]
-    lasts: float | None = None
+    delays: tuple[float, ...]
+    max_duration: float | None = None
     jitter: float = 0.2
-    obeys: bool = False
-    rarely: float = 900.0
+    honors_retry_after: bool = False
+    operator_delay: float = 900.0
     """The least delay while only an operator can help."""
 
     def __post_init__(self) -> None:
-        if not self.steps or any(not math.isfinite(step) or step < 0 for step in self.steps):
+        if not self.delays or any(not math.isfinite(step) or step < 0 for step in self.delays):
             raise ValueError("a schedule needs at least one delay, none of them negative")
         if not 0 <= self.jitter < 1:
             raise ValueError("jitter is a share between 0 and 1")
 
-    def step(self, attempt: int) -> float | None:
+    def delay_after(self, attempt: int) -> float | None:
         """Return the delay after failed attempt number `attempt` (from 1), or None when there is none."""
-        if attempt <= len(self.steps):
-            return self.steps[max(attempt, 1) - 1]
-        return None if self.lasts is None else self.steps[-1]
+        if attempt <= len(self.delays):
+            return self.delays[max(attempt, 1) - 1]
+        return None if self.max_duration is None else self.delays[-1]
 
 
-WEBHOOK = Schedule(steps=(5, 300, 1800, 7200, 18_000, 36_000, 36_000))
+WEBHOOK = RetrySchedule(delays=(5, 300, 1800, 7200, 18_000, 36_000, 36_000))
 """Eight attempts over some 28 hours; a Retry-After can only make a wait longer."""
 
-CHAT = Schedule(steps=(1, 2, 5, 15, 60, 300), lasts=86_400, obeys=True)
+CHAT = RetrySchedule(delays=(1, 2, 5, 15, 60, 300), max_duration=86_400, honors_retry_after=True)
 """Quick at first, every five minutes for a day in the end; a platform's own delay is taken at its word."""
 
 
 def next_attempt_at(
-    schedule: Schedule,
+    schedule: RetrySchedule,
     *,
     attempt: int,
     now: datetime,
     since: datetime | None = None,
     retry_after: float | None = None,
-    rarely: bool = False,
-    spread: Spread = ordinary_spread,
+    needs_operator: bool = False,
+    random_source: RandomSource = system_random,
 ) -> datetime | None:
     """Return when to try again after failed attempt number `attempt`, or None when it was the last.
 
     `since` is the moment of the first attempt (it bounds `Schedule.lasts`); the first failure is always
     followed by a second attempt.
     """
-    step = schedule.step(attempt)
+    step = schedule.delay_after(attempt)
     if step is None:
         return None
-    delay = step * (1 + schedule.jitter * (2 * spread() - 1))
+    delay = step * (1 + schedule.jitter * (2 * random_source() - 1))
     if retry_after is not None:
         asked = min(max(retry_after, 0.0), RETRY_AFTER_CAP)
-        delay = asked if schedule.obeys else max(delay, asked)
-    moment = now + timedelta(seconds=max(delay, schedule.rarely) if rarely else delay)
-    if schedule.lasts is not None and since is not None and attempt > 1:
-        return moment if moment <= since + timedelta(seconds=schedule.lasts) else None
+        delay = asked if schedule.honors_retry_after else max(delay, asked)
+    moment = now + timedelta(seconds=max(delay, schedule.operator_delay) if needs_operator else delay)
+    if schedule.max_duration is not None and since is not None and attempt > 1:
+        return moment if moment <= since + timedelta(seconds=schedule.max_duration) else None
     return moment
 
 

@@ -12,7 +12,7 @@ from delivery.database.clock import utc_now
 from delivery.events.event import new_id
 
 
-def bot_of(destination: str) -> str:
+def bot_destination(destination: str) -> str:
     """Return the destination that stands for everything the bot of a chat says."""
     return json.dumps(json.loads(destination)[:1])
 
@@ -42,7 +42,7 @@ class Route:
     @classmethod
     def to_chat(cls, *, account: str, conversation: str, address: Address) -> Route:
         """Return the route to the chat thread a conversation was opened in."""
-        return cls._new(account, conversation, None, RouteKind.CHAT, address.dump())
+        return cls._new(account, conversation, None, RouteKind.CHAT, address.encode())
 
     @classmethod
     def to_endpoint(cls, *, account: str, conversation: str, turn: str | None, endpoint: str) -> Route:
@@ -69,5 +69,5 @@ class Route:
     def destination(self) -> str:
         """The unit within which deliveries keep their order."""
         if self.kind is RouteKind.CHAT:
-            return Address.load(self.target).destination
+            return Address.decode(self.target).destination
         return self.target

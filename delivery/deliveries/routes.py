@@ -33,7 +33,7 @@ async def add_route(connection: Connection, route: Route) -> None:
     )
 
 
-async def routes_for(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
+async def list_routes(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
     """Return the routes of a conversation and, of the turn-bound ones, those of `turn`."""
     rows = await connection.execute(_ROUTES, {"of": conversation, "turn_of": turn})
     return [_route(row) for row in rows]
@@ -52,7 +52,7 @@ def _route(row: object) -> Route:
     )
 
 
-async def readdress(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
+async def move_routes(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
     """Point every route of one target to another (a room has moved)."""
     await connection.execute(
         update(routes).where(routes.c.kind == str(kind), routes.c.target == old).values(target=new)
@@ -60,7 +60,7 @@ async def readdress(connection: Connection, *, kind: RouteKind, old: str, new: s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
+class EndpointSubscription:
     """A webhook of a conversation's account or agent, and the patterns of the events it wants."""
 
     account: str
@@ -68,7 +68,7 @@ class Listening:
     patterns: Sequence[str]
 
 
-_LISTENING = (
+_SUBSCRIPTIONS = (
     select(endpoints.c.account, endpoints.c.id, endpoints.c.events)
     .join(streams, streams.c.account == endpoints.c.account)
     .where(
@@ -80,13 +80,15 @@ _LISTENING = (
 )
 
 
-async def listening_endpoints(connection: Connection, conversation: str) -> list[Listening]:
+async def list_subscriptions(connection: Connection, conversation: str) -> list[EndpointSubscription]:
     """Return the webhooks of the conversation's account and agent."""
-    rows = await connection.execute(_LISTENING, {"conversation": conversation})
-    return [Listening(account=row[0], endpoint=row[1], patterns=json.loads(row[2])) for row in rows]
+    rows = await connection.execute(_SUBSCRIPTIONS, {"conversation": conversation})
+    return [
+        EndpointSubscription(account=row[0], endpoint=row[1], patterns=json.loads(row[2])) for row in rows
+    ]
 
 
-def wants(patterns: Sequence[str], event_type: str) -> bool:
+def matches(patterns: Sequence[str], event_type: str) -> bool:
     """Say whether patterns such as `*`, `job.*` or `agent.finished` cover an event's type."""
     family = event_type.split(".", 1)[0] + ".*"
     return any(pattern in ("*", family, event_type) for pattern in patterns)

@@ -17,12 +17,12 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-PAGE_BYTES = 16_384
+MAX_FILE_BYTES = 16_384
 """A file that has grown so large is written anew, with only what is not in the ledger yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
+class SendReceipt:
     """A delivery that the platform took: by which attempt, in how long, and what it is called there."""
 
     delivery: str
@@ -31,69 +31,69 @@ class Arrival:
     duration_ms: float
 
 
-class Arrivals:
+class SendReceipts:
     """The notes of one data directory, which one process uses at a time."""
 
-    def __init__(self, path: Path, *, page_bytes: int = PAGE_BYTES) -> None:
+    def __init__(self, path: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._path = path
-        self._page_bytes = page_bytes
-        self._standing = {one.delivery: one for one in _read(path)}
-        self._page: int | None = None
+        self._max_file_bytes = max_file_bytes
+        self._pending = {one.delivery: one for one in _read(path)}
+        self._file: int | None = None
         self._size = 0
 
     @property
-    def standing(self) -> tuple[Arrival, ...]:
+    def pending(self) -> tuple[SendReceipt, ...]:
         """Return what is noted and not forgotten: at first, the page that the process before us left."""
-        return tuple(self._standing.values())
+        return tuple(self._pending.values())
 
-    def of(self, delivery: str) -> Arrival | None:
+    def get(self, delivery: str) -> SendReceipt | None:
         """Return what is noted of a delivery."""
-        return self._standing.get(delivery)
+        return self._pending.get(delivery)
 
-    def note(self, arrival: Arrival) -> None:
+    def append(self, receipt: SendReceipt) -> None:
         """Write an arrival down; where that cannot be, it is only as safe as it was without a note."""
-        self._standing[arrival.delivery] = arrival
+        self._pending[receipt.delivery] = receipt
         try:
-            if self._page is None or self._size > self._page_bytes:
-                self._turn_page()
+            if self._file is None or self._size > self._max_file_bytes:
+                self._rewrite()
             else:
-                self._write(self._page, [arrival])
+                self._write(self._file, [receipt])
         except OSError as error:
             self.close()  # a line may have been cut short: the next note begins a new page
-            log.warning("delivery.not_noted", delivery=arrival.delivery, error=str(error))
+            log.warning("delivery.receipt_failed", delivery=receipt.delivery, error=str(error))
 
-    def forget(self, delivery: str) -> None:
+    def remove(self, delivery: str) -> None:
         """Drop a note: the ledger has it."""
-        self._standing.pop(delivery, None)
+        self._pending.pop(delivery, None)
 
     def close(self) -> None:
         """Close the file."""
-        if self._page is not None:
-            os.close(self._page)
-            self._page = None
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
 
-    def _turn_page(self) -> None:
+    def _rewrite(self) -> None:
         """Begin a new file with what still stands; the old one holds until the new one is complete."""
         partial = self._path.with_suffix(".new")
         page = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             self._size = 0
-            self._write(page, self._standing.values())
+            self._write(page, self._pending.values())
             partial.replace(self._path)
         except OSError:
             os.close(page)
             raise
         self.close()
-        self._page = page
+        self._file = page
 
-    def _write(self, page: int, arrivals: Iterable[Arrival]) -> None:
-        lines = "".join(f"{json.dumps(asdict(one))}\n" for one in arrivals).encode()
+    def _write(self, file: int, receipts: Iterable[SendReceipt]) -> None:
+        lines = "".join(f"{json.dumps(asdict(one))}\n" for one in receipts).encode()
         self._size += len(lines)
-        if os.write(page, lines) != len(lines):
+        if os.write(file, lines) != len(lines):
             raise OSError(f"{self._path}: the disk takes no more")
 
 
-def _read(path: Path) -> list[Arrival]:
+def _read(path: Path) -> list[SendReceipt]:
     """Return the notes in a file; a line that a full disk cut short is no note."""
     arrivals = []
     try:
@@ -102,14 +102,14 @@ def _read(path: Path) -> list[Arrival]:
         return []
     for line in lines:
         try:
-            arrivals.append(_parsed(json.loads(line)))
+            arrivals.append(_parse(json.loads(line)))
         except (ValueError, TypeError, KeyError):
-            log.warning("delivery.note_unreadable", path=str(path))
+            log.warning("delivery.receipt_skipped", path=str(path))
     return arrivals
 
 
-def _parsed(fields: dict[str, object]) -> Arrival:
-    return Arrival(
+def _parse(fields: dict[str, object]) -> SendReceipt:
+    return SendReceipt(
         delivery=str(fields["delivery"]),
         attempt=int(str(fields["attempt"])),
         platform_id=str(fields["platform_id"]),

@@ -11,10 +11,10 @@ from sqlalchemy import Executable, bindparam, delete, func, insert, select, upda
 
 from channels.message import Address
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from delivery.database.tables import attempts, deliveries, endpoints
 from delivery.deliveries import destinations
-from delivery.deliveries.attempt import DeliveryState, Judgement
+from delivery.deliveries.attempt import DeliveryState, Transition
 from delivery.deliveries.port import Delivery, Outcome
 from delivery.deliveries.route import RouteKind
 from delivery.errors import LeaseLost
@@ -32,7 +32,7 @@ OPEN = tuple(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class NewDelivery:
     """A delivery to be: one part of one event for one target.
 
     With a `platform_id` it takes the place of what shows there, where the platform lets a message be edited.
@@ -49,7 +49,7 @@ class Planned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Due:
+class DueDelivery:
     """A delivery as the worker finds it."""
 
     delivery: Delivery
@@ -67,7 +67,7 @@ _OPEN_AT = (
     .order_by(deliveries.c.position)
     .limit(bindparam("most"))
 )
-_FIRST_TRIED = select(func.min(attempts.c.started_at)).where(attempts.c.delivery == bindparam("of"))
+_FIRST_ATTEMPT_AT = select(func.min(attempts.c.started_at)).where(attempts.c.delivery == bindparam("of"))
 _BEGIN = (
     update(deliveries)
     .where(
@@ -98,19 +98,19 @@ _ENDED = (
 
 
 @cache
-def _plan(dialect: str) -> Executable:
-    return insert_or(deliveries, dialect).on_conflict_do_nothing(
+def _insert(dialect: str) -> Executable:
+    return insert_on_conflict(deliveries, dialect).on_conflict_do_nothing(
         index_elements=["event_id", "kind", "target", "part"]
     )
 
 
-async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
+async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None:
     """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
     if not planned:
         return
     now = utc_now()
     await connection.execute(
-        _plan(connection.dialect.name),
+        _insert(connection.dialect.name),
         [
             {
                 "id": new_id("dlv"),
@@ -139,13 +139,13 @@ async def plan(connection: Connection, planned: Sequence[Planned]) -> None:
     )
 
 
-async def open_at(connection: Connection, destination: str, *, limit: int) -> list[Due]:
+async def list_open(connection: Connection, destination: str, *, limit: int) -> list[DueDelivery]:
     """Return the unfinished deliveries of a destination, oldest first."""
     rows = await connection.execute(_OPEN_AT, {"at": destination, "most": limit})
     return [_due(row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def being_sent(connection: Connection, ids: Sequence[str]) -> list[Due]:
+async def list_in_flight(connection: Connection, ids: Sequence[str]) -> list[DueDelivery]:
     """Return those of these deliveries whose last attempt has no end yet."""
     wanted = select(deliveries).where(
         deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
@@ -153,9 +153,9 @@ async def being_sent(connection: Connection, ids: Sequence[str]) -> list[Due]:
     return [_due(row._mapping) for row in await connection.execute(wanted)]  # noqa: SLF001 - as above
 
 
-def _due(row: object) -> Due:
+def _due(row: object) -> DueDelivery:
     fields = dict(row)  # type: ignore[call-overload]
-    return Due(
+    return DueDelivery(
         delivery=Delivery(
             id=fields["id"],
             account=fields["account"],
@@ -180,7 +180,7 @@ def _due(row: object) -> Due:
     )
 
 
-async def begin_attempt(connection: Connection, due: Due, *, now: datetime, body: bytes) -> int:
+async def begin_attempt(connection: Connection, due: DueDelivery, *, now: datetime, body: bytes) -> int:
     """Mark a delivery as being sent with this body, count the attempt and log it; returns its number.
 
     Raises LeaseLost when it no longer stands as it was found: somebody else has taken it since.
@@ -209,7 +209,7 @@ async def end_attempt(
     delivery: str,
     number: int,
     outcome: Outcome,
-    judgement: Judgement,
+    transition: Transition,
     *,
     duration_ms: float,
 ) -> bool:
@@ -219,16 +219,16 @@ async def end_attempt(
     that what has arrived has arrived.
     """
     values: dict[str, object] = {
-        "state": str(judgement.state),
-        "next_at": judgement.next_at,
+        "state": str(transition.state),
+        "next_at": transition.next_at,
         "updated_at": utc_now(),
-        "error": None if judgement.state is DeliveryState.DELIVERED else outcome.detail[:2000],
-        "uncertain": judgement.uncertain,
+        "error": None if transition.state is DeliveryState.DELIVERED else outcome.detail[:2000],
+        "uncertain": transition.uncertain,
     }
     if outcome.platform_id is not None:
         values["platform_id"] = outcome.platform_id
     ours = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
-    if judgement.state is DeliveryState.DELIVERED:
+    if transition.state is DeliveryState.DELIVERED:
         ours = [deliveries.c.state.in_(OPEN)]
     changed = await connection.execute(
         update(deliveries).where(deliveries.c.id == delivery, *ours).values(**values)
@@ -239,7 +239,7 @@ async def end_attempt(
             "of": delivery,
             "place": number,
             "took": duration_ms,
-            "verdict": str(outcome.verdict),
+            "verdict": str(outcome.kind),
             "answer": outcome.status,
             "why": outcome.detail[:2000],
             "said": outcome.excerpt[:1024],
@@ -248,7 +248,7 @@ async def end_attempt(
     return changed.rowcount == 1
 
 
-async def leave(
+async def set_state(
     connection: Connection, delivery: str, *, state: DeliveryState, error: str | None = None
 ) -> None:
     """Bring a delivery to a state without an attempt."""
@@ -260,9 +260,9 @@ async def leave(
     )
 
 
-async def first_tried(connection: Connection, delivery: str) -> datetime | None:
+async def first_attempt_at(connection: Connection, delivery: str) -> datetime | None:
     """Return when the first attempt at a delivery began."""
-    found: datetime | None = (await connection.execute(_FIRST_TRIED, {"of": delivery})).scalar_one()
+    found: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, {"of": delivery})).scalar_one()
     return found
 
 
@@ -298,7 +298,7 @@ async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -
     )
 
 
-async def rearm(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
+async def requeue(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
     """Make a delivery due again, its schedule begun anew, whatever is said of its chat.
 
     Returns (kind, destination); None if it is not theirs, or being sent at this moment.
@@ -325,7 +325,7 @@ async def rearm(connection: Connection, account: str, delivery: str) -> tuple[st
     row = changed.first()
     if row is None:
         return None
-    await destinations.revive(connection, row[1])
+    await destinations.mark_alive(connection, row[1])
     return row[0], row[1]
 
 
@@ -343,7 +343,7 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
     return changed.rowcount == 1
 
 
-async def forget(connection: Connection, *, before: datetime) -> int:
+async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Drop deliveries that ended before a moment, with their attempts; dead ones stay until dropped."""
     gone = await connection.execute(
         delete(deliveries).where(
@@ -354,10 +354,10 @@ async def forget(connection: Connection, *, before: datetime) -> int:
     return gone.rowcount
 
 
-async def readdress(connection: Connection, *, old: Address, new: Address) -> None:
+async def move(connection: Connection, *, old: Address, new: Address) -> None:
     """Send what is still due for a room to where the room has moved."""
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.destination == old.destination, deliveries.c.state.in_(OPEN))
-        .values(target=new.dump(), destination=new.destination)
+        .values(target=new.encode(), destination=new.destination)
     )

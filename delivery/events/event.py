@@ -15,7 +15,7 @@ from typing import Any
 from delivery.database.clock import utc_now
 
 
-class Kind(StrEnum):
+class EventType(StrEnum):
     """The vocabulary that clients build on."""
 
     TURN_QUEUED = "turn.queued"
@@ -47,13 +47,13 @@ class Kind(StrEnum):
     WEBHOOK_DISABLED = "webhook.disabled"
 
 
-TRANSIENT = frozenset({Kind.MESSAGE_DELTA})
+TRANSIENT = frozenset({EventType.MESSAGE_DELTA})
 """Kinds that have a seq and no n, live about an hour and are never replayed once superseded."""
 
-LARGEST = 224 * 1024
+MAX_DATA_BYTES = 224 * 1024
 """Bytes an event's data may take as JSON: the stream takes messages of 256 KiB with their headers."""
 
-LARGEST_TEXT = 128 * 1024
+MAX_TEXT_BYTES = 128 * 1024
 """Bytes one text may take in an event, as JSON; the whole stands where the state is kept."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -71,17 +71,17 @@ def rfc3339(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def _fitted(value: Any, most: int) -> Any:
+def _truncated(value: Any, max_bytes: int) -> Any:
     if isinstance(value, Mapping):
-        return {key: _fitted(inner, most) for key, inner in value.items()}
-    if not isinstance(value, str) or len(value) * 6 <= most:
+        return {key: _truncated(inner, max_bytes) for key, inner in value.items()}
+    if not isinstance(value, str) or len(value) * 6 <= max_bytes:
         return value
-    return _cut(value, most)
+    return _truncate_text(value, max_bytes)
 
 
-def _cut(text: str, most: int) -> str:
+def _truncate_text(text: str, max_bytes: int) -> str:
     """Cut a text so that its JSON takes no more than `most` bytes."""
-    kept = bisect_right(range(len(text) + 1), most, key=lambda length: len(json.dumps(text[:length])))
+    kept = bisect_right(range(len(text) + 1), max_bytes, key=lambda length: len(json.dumps(text[:length])))
     return text[: max(kept - 1, 0)]
 
 
@@ -90,7 +90,7 @@ class Event:
     """One fact. `n` counts a conversation's lasting events from 1 (None: transient or not yet counted)."""
 
     id: str
-    type: Kind
+    type: EventType
     time: datetime
     conversation: str
     turn: str | None = None
@@ -100,7 +100,7 @@ class Event:
     @classmethod
     def now(
         cls,
-        kind: Kind,
+        event_type: EventType,
         conversation: str,
         data: Mapping[str, Any],
         *,
@@ -110,7 +110,7 @@ class Event:
         """Return an event of this moment; `event_id` makes a repeated statement the same event."""
         return cls(
             id=event_id or new_id("evt"),
-            type=kind,
+            type=event_type,
             time=utc_now(),
             conversation=conversation,
             turn=turn,
@@ -121,18 +121,18 @@ class Event:
         """Return the event with its place in the conversation's lasting order."""
         return replace(self, n=n)
 
-    def fitted(self, whole: str | None = None) -> Event:
+    def truncated(self, full_text_url: str | None = None) -> Event:
         """Return the event within LARGEST, its texts within LARGEST_TEXT.
 
         Where a text was cut, `data.truncated` says so and `data.url` is `whole`, where all of it stands.
         """
-        most, data = LARGEST_TEXT, _fitted(self.data, LARGEST_TEXT)
-        while len(json.dumps(data)) > LARGEST and most > 1:
+        most, data = MAX_TEXT_BYTES, _truncated(self.data, MAX_TEXT_BYTES)
+        while len(json.dumps(data)) > MAX_DATA_BYTES and most > 1:
             most //= 2
-            data = _fitted(self.data, most)
+            data = _truncated(self.data, most)
         if data == self.data:
             return self
-        link = {"url": whole} if whole else {}
+        link = {"url": full_text_url} if full_text_url else {}
         return replace(self, data={**data, "truncated": True, **link})
 
     def as_json(self, seq: int | None = None) -> dict[str, Any]:
@@ -152,19 +152,19 @@ class Event:
             shape["turn"] = self.turn
         return shape | {"data": dict(self.data)}
 
-    def dump(self, seq: int | None = None) -> bytes:
+    def encode(self, seq: int | None = None) -> bytes:
         """Return the bytes that the outbox and the stream keep; with `seq`, those a webhook gets."""
         return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode(
             "utf-8", "replace"
         )
 
     @classmethod
-    def load(cls, raw: bytes) -> Event:
+    def decode(cls, raw: bytes) -> Event:
         """Return the event that `dump` wrote."""
         shape = json.loads(raw)
         return cls(
             id=shape["id"],
-            type=Kind(shape["type"]),
+            type=EventType(shape["type"]),
             time=datetime.fromisoformat(shape["time"]),
             conversation=shape["conversation"],
             turn=shape.get("turn"),

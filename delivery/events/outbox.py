@@ -18,11 +18,11 @@ class Backlog:
     """A conversation with events that the stream may not have yet."""
 
     conversation: str
-    relayed_n: int
+    published_n: int
     last_n: int
 
 
-async def open_stream(connection: Connection, *, conversation: str, account: str, agent: str) -> None:
+async def create_stream(connection: Connection, *, conversation: str, account: str, agent: str) -> None:
     """Start counting a conversation's events."""
     await connection.execute(
         insert(streams).values(
@@ -31,7 +31,7 @@ async def open_stream(connection: Connection, *, conversation: str, account: str
     )
 
 
-async def hand_over_stream(connection: Connection, *, conversation: str, agent: str) -> None:
+async def change_agent(connection: Connection, *, conversation: str, agent: str) -> None:
     """Note that another agent answers in a conversation from its first message on."""
     await connection.execute(
         update(streams).where(streams.c.conversation == conversation).values(agent=agent)
@@ -71,7 +71,7 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
                 "n": event.n,
                 "type": str(event.type),
                 "turn": event.turn,
-                "body": event.dump(),
+                "body": event.encode(),
                 "created_at": event.time,
             }
             for event in numbered
@@ -80,13 +80,15 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
     return numbered
 
 
-async def told(connection: Connection, event_id: str) -> bool:
+async def exists(connection: Connection, event_id: str) -> bool:
     """Say whether an event of this id is already recorded."""
     found = await connection.execute(select(outbox.c.n).where(outbox.c.event_id == event_id))
     return found.first() is not None
 
 
-async def unsent(connection: Connection, conversation: str, *, after: int, limit: int = 500) -> list[Event]:
+async def list_unpublished(
+    connection: Connection, conversation: str, *, after: int, limit: int = 500
+) -> list[Event]:
     """Return the events with n > `after`, in order."""
     rows = await connection.execute(
         select(outbox.c.body)
@@ -94,16 +96,16 @@ async def unsent(connection: Connection, conversation: str, *, after: int, limit
         .order_by(outbox.c.n)
         .limit(limit)
     )
-    return [Event.load(row.body) for row in rows]
+    return [Event.decode(row.body) for row in rows]
 
 
-async def events_of_turn(connection: Connection, turn: str) -> list[Event]:
+async def list_for_turn(connection: Connection, turn: str) -> list[Event]:
     """Return what has been told of one turn, in order."""
     rows = await connection.execute(select(outbox.c.body).where(outbox.c.turn == turn).order_by(outbox.c.n))
-    return [Event.load(row.body) for row in rows]
+    return [Event.decode(row.body) for row in rows]
 
 
-async def relayed_n(connection: Connection, conversation: str) -> int:
+async def published_n(connection: Connection, conversation: str) -> int:
     """Return up to which n the stream certainly had the events once."""
     found = await connection.execute(
         select(streams.c.relayed_n).where(streams.c.conversation == conversation)
@@ -111,7 +113,7 @@ async def relayed_n(connection: Connection, conversation: str) -> int:
     return found.scalar_one_or_none() or 0
 
 
-async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
+async def mark_published(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
     """Remember (conversation, n, seq) of what the stream has; marks never go back."""
     # In one order everywhere: two replicas that mark the same conversations would deadlock.
     rows = [{"of": conversation, "n": n, "seq": seq} for conversation, n, seq in sorted(marks)]
@@ -119,14 +121,14 @@ async def mark_relayed(connection: Connection, marks: Iterable[tuple[str, int, i
         await connection.execute(_MARK, rows)
 
 
-async def backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
+async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
     """Return conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
         select(streams.c.conversation, streams.c.relayed_n, streams.c.last_n)
         .where(streams.c.relayed_n < streams.c.last_n)
         .limit(limit)
     )
-    return [Backlog(conversation=row[0], relayed_n=row[1], last_n=row[2]) for row in rows]
+    return [Backlog(conversation=row[0], published_n=row[1], last_n=row[2]) for row in rows]
 
 
 async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
@@ -138,7 +140,7 @@ async def last_position(connection: Connection, conversation: str) -> tuple[int,
     return (row[0], row[1]) if row else (0, 0)
 
 
-async def forget_events(connection: Connection, *, before: datetime) -> int:
+async def delete_published(connection: Connection, *, before: datetime) -> int:
     """Drop outbox rows that are older than the stream's retention and certainly relayed."""
     relayed = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
     gone = await connection.execute(

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from delivery.events.event import TRANSIENT, Event, Kind
+from delivery.events.event import TRANSIENT, Event, EventType
 
 
 @dataclass(frozen=True, kw_only=True)
-class Recorded:
+class StoredEvent:
     """An event with its position.
 
     `previous` is the seq of the conversation's last lasting event before it (0: none), whatever its own sort;
@@ -23,14 +23,14 @@ class Recorded:
 
     seq: int
     previous: int
-    type: Kind
+    type: EventType
     raw: bytes
-    sibling: int = 0
+    previous_transient: int = 0
 
     @cached_property
     def event(self) -> Event:
         """The event itself, decoded when first asked for."""
-        return Event.load(self.raw)
+        return Event.decode(self.raw)
 
     @property
     def transient(self) -> bool:
@@ -47,7 +47,7 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Extent:
+class StreamBounds:
     """What is kept of one conversation: seqs of the first and last kept event (0, 0: nothing).
 
     `first_previous` is `Recorded.previous` of the first kept lasting event: anything above a reader's
@@ -58,7 +58,7 @@ class Extent:
     first_seq: int
     last_seq: int
     first_previous: int
-    draft: Recorded | None = None
+    last_transient: StoredEvent | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +70,7 @@ class Tail:
     event_id: str
 
 
-class Stream(Protocol):
+class EventStream(Protocol):
     """Durable ordered events of conversations; any number of processes read and append."""
 
     @abstractmethod
@@ -83,7 +83,7 @@ class Stream(Protocol):
         """
 
     @abstractmethod
-    async def whisper(self, event: Event) -> None:
+    async def publish_transient(self, event: Event) -> None:
         """Append a transient event, best effort: never raises when the broker is away, but may drop it."""
 
     @abstractmethod
@@ -91,21 +91,21 @@ class Stream(Protocol):
         """Return the last lasting event kept, or None."""
 
     @abstractmethod
-    async def extent(self, conversation: str) -> Extent:
+    async def bounds(self, conversation: str) -> StreamBounds:
         """Return what is kept."""
 
     @abstractmethod
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
-    ) -> Sequence[Recorded]:
+    ) -> Sequence[StoredEvent]:
         """Return up to `limit` kept events with seq > `after`, in order; an empty answer is the live edge."""
 
     @abstractmethod
-    async def forget(self, conversation: str) -> None:
+    async def purge(self, conversation: str) -> None:
         """Remove every event of a conversation for good; repeating it is no error. Raises Unreachable."""
 
     @abstractmethod
-    def follow(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[Recorded | None]]:
+    def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
         """Yield events as they are appended anywhere, from the moment of entering; never ends by itself.
 
         At-most-once and bounded: a follower sees by `previous` and `sibling` that something is missing and

@@ -9,8 +9,8 @@ from __future__ import annotations
 import socket
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-Address = IPv4Address | IPv6Address
-Network = IPv4Network | IPv6Network
+IpAddress = IPv4Address | IPv6Address
+IpNetwork = IPv4Network | IPv6Network
 
 _CLOSED_V4 = tuple(
     IPv4Network(text)
@@ -52,11 +52,11 @@ _NAT64 = IPv6Network("64:ff9b::/96")
 _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
-def is_public(address: Address) -> bool:
+def is_public(address: IpAddress) -> bool:
     """Tell whether an address belongs to the public internet, whatever it is wrapped in."""
     if isinstance(address, IPv4Address):
         return address.is_global and not any(address in network for network in _CLOSED_V4)
-    inner = embedded(address)
+    inner = embedded_ipv4(address)
     if inner is not None:
         return is_public(inner)
     return (
@@ -68,14 +68,14 @@ def is_public(address: Address) -> bool:
     )
 
 
-def embedded(address: Address) -> IPv4Address | None:
+def embedded_ipv4(address: IpAddress) -> IPv4Address | None:
     """Return the IPv4 address a connection to an IPv4-mapped or NAT64 address really goes to, else None."""
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return None
 
 
-def is_ours(address: Address) -> bool:
+def is_local(address: IpAddress) -> bool:
     """Tell whether an address is one of this machine's own: a route to it starts where it ends.
 
     Connecting a datagram socket asks the kernel for a route and sends nothing.
@@ -89,14 +89,14 @@ def is_ours(address: Address) -> bool:
         return False
 
 
-def parse_networks(texts: tuple[str, ...] | list[str]) -> tuple[Network, ...]:
+def parse_networks(texts: tuple[str, ...] | list[str]) -> tuple[IpNetwork, ...]:
     """Return networks from CIDR texts; raises ValueError naming the first that is none."""
     return tuple(ip_network(text.strip()) for text in texts if text.strip())
 
 
-def is_within(address: Address, networks: tuple[Network, ...]) -> bool:
+def is_within(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
     """Tell whether an address, or the IPv4 address it stands for, lies in one of the networks."""
-    candidates = (address, embedded(address))
+    candidates = (address, embedded_ipv4(address))
     return any(
         one is not None and one.version == network.version and one in network
         for one in candidates

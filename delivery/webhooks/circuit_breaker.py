@@ -15,21 +15,21 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from delivery.database.clock import utc_now
-from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
-from delivery.deliveries.retry_schedule import Schedule
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
+from delivery.deliveries.retry_schedule import RetrySchedule
 
-IN_A_ROW = 5
-GIVEN_UP_AFTER = timedelta(days=5)
-_REMEMBERED = 10_000
+FAILURE_THRESHOLD = 5
+DISABLE_AFTER = timedelta(days=5)
+_MAX_ENDPOINTS = 10_000
 
 
-class Standing(Protocol):
+class EndpointHealth(Protocol):
     """What is remembered of endpoints, for all replicas."""
 
-    async def failed(self, endpoint: str, now: datetime) -> datetime:
+    async def record_failure(self, endpoint: str, now: datetime) -> datetime:
         """Remember a failure; returns since when nothing has succeeded."""
 
-    async def succeeded(self, endpoint: str) -> None:
+    async def record_success(self, endpoint: str) -> None:
         """Remember a success."""
 
 
@@ -37,14 +37,19 @@ def _now() -> datetime:
     return utc_now()
 
 
-class WatchedSink(Sink):
+class CircuitBreakerSink(Sink):
     """Adds a circuit breaker and the end after five days of failure to a webhook sink."""
 
     def __init__(
-        self, inner: Sink, *, standing: Standing, schedule: Schedule, now: Callable[[], datetime] = _now
+        self,
+        inner: Sink,
+        *,
+        health: EndpointHealth,
+        schedule: RetrySchedule,
+        now: Callable[[], datetime] = _now,
     ) -> None:
         self._inner = inner
-        self._standing = standing
+        self._health = health
         self._schedule = schedule
         self._now = now
         self._failures: OrderedDict[str, int] = OrderedDict()
@@ -52,34 +57,36 @@ class WatchedSink(Sink):
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once, and draw conclusions about the endpoint."""
         outcome = await self._inner.send(delivery)
-        if outcome.verdict is Verdict.DELIVERED:
-            await self._recover(delivery.target)
-        elif outcome.verdict is Verdict.RETRY:
-            return await self._conclude(delivery.target, outcome)
+        if outcome.kind is OutcomeKind.DELIVERED:
+            await self._handle_success(delivery.target)
+        elif outcome.kind is OutcomeKind.RETRY:
+            return await self._handle_failure(delivery.target, outcome)
         return outcome
 
-    async def _recover(self, endpoint: str) -> None:
+    async def _handle_success(self, endpoint: str) -> None:
         if self._failures.pop(endpoint, 1):
-            await self._standing.succeeded(endpoint)
+            await self._health.record_success(endpoint)
         self._failures[endpoint] = 0
-        self._bound()
+        self._evict_oldest()
 
-    async def _conclude(self, endpoint: str, outcome: Outcome) -> Outcome:
+    async def _handle_failure(self, endpoint: str, outcome: Outcome) -> Outcome:
         now, count = self._now(), self._failures.pop(endpoint, 0) + 1
         self._failures[endpoint] = count
-        self._bound()
-        since = await self._standing.failed(endpoint, now)
-        if now - since >= GIVEN_UP_AFTER:
-            why = f"disabled after {GIVEN_UP_AFTER.days} days without one success; the last: {outcome.detail}"
-            return replace(outcome, verdict=Verdict.GIVE_UP, disable=True, detail=why)
-        if count < IN_A_ROW or outcome.hold:
+        self._evict_oldest()
+        since = await self._health.record_failure(endpoint, now)
+        if now - since >= DISABLE_AFTER:
+            why = f"disabled after {DISABLE_AFTER.days} days without one success; the last: {outcome.detail}"
+            return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
+        if count < FAILURE_THRESHOLD or outcome.pause_destination:
             return outcome
-        return replace(outcome, hold=True, retry_after=self.pause(count))
+        return replace(outcome, pause_destination=True, retry_after=self.pause_seconds(count))
 
-    def pause(self, failures: int) -> float:
+    def pause_seconds(self, failures: int) -> float:
         """Return how long an endpoint rests that failed so often in a row, in seconds."""
-        return 0.5 * (self._schedule.step(failures - IN_A_ROW + 1) or self._schedule.steps[-1])
+        return 0.5 * (
+            self._schedule.delay_after(failures - FAILURE_THRESHOLD + 1) or self._schedule.delays[-1]
+        )
 
-    def _bound(self) -> None:
-        while len(self._failures) > _REMEMBERED:
+    def _evict_oldest(self) -> None:
+        while len(self._failures) > _MAX_ENDPOINTS:
             self._failures.popitem(last=False)

@@ -24,7 +24,7 @@ import aiohttp
 from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
-from delivery.webhooks.addresses import Address, Network, is_ours, is_public, is_within, parse_networks
+from delivery.webhooks.addresses import IpAddress, IpNetwork, is_local, is_public, is_within, parse_networks
 
 BODY_LIMIT = 64 * 1024
 """No more than this is ever read of an answer's body."""
@@ -42,7 +42,7 @@ class EgressRefused(OSError):
         self.why = why
 
 
-class Reach(Enum):
+class EgressScope(Enum):
     """How far a session's connections may go."""
 
     PUBLIC = auto()
@@ -51,47 +51,47 @@ class Reach(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class EgressPolicy:
     """What account records may call: public addresses at the usual ports, allowed networks at any port."""
 
-    allow: tuple[Network, ...] = ()
+    allow: tuple[IpNetwork, ...] = ()
     ports: frozenset[tuple[str, int]] = field(default=_PUBLIC_PORTS)
 
     @classmethod
-    def parse(cls, networks: str) -> Rules:
+    def parse(cls, networks: str) -> EgressPolicy:
         """Return rules from comma-separated CIDRs; raises ValueError naming the first wrong one."""
         return cls(allow=parse_networks(networks.split(",")))
 
-    def examine(self, url: str, *, trusted: bool = False) -> tuple[URL, Reach]:
+    def check_url(self, url: str, *, trusted: bool = False) -> tuple[URL, EgressScope]:
         """Return the parsed URL and how far it may reach; raises EgressRefused for what is refused already.
 
         Names are not resolved here: passing says that nothing is wrong yet, not that a call is allowed.
         """
         parsed = _parse(url)
         if trusted:
-            return parsed, Reach.TRUSTED
+            return parsed, EgressScope.TRUSTED
         if parsed.user is not None or parsed.password is not None:
             raise EgressRefused("a URL with a user name or password in it is refused")
-        reach = Reach.PUBLIC if (parsed.scheme, parsed.port) in self.ports else Reach.ALLOWED
-        if reach is Reach.ALLOWED and not self.allow:
+        reach = EgressScope.PUBLIC if (parsed.scheme, parsed.port) in self.ports else EgressScope.ALLOWED
+        if reach is EgressScope.ALLOWED and not self.allow:
             raise EgressRefused("only https at port 443 and http at port 80 are allowed")
         if _address(parsed.raw_host or "") is not None:
-            self.judge(parsed.raw_host or "", reach)
+            self.check_host(parsed.raw_host or "", reach)
         return parsed, reach
 
-    def judge(self, host: str, reach: Reach) -> None:
+    def check_host(self, host: str, scope: EgressScope) -> None:
         """Raise EgressRefused unless a connection to the address `host` is within `reach`."""
-        if reach is Reach.TRUSTED:
+        if scope is EgressScope.TRUSTED:
             return
         address = _address(host)
         if address is None:
             raise EgressRefused("the connection does not go to an address")
         if is_within(address, self.allow):
             return
-        if reach is Reach.ALLOWED:
+        if scope is EgressScope.ALLOWED:
             raise EgressRefused("only https at port 443 and http at port 80 are allowed at this address")
         # One text for every address, so that a name with several of them still fails as refused.
-        if not is_public(address) or is_ours(address):
+        if not is_public(address) or is_local(address):
             raise EgressRefused("the address is private, local, reserved or this machine's own")
 
 
@@ -110,7 +110,7 @@ def _parse(url: str) -> URL:
 
 
 @lru_cache(maxsize=1024)
-def _address(host: str) -> Address | None:
+def _address(host: str) -> IpAddress | None:
     try:
         return ip_address(host)
     except ValueError:
@@ -118,7 +118,7 @@ def _address(host: str) -> Address | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class EgressResponse:
     """What came back: the status line decides, the rest is for the log."""
 
     status: int
@@ -126,7 +126,7 @@ class Answered:
     body: bytes
 
 
-class Names(AbstractResolver):
+class Resolver(AbstractResolver):
     """Resolves names in threads of its own, so that slow name servers hold up nobody else's work."""
 
     def __init__(self, *, threads: int = 16) -> None:
@@ -161,22 +161,22 @@ class Egress:
 
     def __init__(
         self,
-        rules: Rules | None = None,
+        policy: EgressPolicy | None = None,
         *,
         total_seconds: float = 20.0,
         connect_seconds: float = 10.0,
         resolver: AbstractResolver | None = None,
         user_agent: str = "Dovecote",
     ) -> None:
-        self.rules = rules or Rules()
+        self.policy = policy or EgressPolicy()
         self._timeout = aiohttp.ClientTimeout(total=total_seconds, sock_connect=connect_seconds)
         self._resolver = resolver
         self._user_agent = user_agent
-        self._sessions: dict[Reach, aiohttp.ClientSession] = {}
+        self._sessions: dict[EgressScope, aiohttp.ClientSession] = {}
 
     async def __aenter__(self) -> Self:
-        self._resolver = self._resolver or Names()
-        self._sessions = {reach: self._open(reach) for reach in Reach}
+        self._resolver = self._resolver or Resolver()
+        self._sessions = {reach: self._open(reach) for reach in EgressScope}
         return self
 
     async def __aexit__(
@@ -187,10 +187,10 @@ class Egress:
         if self._resolver is not None:
             await self._resolver.close()
 
-    def _open(self, reach: Reach) -> aiohttp.ClientSession:
+    def _open(self, scope: EgressScope) -> aiohttp.ClientSession:
         def guarded(info: tuple[Any, ...]) -> socket.socket:
             family, kind, protocol, _, address = info
-            self.rules.judge(str(address[0]), reach)
+            self.policy.check_host(str(address[0]), scope)
             return socket.socket(family=family, type=kind, proto=protocol)
 
         connector = aiohttp.TCPConnector(
@@ -211,14 +211,14 @@ class Egress:
 
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, trusted: bool = False
-    ) -> Answered:
+    ) -> EgressResponse:
         """POST once and return the answer; raises EgressRefused, aiohttp.ClientError or TimeoutError."""
-        parsed, reach = self.rules.examine(url, trusted=trusted)
+        parsed, reach = self.policy.check_url(url, trusted=trusted)
         try:
             async with self._sessions[reach].post(
                 parsed, data=body, headers=headers, allow_redirects=False
             ) as response:
-                return Answered(
+                return EgressResponse(
                     status=response.status,
                     retry_after=response.headers.get("Retry-After"),
                     body=await _read_some(response),

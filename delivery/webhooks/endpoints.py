@@ -80,14 +80,14 @@ async def add(connection: Connection, endpoint: Endpoint) -> None:
     )
 
 
-async def change(connection: Connection, endpoint: Endpoint) -> None:
+async def update_endpoint(connection: Connection, endpoint: Endpoint) -> None:
     """Write all but account, origin and trust over the row of this id."""
     await connection.execute(
         update(endpoints).where(endpoints.c.id == endpoint.id).values(_columns(endpoint))
     )
 
 
-async def find(
+async def get(
     connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD
 ) -> Endpoint | None:
     """Return an account's endpoint of one origin by id, else by name."""
@@ -105,7 +105,7 @@ async def find(
     return _endpoint(row) if row else None
 
 
-async def of_origin(connection: Connection, account: str, origin: str) -> Endpoint | None:
+async def get_by_origin(connection: Connection, account: str, origin: str) -> Endpoint | None:
     """Return the endpoint an agent or a turn brought with it."""
     rows = await connection.execute(
         select(endpoints)
@@ -117,13 +117,13 @@ async def of_origin(connection: Connection, account: str, origin: str) -> Endpoi
     return _endpoint(row) if row else None
 
 
-async def by_id(connection: Connection, endpoint_id: str) -> Endpoint | None:
+async def get_by_id(connection: Connection, endpoint_id: str) -> Endpoint | None:
     """Return an endpoint of whichever account and origin: for the workers, never for a request's id."""
     row = (await connection.execute(select(endpoints).where(endpoints.c.id == endpoint_id))).one_or_none()
     return _endpoint(row) if row else None
 
 
-async def note_failure(connection: Connection, endpoint_id: str, *, now: datetime) -> datetime:
+async def record_failure(connection: Connection, endpoint_id: str, *, now: datetime) -> datetime:
     """Remember that an attempt failed; returns since when none has succeeded."""
     await connection.execute(
         update(endpoints)
@@ -134,7 +134,7 @@ async def note_failure(connection: Connection, endpoint_id: str, *, now: datetim
     return found.scalar_one_or_none() or now
 
 
-async def note_success(connection: Connection, endpoint_id: str) -> None:
+async def record_success(connection: Connection, endpoint_id: str) -> None:
     """Remember that an attempt succeeded."""
     await connection.execute(
         update(endpoints)
@@ -149,7 +149,9 @@ async def is_ordered(connection: Connection, endpoint_id: str) -> bool:
     return bool(found.scalar_one_or_none())
 
 
-async def list_of(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[Endpoint]:
+async def list_for_account(
+    connection: Connection, account: str, *, after: str, limit: int
+) -> Sequence[Endpoint]:
     """Return the account's endpoint records, oldest first."""
     rows = await connection.execute(
         select(endpoints)
@@ -160,7 +162,7 @@ async def list_of(connection: Connection, account: str, *, after: str, limit: in
     return [_endpoint(row) for row in rows]
 
 
-async def every(connection: Connection, *, after: str, limit: int) -> Sequence[Endpoint]:
+async def list_all(connection: Connection, *, after: str, limit: int) -> Sequence[Endpoint]:
     """Return endpoints of all accounts and origins, to seal their secrets anew."""
     rows = await connection.execute(
         select(endpoints).where(endpoints.c.id > after).order_by(endpoints.c.id).limit(limit)
@@ -168,7 +170,7 @@ async def every(connection: Connection, *, after: str, limit: int) -> Sequence[E
     return [_endpoint(row) for row in rows]
 
 
-async def remove(connection: Connection, account: str, endpoint_id: str) -> bool:
+async def delete_endpoint(connection: Connection, account: str, endpoint_id: str) -> bool:
     """Delete an endpoint; False when the account has none of this id."""
     done = await connection.execute(
         delete(endpoints).where(endpoints.c.account == account, endpoints.c.id == endpoint_id)
@@ -176,20 +178,20 @@ async def remove(connection: Connection, account: str, endpoint_id: str) -> bool
     return done.rowcount > 0
 
 
-async def remove_origin(connection: Connection, account: str, origin: str) -> None:
+async def delete_by_origin(connection: Connection, account: str, origin: str) -> None:
     """Delete what an agent brought with it."""
     await connection.execute(
         delete(endpoints).where(endpoints.c.account == account, endpoints.c.origin == origin)
     )
 
 
-async def forget_account(connection: Connection, account: str) -> None:
+async def delete_account(connection: Connection, account: str) -> None:
     """Delete an account's deliveries, routes, endpoints and outboxes."""
     for table in (deliveries, routes, endpoints, streams):
         await connection.execute(delete(table).where(table.c.account == account))
 
 
-async def forget_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
+async def delete_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
     """Delete a conversation's deliveries, routes, outbox, and the endpoints that its turns brought."""
     for table in (deliveries, routes, streams):
         await connection.execute(delete(table).where(table.c.conversation == conversation))

@@ -38,7 +38,7 @@ def new_secret() -> str:
     return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
 
 
-def secret_of(text: str) -> str:
+def secret_from_text(text: str) -> str:
     """Return the secret whose key is the bytes of a plain text; of a blank one, a secret that is none."""
     return PREFIX + base64.b64encode(text.encode() if text.strip() else b"").decode()
 

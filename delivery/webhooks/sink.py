@@ -10,11 +10,11 @@ from urllib.parse import quote
 import aiohttp
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Unavailable
-from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
+from delivery.database.engine import DatabaseUnavailable
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.deliveries.retry_schedule import parse_retry_after
 from delivery.events.event import rfc3339
-from delivery.webhooks.egress import Answered, Egress, EgressRefused
+from delivery.webhooks.egress import Egress, EgressRefused, EgressResponse
 from delivery.webhooks.signing import BadSecret, sign
 
 _GONE = 410
@@ -23,7 +23,7 @@ _EXCERPT = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Receiver:
+class WebhookTarget:
     """Where a webhook goes. `secrets` are the live ones, newest first; `trusted`: the operator's own URL."""
 
     url: str
@@ -32,7 +32,7 @@ class Receiver:
     disabled: bool = False
 
 
-Lookup = Callable[[str], Awaitable[Receiver | None]]
+FindTarget = Callable[[str], Awaitable[WebhookTarget | None]]
 """Find an endpoint's receiver by the endpoint's id; None when there is none any more."""
 
 
@@ -40,7 +40,7 @@ def _now() -> datetime:
     return utc_now()
 
 
-async def _no_more(_delivery: Delivery) -> Mapping[str, str]:
+async def _no_extra_headers(_delivery: Delivery) -> Mapping[str, str]:
     return {}
 
 
@@ -51,50 +51,52 @@ class WebhookSink(Sink):
         self,
         *,
         egress: Egress,
-        lookup: Lookup,
+        find_target: FindTarget,
         source: str = "dovecote",
         now: Callable[[], datetime] = _now,
-        more_headers: Callable[[Delivery], Awaitable[Mapping[str, str]]] = _no_more,
+        extra_headers: Callable[[Delivery], Awaitable[Mapping[str, str]]] = _no_extra_headers,
     ) -> None:
         self._egress = egress
-        self._lookup = lookup
+        self._find_target = find_target
         self._source = source.rstrip("/")
         self._now = now
-        self._more_headers = more_headers
+        self._extra_headers = extra_headers
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once."""
         try:
-            receiver = await self._lookup(delivery.target)
-        except Unavailable as error:
-            return Outcome(verdict=Verdict.RETRY, detail=str(error))
+            receiver = await self._find_target(delivery.target)
+        except DatabaseUnavailable as error:
+            return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
         if receiver is None:
-            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint no longer exists", address_dead=True)
+            return Outcome(
+                kind=OutcomeKind.GIVE_UP, detail="the endpoint no longer exists", address_dead=True
+            )
         if receiver.disabled:
-            return Outcome(verdict=Verdict.GIVE_UP, detail="the endpoint is disabled", disable=True)
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail="the endpoint is disabled", disable_endpoint=True)
         return await self._post(delivery, receiver)
 
-    async def _post(self, delivery: Delivery, receiver: Receiver) -> Outcome:
+    async def _post(self, delivery: Delivery, target: WebhookTarget) -> Outcome:
         try:
             answer = await self._egress.post(
-                receiver.url,
-                headers=self._headers(delivery, receiver) | dict(await self._more_headers(delivery)),
+                target.url,
+                headers=self._headers(delivery, target) | dict(await self._extra_headers(delivery)),
                 body=delivery.body,
-                trusted=receiver.trusted,
+                trusted=target.trusted,
             )
         except EgressRefused as error:
-            return Outcome(verdict=Verdict.GIVE_UP, detail=f"refused: {error.why}")
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"refused: {error.why}")
         except BadSecret:
-            return Outcome(verdict=Verdict.OPERATOR, detail="the endpoint's secret cannot be used")
+            return Outcome(kind=OutcomeKind.OPERATOR, detail="the endpoint's secret cannot be used")
         except TimeoutError:
-            return Outcome(verdict=Verdict.RETRY, detail="no answer in time")
+            return Outcome(kind=OutcomeKind.RETRY, detail="no answer in time")
         except (aiohttp.ClientError, ValueError, OSError) as error:
-            return Outcome(verdict=Verdict.RETRY, detail=_describe(error))
-        return judge_answer(answer, now=self._now())
+            return Outcome(kind=OutcomeKind.RETRY, detail=_describe(error))
+        return outcome_for_response(answer, now=self._now())
 
-    def _headers(self, delivery: Delivery, receiver: Receiver) -> dict[str, str]:
+    def _headers(self, delivery: Delivery, target: WebhookTarget) -> dict[str, str]:
         place = f"/conversations/{quote(delivery.conversation, safe='')}" if delivery.conversation else ""
-        signed = sign(receiver.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
+        signed = sign(target.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
         return signed | {
             "content-type": "application/json",
             "ce-specversion": "1.0",
@@ -106,26 +108,26 @@ class WebhookSink(Sink):
         }
 
 
-def judge_answer(answer: Answered, *, now: datetime) -> Outcome:
+def outcome_for_response(response: EgressResponse, *, now: datetime) -> Outcome:
     """Return what an answer means: 2xx taken, 410 never again, all else (redirects too) later."""
-    status, excerpt = answer.status, answer.body[:_EXCERPT].decode(errors="replace")
+    status, excerpt = response.status, response.body[:_EXCERPT].decode(errors="replace")
     if 200 <= status < 300:  # noqa: PLR2004 - the class of success
-        return Outcome(verdict=Verdict.DELIVERED, status=status, excerpt=excerpt)
+        return Outcome(kind=OutcomeKind.DELIVERED, status=status, excerpt=excerpt)
     if status == _GONE:
         return Outcome(
-            verdict=Verdict.GIVE_UP,
+            kind=OutcomeKind.GIVE_UP,
             detail="the receiver is gone for good (410)",
-            disable=True,
+            disable_endpoint=True,
             status=status,
             excerpt=excerpt,
         )
-    asked = parse_retry_after(answer.retry_after, now=now) if status in _BUSY else None
+    asked = parse_retry_after(response.retry_after, now=now) if status in _BUSY else None
     moved = " (redirects are not followed)" if 300 <= status < 400 else ""  # noqa: PLR2004 - likewise
     return Outcome(
-        verdict=Verdict.RETRY,
+        kind=OutcomeKind.RETRY,
         detail=f"the receiver answered {status}{moved}",
         retry_after=asked,
-        hold=asked is not None,
+        pause_destination=asked is not None,
         status=status,
         excerpt=excerpt,
     )

@@ -16,18 +16,18 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection, Database
 from delivery.events.event import new_id
 from gateway.store.accounts import accounts as store
-from gateway.store.accounts.accounts import Account, Key
+from gateway.store.accounts.accounts import Account, ApiKey
 
-Scope = Literal["chat", "read", "jobs", "admin"]
-ALL_SCOPES: tuple[Scope, ...] = get_args(Scope)
+KeyScope = Literal["chat", "read", "jobs", "admin"]
+ALL_SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 
-KEY_FORM = re.compile(r"^dvk_[A-Za-z0-9_-]{43}$")
-_REMEMBERED = 1.0
+KEY_PATTERN = re.compile(r"^dvk_[A-Za-z0-9_-]{43}$")
+_CACHE_SECONDS = 1.0
 """Seconds an authentication may be answered from memory; a revocation elsewhere cuts after this long."""
-_REMEMBERED_AT_MOST = 10_000
+_CACHE_SIZE = 10_000
 
 
-class Taken(Exception):
+class AccountNameTaken(Exception):
     """The name is in use."""
 
     remedy = "give_up"
@@ -42,12 +42,12 @@ class Principal:
     scopes: frozenset[str]
 
 
-def digest_of(key: str) -> bytes:
+def key_digest(key: str) -> bytes:
     """Return what is stored of a key; keys are random, so that one hash suffices."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
-def mint() -> str:
+def generate_key() -> str:
     """Return a new key's text."""
     return f"dvk_{secrets.token_urlsafe(32)}"
 
@@ -58,7 +58,7 @@ async def create_account(connection: Connection, name: str) -> tuple[Account, st
     try:
         await store.add_account(connection, account)
     except IntegrityError as error:
-        raise Taken(f"there is already an account named {name!r}") from error
+        raise AccountNameTaken(f"there is already an account named {name!r}") from error
     _key, text = await create_key(connection, account.id, name="first")
     return account, text
 
@@ -70,15 +70,15 @@ async def create_key(
     name: str,
     scopes: Sequence[str] = ALL_SCOPES,
     text: str | None = None,
-) -> tuple[Key, str]:
+) -> tuple[ApiKey, str]:
     """Make a key (of this text, if one is given); only its digest is stored."""
-    text = text or mint()
-    key = Key(id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=utc_now())
-    await store.add_key(connection, key, digest_of(text))
+    text = text or generate_key()
+    key = ApiKey(id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=utc_now())
+    await store.add_key(connection, key, key_digest(text))
     return key, text
 
 
-class Gatekeeper:
+class ApiKeyAuthenticator:
     """Turns bearer keys into principals, remembering an answer for at most a second.
 
     `on_revoked` is called with the key's id when this process revokes one, so that open sockets can be cut
@@ -88,57 +88,57 @@ class Gatekeeper:
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
         self._clock = clock
-        self._known: dict[bytes, tuple[float, Principal]] = {}
+        self._cache: dict[bytes, tuple[float, Principal]] = {}
         self.on_revoked: list[Callable[[str], None]] = []
 
     async def authenticate(self, bearer: str) -> Principal | None:
         """Return who this key is, or None; raises Unavailable when the database does not answer."""
-        if not KEY_FORM.match(bearer):
+        if not KEY_PATTERN.match(bearer):
             return None
-        digest = digest_of(bearer)
-        known = self._known.get(digest)
+        digest = key_digest(bearer)
+        known = self._cache.get(digest)
         if known is not None and known[0] > self._clock():
             return known[1]
-        return await self._look_up(digest)
+        return await self._load_principal(digest)
 
-    async def _look_up(self, digest: bytes) -> Principal | None:
-        self._known.pop(digest, None)
+    async def _load_principal(self, digest: bytes) -> Principal | None:
+        self._cache.pop(digest, None)
         async with self._database.read() as connection:
-            key = await store.key_by_digest(connection, digest)
+            key = await store.get_key_by_digest(connection, digest)
         if key is None or key.revoked_at is not None:
             return None
         principal = Principal(account=key.account, key=key.id, scopes=frozenset(key.scopes))
-        if len(self._known) >= _REMEMBERED_AT_MOST:
-            self._known.clear()
-        self._known[digest] = (self._clock() + _REMEMBERED, principal)
+        if len(self._cache) >= _CACHE_SIZE:
+            self._cache.clear()
+        self._cache[digest] = (self._clock() + _CACHE_SECONDS, principal)
         return principal
 
-    async def still_valid(self, principal: Principal) -> bool:
+    async def is_valid(self, principal: Principal) -> bool:
         """Say whether the principal's key still opens its account."""
         async with self._database.read() as connection:
-            return await store.find_key(connection, principal.account, principal.key) is not None
+            return await store.get_key(connection, principal.account, principal.key) is not None
 
     async def revoke(self, key_id: str) -> bool:
         """End a key everywhere: here at once, on other replicas within a second."""
         async with self._database.begin() as connection:
             ended = await store.revoke_key(connection, key_id)
-        self.forget(lambda principal: principal.key == key_id)
+        self.evict(lambda principal: principal.key == key_id)
         for tell in self.on_revoked:
             tell(key_id)
         return ended
 
-    def cut(self, account: str) -> None:
+    def revoke_account(self, account: str) -> None:
         """Forget an account that was deleted, and tell of every key of its that was at work here."""
-        gone = {principal.key for _until, principal in self._known.values() if principal.account == account}
-        self.forget(lambda principal: principal.account == account)
+        gone = {principal.key for _until, principal in self._cache.values() if principal.account == account}
+        self.evict(lambda principal: principal.account == account)
         for key in gone:
             for tell in self.on_revoked:
                 tell(key)
 
-    def forget(self, which: Callable[[Principal], bool]) -> None:
+    def evict(self, matches: Callable[[Principal], bool]) -> None:
         """Drop remembered answers, after keys were changed or an account was deleted."""
-        self._known = {
+        self._cache = {
             digest: (until, principal)
-            for digest, (until, principal) in self._known.items()
-            if not which(principal)
+            for digest, (until, principal) in self._cache.items()
+            if not matches(principal)
         }

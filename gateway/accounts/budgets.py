@@ -13,24 +13,24 @@ from delivery.database.engine import Connection, Database
 from gateway.agents.port import (
     Agent,
     AgentError,
+    AgentEvent,
+    AgentSpec,
+    Checkpoint,
     Finished,
-    Persona,
-    Requested,
-    Saved,
-    Step,
+    ModelRequestEnded,
     Tools,
+    TurnInput,
     Usage,
-    Work,
 )
 from gateway.config.setting_types import PriceSettings
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts import usage as store
-from gateway.store.accounts.usage import Amount, Used
+from gateway.store.accounts.usage import Amount, UsageRow
 from gateway.store.conversations import conversations
 
 MICROS = 1_000_000
 
-Hearing = Callable[[Work, int, Requested], None]
+OnModelRequest = Callable[[TurnInput, int, ModelRequestEnded], None]
 """Hear of each request to a model, of an attempt's first, second, …; must not wait and must not fail."""
 
 
@@ -47,7 +47,7 @@ class Budget:
         return bool(self.seconds or self.requests or self.tokens or self.cost)
 
 
-def refusal(budget: Budget, used: Amount, *, whose: str, raised_by: str) -> str | None:
+def budget_problem(budget: Budget, used: Amount, *, owner: str, raised_by: str) -> str | None:
     """Say which budget is used up, by how much, and who can raise it; None while there is some left."""
     kinds = (
         ("sandbox seconds", budget.seconds, used.seconds),
@@ -58,28 +58,28 @@ def refusal(budget: Budget, used: Amount, *, whose: str, raised_by: str) -> str 
     for kind, limit, reached in kinds:
         if limit and reached >= limit:
             return (
-                f"The budget of {kind} of {whose} is used up: {reached:,.6g} of {limit:,.6g}. "
+                f"The budget of {kind} of {owner} is used up: {reached:,.6g} of {limit:,.6g}. "
                 f"{raised_by} can raise it."
             )
     return None
 
 
-def cost(usage: Usage, price: PriceSettings | None) -> int:
+def cost_in_micros(usage: Usage, price: PriceSettings | None) -> int:
     """Return what was used in millionths: prices are for a million tokens."""
     if price is None:
         return 0
     return round(usage.input_tokens * price.input + usage.output_tokens * price.output)
 
 
-async def used_by(connection: Connection, account: str, now: datetime) -> Mapping[str, Amount]:
+async def usage_by_agent(connection: Connection, account: str, now: datetime) -> Mapping[str, Amount]:
     """Return what an account has used by agent, running sandboxes included."""
     found = dict(await store.totals(connection, account))
-    for agent, seconds in (await store.running(connection, account, now)).items():
+    for agent, seconds in (await store.running_seconds(connection, account, now)).items():
         found[agent] = found.get(agent, Amount()) + Amount(seconds=seconds)
     return found
 
 
-class Meter:
+class UsageMeter:
     """Writes down what turns use, and judges budgets."""
 
     def __init__(
@@ -88,24 +88,24 @@ class Meter:
         metrics: Metrics,
         prices: Mapping[str, PriceSettings],
         *,
-        requested: Hearing | None = None,
+        on_model_request: OnModelRequest | None = None,
     ) -> None:
         self._database = database
         self._metrics = metrics
         self._prices = prices
-        self._requested = requested
+        self._on_model_request = on_model_request
 
     async def account_of(self, conversation: str) -> str:
         """Return the account of a conversation."""
         async with self._database.read() as connection:
-            found = await conversations.by_id(connection, conversation)
+            found = await conversations.get_by_id(connection, conversation)
         if found is None:
             raise AgentError("The conversation no longer exists.")
         return found.account
 
-    async def check(self, account: str, persona: Persona) -> None:
+    async def check_budget(self, account: str, agent: AgentSpec) -> None:
         """Raise AgentError when a budget of the agent or of its account is used up."""
-        limits = persona.limits
+        limits = agent.limits
         own = Budget(
             seconds=limits.budget_seconds,
             requests=limits.budget_requests,
@@ -113,47 +113,47 @@ class Meter:
             cost=limits.budget_cost,
         )
         async with self._database.read() as connection:
-            whole = Budget(**await store.budget_of(connection, account))
+            whole = Budget(**await store.get_budget(connection, account))
             if not own and not whole:
                 return
-            used = await used_by(connection, account, utc_now())
-        mine, everything = used.get(persona.id, Amount()), sum(used.values(), Amount())
-        by_agent = refusal(
-            own, mine, whose=f"agent {persona.name!r}", raised_by="Who may change the agent (limits)"
+            used = await usage_by_agent(connection, account, utc_now())
+        mine, everything = used.get(agent.id, Amount()), sum(used.values(), Amount())
+        by_agent = budget_problem(
+            own, mine, owner=f"agent {agent.name!r}", raised_by="Who may change the agent (limits)"
         )
-        refused = by_agent or refusal(
-            whole, everything, whose="this account", raised_by="The gateway's operator"
+        refused = by_agent or budget_problem(
+            whole, everything, owner="this account", raised_by="The gateway's operator"
         )
         if refused is not None:
             self._metrics.count("budget_refusals", whose="agent" if by_agent else "account")
             raise AgentError(refused)
 
-    def requested(self, work: Work, number: int, request: Requested) -> None:
+    def record_request(self, turn_input: TurnInput, number: int, request: ModelRequestEnded) -> None:
         """Measure an attempt's request to its model."""
-        seconds = (request.ended - request.begun).total_seconds()
-        outcome = "failed" if request.failed else "answered"
-        self._metrics.observe("model_seconds", seconds, model=work.persona.models[0], outcome=outcome)
-        if self._requested is not None:
-            self._requested(work, number, request)
+        seconds = (request.ended_at - request.started_at).total_seconds()
+        outcome = "failed" if request.error else "answered"
+        self._metrics.observe("model_seconds", seconds, model=turn_input.agent.models[0], outcome=outcome)
+        if self._on_model_request is not None:
+            self._on_model_request(turn_input, number, request)
 
-    async def note(self, account: str, work: Work, usage: Usage, started: datetime) -> None:
+    async def record(self, account: str, turn_input: TurnInput, usage: Usage, started: datetime) -> None:
         """Write down what a turn has used of its model so far; repeating it adds nothing."""
         if not usage.requests:
             return
-        model = usage.model or work.persona.models[0]
-        used = Used(
-            id=work.turn,
+        model = usage.model or turn_input.agent.models[0]
+        used = UsageRow(
+            id=turn_input.turn,
             account=account,
-            agent=work.persona.id,
-            conversation=work.conversation,
+            agent=turn_input.agent.id,
+            conversation=turn_input.conversation,
             kind="model",
             what=model[:200],
-            reason=work.trigger,
+            reason=turn_input.trigger,
             amount=Amount(
                 requests=usage.requests,
                 input_tokens=usage.input_tokens,
                 output_tokens=usage.output_tokens,
-                micros=cost(usage, self._price(work.persona.models, model)),
+                micros=cost_in_micros(usage, self._price(turn_input.agent.models, model)),
             ),
             started_at=started,
             ended_at=utc_now(),
@@ -165,36 +165,36 @@ class Meter:
         self._metrics.count("model_requests", more.requests, model=model)
         self._metrics.count("cost", more.micros / MICROS, model=model)
 
-    def _price(self, models: tuple[str, ...], answered: str) -> PriceSettings | None:
+    def _price(self, models: tuple[str, ...], used_model: str) -> PriceSettings | None:
         """Return the price of the model that answered; a vendor may name it more exactly than we do."""
-        by_name = (name for name in models if answered.startswith(name.partition(":")[2]))
+        by_name = (name for name in models if used_model.startswith(name.partition(":")[2]))
         return self._prices.get(next(by_name, models[0]))
 
 
 class MeteredAgent(Agent):
     """An agent whose every model call is written down, and refused once a budget is used up."""
 
-    def __init__(self, inner: Agent, meter: Meter) -> None:
+    def __init__(self, inner: Agent, meter: UsageMeter) -> None:
         self._inner = inner
         self._meter = meter
 
-    async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Perform; progress is saved before each model call, which is when budgets are judged."""
-        account = await self._meter.account_of(work.conversation)
+        account = await self._meter.account_of(turn_input.conversation)
         started, requests = utc_now(), count(1)
-        await self._meter.check(account, work.persona)
-        async with aclosing(self._inner.perform(work, tools)) as steps:
+        await self._meter.check_budget(account, turn_input.agent)
+        async with aclosing(self._inner.run(turn_input, tools)) as steps:
             async for step in steps:
-                if isinstance(step, Requested):
-                    self._meter.requested(work, next(requests), step)
+                if isinstance(step, ModelRequestEnded):
+                    self._meter.record_request(turn_input, next(requests), step)
                     continue
-                if isinstance(step, Saved | Finished):
-                    await self._meter.note(account, work, step.usage, started)
+                if isinstance(step, Checkpoint | Finished):
+                    await self._meter.record(account, turn_input, step.usage, started)
                 yield step
-                if isinstance(step, Saved):
-                    await self._meter.check(account, work.persona)
+                if isinstance(step, Checkpoint):
+                    await self._meter.check_budget(account, turn_input.agent)
 
 
-def metered(find: Callable[[Persona], Agent], meter: Meter) -> Callable[[Persona], Agent]:
+def with_metering(get_agent: Callable[[AgentSpec], Agent], meter: UsageMeter) -> Callable[[AgentSpec], Agent]:
     """Return a finder of agents that are metered."""
-    return lambda persona: MeteredAgent(find(persona), meter)
+    return lambda persona: MeteredAgent(get_agent(persona), meter)

@@ -5,21 +5,21 @@ from __future__ import annotations
 import structlog
 
 from delivery.database.engine import Database
-from gateway.accounts.vault import Unreadable, Vault, context
+from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.store.accounts import encrypted_columns
 
 log = structlog.get_logger(__name__)
 
-_TABLES = (
-    encrypted_columns.renew_records,
-    encrypted_columns.renew_endpoints,
-    encrypted_columns.renew_jobs,
-    encrypted_columns.renew_replies,
-    encrypted_columns.renew_marks,
+_REENCRYPT = (
+    encrypted_columns.reencrypt_records,
+    encrypted_columns.reencrypt_endpoints,
+    encrypted_columns.reencrypt_jobs,
+    encrypted_columns.reencrypt_idempotency,
+    encrypted_columns.reencrypt_key_checks,
 )
 
 
-async def reseal(database: Database, vault: Vault) -> int:
+async def reencrypt_all(database: Database, vault: Vault) -> int:
     """Seal everything with the first key of the ring; returns how many rows were renewed.
 
     Batches are short transactions, so that the gateway goes on meanwhile. What cannot be opened, because
@@ -30,13 +30,17 @@ async def reseal(database: Database, vault: Vault) -> int:
         if not envelope:
             return None
         try:
-            return None if vault.is_current(envelope) else vault.renew(context(table, row, field), envelope)
-        except Unreadable as error:
-            log.error("secret.unreadable", table=table, row=row, error=str(error))  # noqa: TRY400
+            return (
+                None
+                if vault.is_current(envelope)
+                else vault.reencrypt(associated_data(table, row, field), envelope)
+            )
+        except DecryptionFailed as error:
+            log.error("secret.decryption_failed", table=table, row=row, error=str(error))  # noqa: TRY400
             return None
 
     renewed = 0
-    for batch in _TABLES:
+    for batch in _REENCRYPT:
         after: str | None = ""
         while after is not None:
             async with database.begin() as connection:

@@ -22,12 +22,12 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
-STRONG = 32
+MIN_RANDOM_LENGTH = 32
 """Characters from which on a key is taken to be random; a shorter one is stretched first."""
 _VERSION = "v1"
-_NONCE = 12
+_NONCE_LENGTH = 12
 
-Context = NewType("Context", str)
+AssociatedData = NewType("AssociatedData", str)
 """Where a secret stands: `table:row:field`."""
 
 Remedy = Literal["operator"]
@@ -39,11 +39,11 @@ class SecretsError(Exception):
     remedy: Remedy = "operator"
 
 
-class Unreadable(SecretsError):
+class DecryptionFailed(SecretsError):
     """An envelope does not open: its key is not in the ring, or it was moved or changed."""
 
 
-class WeakKey(SecretsError):
+class InvalidSecretKey(SecretsError):
     """A secret key is missing or blank."""
 
 
@@ -77,24 +77,24 @@ class Secret:
         raise TypeError("a secret is not pickled")
 
 
-def context(table: str, row: str, field: str) -> Context:
+def associated_data(table: str, row: str, field: str) -> AssociatedData:
     """Name the field a secret stands in; table and row never hold a colon, the field may."""
-    return Context(f"{table}:{row}:{field}")
+    return AssociatedData(f"{table}:{row}:{field}")
 
 
-class _Key:
+class _RingKey:
     """One key of the ring with its public name."""
 
     __slots__ = ("_raw", "cipher", "id")
 
     def __init__(self, text: str) -> None:
         if not text.strip():
-            raise WeakKey(
+            raise InvalidSecretKey(
                 "a secret key is blank: make one with "
                 "`python -c 'import secrets; print(secrets.token_urlsafe(32))'`"
             )
         raw = text.strip().encode()
-        if len(raw) < STRONG:
+        if len(raw) < MIN_RANDOM_LENGTH:
             raw = Scrypt(salt=b"dovecote secret keys", length=32, n=2**14, r=8, p=1).derive(raw)
         material = HKDF(SHA256(), 40, salt=None, info=b"dovecote field encryption").derive(raw)
         self.cipher = AESGCM(material[:32])
@@ -113,34 +113,38 @@ class Vault:
     def __init__(self, keys: Sequence[str]) -> None:
         """Take the ring, first key first; raises WeakKey."""
         if not keys:
-            raise WeakKey("the key ring is empty: at least one secret key is needed")
-        ring = [_Key(key) for key in keys]
+            raise InvalidSecretKey("the key ring is empty: at least one secret key is needed")
+        ring = [_RingKey(key) for key in keys]
         self._first = ring[0]
         self._ring = {key.id: key for key in ring}
 
     def __repr__(self) -> str:
         return f"Vault({len(self._ring)} keys)"
 
-    def seal(self, where: Context, text: str) -> str:
+    def encrypt(self, context: AssociatedData, text: str) -> str:
         """Return the envelope of `text`, which opens at `where` only."""
-        nonce = secrets.token_bytes(_NONCE)
+        nonce = secrets.token_bytes(_NONCE_LENGTH)
         key = self._first
-        sealed = nonce + key.cipher.encrypt(nonce, text.encode(), _bound(key.id, where))
+        sealed = nonce + key.cipher.encrypt(nonce, text.encode(), _additional_data(key.id, context))
         return f"{_VERSION}.{key.id}.{base64.urlsafe_b64encode(sealed).decode()}"
 
-    def reveal(self, where: Context, envelope: str | bytes) -> str:
+    def decrypt(self, context: AssociatedData, envelope: str | bytes) -> str:
         """Return the text of an envelope sealed at `where`; raises Unreadable."""
-        key_id, raw = _parse(envelope)
+        key_id, raw = _parse_envelope(envelope)
         key = self._ring.get(key_id)
         if key is None:
-            raise Unreadable(
-                f"the secret at {where.rpartition(':')[0]} was sealed with key {key_id}, which is not in "
+            raise DecryptionFailed(
+                f"the secret at {context.rpartition(':')[0]} was sealed with key {key_id}, which is not in "
                 "the ring: add the old key to DOVECOTE_SECRET_KEYS, after the new one"
             )
         try:
-            return key.cipher.decrypt(raw[:_NONCE], raw[_NONCE:], _bound(key_id, where)).decode()
+            return key.cipher.decrypt(
+                raw[:_NONCE_LENGTH], raw[_NONCE_LENGTH:], _additional_data(key_id, context)
+            ).decode()
         except (InvalidTag, ValueError) as error:
-            raise Unreadable(f"the secret at {where.rpartition(':')[0]} was moved or changed") from error
+            raise DecryptionFailed(
+                f"the secret at {context.rpartition(':')[0]} was moved or changed"
+            ) from error
 
     def keys_for(self, purpose: str) -> tuple[bytes, ...]:
         """Return a key of each in the ring for a purpose such as signing: the first signs, all verify."""
@@ -153,27 +157,27 @@ class Vault:
 
     def is_current(self, envelope: str | bytes) -> bool:
         """Say whether the envelope was sealed with the first key of the ring."""
-        return _parse(envelope)[0] == self._first.id
+        return _parse_envelope(envelope)[0] == self._first.id
 
-    def renew(self, where: Context, envelope: str | bytes) -> str:
+    def reencrypt(self, context: AssociatedData, envelope: str | bytes) -> str:
         """Return the same secret sealed with the first key."""
-        return self.seal(where, self.reveal(where, envelope))
+        return self.encrypt(context, self.decrypt(context, envelope))
 
 
-def _bound(key_id: str, where: Context) -> bytes:
-    return f"{_VERSION}|{key_id}|{where}".encode()
+def _additional_data(key_id: str, context: AssociatedData) -> bytes:
+    return f"{_VERSION}|{key_id}|{context}".encode()
 
 
-def _parse(envelope: str | bytes) -> tuple[str, bytes]:
+def _parse_envelope(envelope: str | bytes) -> tuple[str, bytes]:
     text = envelope if isinstance(envelope, str) else envelope.decode("ascii", "replace")
     version, _, rest = text.partition(".")
     key_id, _, body = rest.partition(".")
     try:
         raw = base64.b64decode(body, altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
-        raise Unreadable("this is no envelope of ours") from error
-    if version != _VERSION or len(raw) <= _NONCE:
-        raise Unreadable("this is no envelope of ours")
+        raise DecryptionFailed("this is no envelope of ours") from error
+    if version != _VERSION or len(raw) <= _NONCE_LENGTH:
+        raise DecryptionFailed("this is no envelope of ours")
     return key_id, raw
 
 

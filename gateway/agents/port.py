@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class TurnLimits:
     """Ceilings of one turn; 0 means none. `context_tokens` is what the model can hold (compaction).
 
     The budgets are ceilings of all the agent's turns together.
@@ -31,7 +31,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Persona:
+class AgentSpec:
     """An agent record as a turn needs it. `models` is the failover list, tried in order."""
 
     id: str
@@ -39,11 +39,11 @@ class Persona:
     models: tuple[str, ...]
     instructions: str = ""
     base_url: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: TurnLimits = field(default_factory=TurnLimits)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class ApprovalDecision:
     """What a person decided about one tool call."""
 
     approved: bool
@@ -51,17 +51,17 @@ class Decision:
     comment: str = ""
 
 
-Hear = Callable[[], Awaitable[Sequence[str]]]
+ReadSteering = Callable[[], Awaitable[Sequence[str]]]
 """Return all that people have said to a turn while it runs, in order, in this attempt and earlier ones."""
 
 
-async def hear_nothing() -> Sequence[str]:
+async def no_steering() -> Sequence[str]:
     """Return nothing: nobody speaks to this turn."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class AgentImage:
     """A picture a person sent, PNG, JPEG, GIF or WebP of at most 5 MB; `name` is where it lies."""
 
     name: str
@@ -70,7 +70,7 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class TurnInput:
     """One attempt at one turn. `history` is the conversation's, `saved` this turn's own progress: both are
     what this agent wrote before (Finished.history; Saved.state or Asked.state), opaque to everybody else.
 
@@ -88,13 +88,13 @@ class Work:
     attempt: int
     trigger: Literal["message", "job"]
     input: str
-    persona: Persona
+    agent: AgentSpec
     history: bytes | None = None
-    saved: bytes | None = None
-    decisions: Mapping[str, Decision] = field(default_factory=dict)
-    hear: Hear = hear_nothing
-    attached: tuple[str, ...] = ()
-    images: tuple[Image, ...] = ()
+    checkpoint: bytes | None = None
+    decisions: Mapping[str, ApprovalDecision] = field(default_factory=dict)
+    read_steering: ReadSteering = no_steering
+    attachment_lines: tuple[str, ...] = ()
+    images: tuple[AgentImage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +121,11 @@ class Tools(Protocol):
     earlier attempt returns the recorded result and does nothing."""
 
     @abstractmethod
-    def offered(self) -> Sequence[ToolSpec]:
+    def list(self) -> Sequence[ToolSpec]:
         """Return the tools of this turn."""
 
     @abstractmethod
-    async def asks(
+    async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Say whether a person must approve this call first (and has not yet)."""
@@ -149,7 +149,7 @@ class Delta:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class MessageCompleted:
     """A complete message; the deltas since the last one are its parts."""
 
     text: str
@@ -166,16 +166,16 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Requested:
+class ModelRequestEnded:
     """A request to the turn's model has ended; `failed` names the kind of error. For those who measure."""
 
-    begun: datetime
-    ended: datetime
-    failed: str | None = None
+    started_at: datetime
+    ended_at: datetime
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Saved:
+class Checkpoint:
     """Progress worth resuming from after a crash: a later attempt gets it as Work.saved.
 
     `usage` is what the turn has used so far.
@@ -186,7 +186,7 @@ class Saved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class PendingToolCall:
     """A tool call that waits for a person."""
 
     id: str
@@ -195,10 +195,10 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ApprovalRequired:
     """The turn pauses until people have decided about all these calls; always the last step."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[PendingToolCall, ...]
     state: bytes
 
 
@@ -211,7 +211,7 @@ class Finished:
     usage: Usage = field(default_factory=Usage)
 
 
-Step = Delta | Said | Requested | Saved | Asked | Finished
+AgentEvent = Delta | MessageCompleted | ModelRequestEnded | Checkpoint | ApprovalRequired | Finished
 
 
 class AgentError(Exception):
@@ -229,7 +229,7 @@ class Agent(Protocol):
     """Who performs turns. Stateless: everything it must remember goes through Work and its steps."""
 
     @abstractmethod
-    def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
+    def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Perform one attempt, yielding steps as they come; raises AgentError.
 
         Cancelling the iteration cancels the model call and the running tool.

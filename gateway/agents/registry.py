@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from gateway.agents.model import ModelAgent, Vendors, check_chain, open_model_agent
-from gateway.agents.port import Agent, Persona
+from gateway.agents.port import Agent, AgentSpec
 from gateway.agents.shell import ShellAgent
 from gateway.config.setting_types import SHELL, Role, VendorSettings
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def vendors_of(settings: VendorSettings, base_url: str | None) -> Vendors:
+def model_vendors(settings: VendorSettings, base_url: str | None) -> Vendors:
     """Return keys and endpoints as the operator configured them; the default agent's address is trusted."""
     given: dict[str, object] = {
-        "openai_key": settings.openai and settings.openai.get_secret_value(),
-        "anthropic_key": settings.anthropic and settings.anthropic.get_secret_value(),
-        "google_key": settings.google and settings.google.get_secret_value(),
+        "openai_key": settings.openai_api_key and settings.openai_api_key.get_secret_value(),
+        "anthropic_key": settings.anthropic_api_key and settings.anthropic_api_key.get_secret_value(),
+        "google_key": settings.google_api_key and settings.google_api_key.get_secret_value(),
         "openai_base_url": settings.openai_base_url,
         "ollama_base_url": settings.ollama_url,
         "trusted_base_urls": (base_url,) if base_url else (),
@@ -33,20 +33,20 @@ def vendors_of(settings: VendorSettings, base_url: str | None) -> Vendors:
     return Vendors(**{name: value for name, value in given.items() if value})  # type: ignore[arg-type]
 
 
-def models_of(settings: Settings) -> tuple[str, ...]:
+def default_models(settings: Settings) -> tuple[str, ...]:
     """Return the language models that this process asks for its default agent, the first choice first."""
     agent = settings.agent
     asks = agent.model != SHELL and Role.TURNS in settings.roles
     return (agent.model, *agent.fallback) if asks else ()
 
 
-def unusable_models(settings: Settings) -> tuple[str, ...]:
+def model_problems(settings: Settings) -> tuple[str, ...]:
     """Return what is wrong with the default agent's models, a line each; asks no vendor, loads no SDK."""
     base_url = settings.agent.base_url
-    return check_chain(models_of(settings), vendors_of(settings.vendors, base_url), base_url)
+    return check_chain(default_models(settings), model_vendors(settings.vendors, base_url), base_url)
 
 
-class Performers:
+class AgentRegistry:
     """Finds agents; the stack closes what was opened."""
 
     def __init__(self, vendors: Vendors, stack: AsyncExitStack) -> None:
@@ -55,23 +55,23 @@ class Performers:
         self._shell = ShellAgent()
         self._model: ModelAgent | None = None
 
-    def find(self, persona: Persona) -> Agent:
+    def get(self, spec: AgentSpec) -> Agent:
         """Return who performs for this persona; what a model lacks is told when it performs."""
-        return self._shell if persona.models[0] == SHELL else self._opened()
+        return self._shell if spec.models[0] == SHELL else self._open_model()
 
-    async def warm(self, models: Sequence[str]) -> None:
+    async def preload(self, models: Sequence[str]) -> None:
         """Load what these models need now, so that the first turn does not wait for it."""
         if not models:
             return
         began = time.monotonic()
         try:
-            await self._opened().warm(models)
+            await self._open_model().preload(models)
         except Exception:  # a background task: the first turn tells what is wrong, and others go on
-            log.exception("models.not_loaded", models=list(models))
+            log.exception("models.load_failed", models=list(models))
             return
         log.info("models.loaded", models=list(models), seconds=round(time.monotonic() - began, 1))
 
-    def _opened(self) -> ModelAgent:
+    def _open_model(self) -> ModelAgent:
         if self._model is None:
             self._model = open_model_agent(self._vendors)
             self._stack.push_async_callback(self._model.aclose)

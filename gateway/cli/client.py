@@ -11,13 +11,13 @@ from urllib.parse import quote
 
 import aiohttp
 
-from gateway.cli.errors import Failure, Unreachable, WrongUsage
+from gateway.cli.errors import CommandFailed, GatewayUnreachable, UsageError
 
 TIMEOUT = aiohttp.ClientTimeout(total=30, connect=5)
 UNAUTHORIZED = 401
 
 
-class Refused(Failure):
+class ApiError(CommandFailed):
     """The gateway answered with a problem."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -26,7 +26,7 @@ class Refused(Failure):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Gateway:
+class GatewayClient:
     """An open connection to a gateway; made by `open_gateway`."""
 
     url: str
@@ -34,11 +34,11 @@ class Gateway:
 
     async def get(self, *path: str, **query: str | int) -> Any:
         """GET a resource; path segments are quoted."""
-        return await self._ask("GET", path, params=query)
+        return await self._request("GET", path, params=query)
 
     async def post(self, *path: str, body: Any = None) -> Any:
         """POST once: the idempotency key makes a repeat by the network harmless."""
-        return await self._ask(
+        return await self._request(
             "POST",
             path,
             json=body if body is not None else {},
@@ -47,13 +47,13 @@ class Gateway:
 
     async def patch(self, *path: str, body: Any) -> Any:
         """PATCH a resource."""
-        return await self._ask("PATCH", path, json=body)
+        return await self._request("PATCH", path, json=body)
 
     async def delete(self, *path: str) -> Any:
         """DELETE a resource."""
-        return await self._ask("DELETE", path)
+        return await self._request("DELETE", path)
 
-    async def every(self, *path: str, **query: str | int) -> list[dict[str, Any]]:
+    async def list_all(self, *path: str, **query: str | int) -> list[dict[str, Any]]:
         """Return all items of a list, page by page."""
         items: list[dict[str, Any]] = []
         cursor: dict[str, str | int] = {}
@@ -64,12 +64,12 @@ class Gateway:
                 return items
             cursor = {"cursor": page["next"]}
 
-    async def _ask(self, method: str, path: tuple[str, ...], **options: Any) -> Any:
+    async def _request(self, method: str, path: tuple[str, ...], **options: Any) -> Any:
         url = self.url + "".join(f"/{quote(part, safe='')}" for part in path)
-        with _reaching(self.url):
+        with _connection_errors(self.url):
             async with self.session.request(method, url, allow_redirects=False, **options) as answer:
                 if not answer.ok or answer.status >= 300:  # noqa: PLR2004 - a redirect is not followed with a key
-                    raise Refused(answer.status, await _problem(answer))
+                    raise ApiError(answer.status, await _problem_text(answer))
                 if "json" in answer.content_type:
                     return await answer.json()
                 return await answer.text()
@@ -77,14 +77,14 @@ class Gateway:
     @asynccontextmanager
     async def socket(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
         """Open the WebSocket, authenticated by the header."""
-        with _reaching(self.url):
+        with _connection_errors(self.url):
             connecting = self.session.ws_connect(f"{self.url}/ws", heartbeat=20, max_msg_size=16 * 2**20)
             socket = await connecting
         async with socket:
             yield socket
 
 
-class _reaching:  # noqa: N801 - reads as a phrase: with _reaching(url)
+class _connection_errors:  # noqa: N801 - reads as a phrase: with _reaching(url)
     """Turn the many ways of not reaching a gateway into one line."""
 
     def __init__(self, url: str) -> None:
@@ -96,19 +96,19 @@ class _reaching:  # noqa: N801 - reads as a phrase: with _reaching(url)
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
         if isinstance(error, aiohttp.WSServerHandshakeError):
             text = f"the gateway does not take the WebSocket (status {error.status})"
-            raise Refused(error.status, _explain(error.status, text)) from error
+            raise ApiError(error.status, _explain(error.status, text)) from error
         if isinstance(error, aiohttp.InvalidURL):
-            raise WrongUsage(f"{self._url} is no URL") from error
+            raise UsageError(f"{self._url} is no URL") from error
         if isinstance(error, aiohttp.ClientError | TimeoutError | OSError):
             cause = getattr(error, "os_error", error)
             reason = getattr(cause, "strerror", None) or str(error) or type(error).__name__
-            raise Unreachable(
+            raise GatewayUnreachable(
                 f"no gateway answers at {self._url} ({reason}): "
                 "start one with `dovecote serve`, or pass --url"
             ) from error
 
 
-async def _problem(answer: aiohttp.ClientResponse) -> str:
+async def _problem_text(answer: aiohttp.ClientResponse) -> str:
     """Make one line of a problem+json document."""
     try:
         problem = await answer.json(content_type=None)
@@ -132,8 +132,8 @@ def _explain(status: int, text: str) -> str:
 
 
 @asynccontextmanager
-async def open_gateway(url: str, key: str | None) -> AsyncIterator[Gateway]:
+async def open_gateway(url: str, key: str | None) -> AsyncIterator[GatewayClient]:
     """Open a connection to the gateway at `url`; nothing is sent yet."""
     headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with aiohttp.ClientSession(headers=headers, timeout=TIMEOUT, trust_env=False) as session:
-        yield Gateway(url=url.rstrip("/"), session=session)
+        yield GatewayClient(url=url.rstrip("/"), session=session)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.cli.errors import WrongUsage
+from gateway.cli.errors import UsageError
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
@@ -18,28 +18,28 @@ KEY_FILE = "key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class GatewayLocation:
     """A gateway's base URL and the key for it."""
 
     url: str
     key: str | None = field(repr=False)
 
 
-def find(settings: Settings) -> Reach:
+def locate_gateway(settings: Settings) -> GatewayLocation:
     """Return the gateway to talk to.
 
     A key that was only found in the data directory goes to this machine, to the address the local gateway
     wrote down, or to its public URL; never to any other place a URL may name.
     """
     noted = _read(settings.data_dir / URL_FILE)
-    url = settings.url or noted or f"http://{_reachable(settings.host)}:{settings.port or 8080}"
+    url = settings.url or noted or f"http://{_connect_host(settings.host)}:{settings.port or 8080}"
     if settings.key:
-        return Reach(url=url, key=settings.key.get_secret_value())
+        return GatewayLocation(url=url, key=settings.key.get_secret_value())
     trusted = _is_local(url) or url in {noted, settings.public_url}
-    return Reach(url=url, key=_read(settings.data_dir / KEY_FILE) if trusted else None)
+    return GatewayLocation(url=url, key=_read(settings.data_dir / KEY_FILE) if trusted else None)
 
 
-def _reachable(host: str) -> str:
+def _connect_host(host: str) -> str:
     if host in {"0.0.0.0", "::"}:  # noqa: S104 - where a server listens is not where a client calls
         return "127.0.0.1"
     return f"[{host}]" if ":" in host else host
@@ -61,6 +61,6 @@ def _read(path: Path) -> str | None:
     except NotADirectoryError:
         return None
     except PermissionError as error:
-        raise WrongUsage(f"{path} cannot be read: run as the gateway's user, or pass --key") from error
+        raise UsageError(f"{path} cannot be read: run as the gateway's user, or pass --key") from error
     except UnicodeDecodeError as error:
-        raise WrongUsage(f"{path} does not hold what the gateway writes there") from error
+        raise UsageError(f"{path} does not hold what the gateway writes there") from error

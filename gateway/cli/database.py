@@ -7,14 +7,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gateway.cli.errors import Failure
+from gateway.cli.errors import CommandFailed
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
     from gateway.migrations import Status
 
 
-async def look(settings: Settings) -> Status:
+async def database_status(settings: Settings) -> Status:
     """Return where the database stands; a SQLite file that is missing is not made."""
     import asyncio
 
@@ -31,7 +31,7 @@ async def look(settings: Settings) -> Status:
 
 
 @contextmanager
-def database_failures() -> Iterator[None]:
+def translate_database_errors() -> Iterator[None]:
     """Tell in one line that the database cannot be used, without the password of its URL."""
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -39,6 +39,10 @@ def database_failures() -> Iterator[None]:
         yield
     except SQLAlchemyError as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        raise Failure(f"the database cannot be used: {reason}; look at database_url and data_dir") from error
+        raise CommandFailed(
+            f"the database cannot be used: {reason}; look at database_url and data_dir"
+        ) from error
     except OSError as error:
-        raise Failure(f"the database cannot be used: {error}; look at database_url and data_dir") from error
+        raise CommandFailed(
+            f"the database cannot be used: {error}; look at database_url and data_dir"
+        ) from error

@@ -10,7 +10,7 @@ from enum import IntEnum
 import typer
 
 
-class Exit(IntEnum):
+class ExitCode(IntEnum):
     """The exit codes of `dovecote`."""
 
     DONE = 0
@@ -20,65 +20,65 @@ class Exit(IntEnum):
     INTERRUPTED = 130
 
 
-class Failure(Exception):
+class CommandFailed(Exception):
     """The command did not succeed."""
 
-    code = Exit.FAILED
+    code = ExitCode.FAILED
 
 
-class WrongUsage(Failure):
+class UsageError(CommandFailed):
     """The command was called wrongly, or the settings do not allow it."""
 
-    code = Exit.USAGE
+    code = ExitCode.USAGE
 
 
-class Unreachable(Failure):
+class GatewayUnreachable(CommandFailed):
     """No gateway answers there."""
 
-    code = Exit.UNREACHABLE
+    code = ExitCode.UNREACHABLE
 
 
-def complain(text: str) -> None:
+def print_error(text: str) -> None:
     """Write a line to stderr."""
     typer.echo(f"dovecote: {text}", err=True)
 
 
 @contextmanager
-def plain_failures() -> Iterator[None]:
+def report_failures() -> Iterator[None]:
     """End the program with one line and the right exit code whatever goes wrong inside."""
     try:
         yield
     except (typer.Exit, typer.Abort):
         raise
     except KeyboardInterrupt:
-        raise typer.Exit(Exit.INTERRUPTED) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
     except Exception as error:  # the outermost loop: a traceback helps developers only (python -X dev)
         if sys.flags.dev_mode:
             raise
-        raise typer.Exit(_report(error)) from None
+        raise typer.Exit(_report_error(error)) from None
 
 
-def _report(error: BaseException) -> Exit:
+def _report_error(error: BaseException) -> ExitCode:
     """Say on stderr what went wrong; returns the exit code."""
-    from gateway.config.settings import Misconfigured
+    from gateway.config.settings import InvalidSettings
 
     while isinstance(error, BaseExceptionGroup):  # one failure is told, its companions follow from it
         error = error.exceptions[0]
-    if isinstance(error, Misconfigured):
+    if isinstance(error, InvalidSettings):
         for problem in error.problems:
-            complain(str(problem))
-        return Exit.USAGE
+            print_error(str(problem))
+        return ExitCode.USAGE
     if isinstance(error, BrokenPipeError):
-        _forget_stdout()
-        return Exit.DONE
-    if isinstance(error, Failure):
-        complain(str(error))
+        _discard_stdout()
+        return ExitCode.DONE
+    if isinstance(error, CommandFailed):
+        print_error(str(error))
         return error.code
-    complain(f"unexpected {type(error).__name__}: {error}")
-    return Exit.FAILED
+    print_error(f"unexpected {type(error).__name__}: {error}")
+    return ExitCode.FAILED
 
 
-def _forget_stdout() -> None:
+def _discard_stdout() -> None:
     """Keep the interpreter from complaining once more about the closed pipe when it flushes stdout."""
     import os
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from gateway.cli.errors import Exit, complain, plain_failures
+from gateway.cli.errors import ExitCode, print_error, report_failures
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
     from gateway.config.settings import Settings
 
 Config = Annotated[Path | None, typer.Option(help="The settings file (default: ./dovecote.toml).")]
@@ -23,7 +23,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Url = Annotated[str | None, typer.Option(help="The gateway's address (DOVECOTE_URL).")]
 Key = Annotated[str | None, typer.Option(help="An API key (DOVECOTE_KEY).", show_default=False)]
 
-REACHING = {"url": Url, "key": Key, "data": Data, "config": Config}
+GATEWAY_OPTIONS = {"url": Url, "key": Key, "data": Data, "config": Config}
 """The options that every command towards a running gateway takes."""
 
 
@@ -34,7 +34,7 @@ def group(help_text: str) -> typer.Typer:
     )
 
 
-def settings_of(config: Path | None, **flags: Any) -> Settings:
+def load_settings(config: Path | None, **flags: Any) -> Settings:
     """Read the settings under these flags; raises Misconfigured."""
     from gateway.config.load import load
 
@@ -43,13 +43,13 @@ def settings_of(config: Path | None, **flags: Any) -> Settings:
 
 def require_models(settings: Settings) -> None:
     """End the program when the default agent's models cannot be used as configured, a line for each."""
-    from gateway.agents.registry import unusable_models
+    from gateway.agents.registry import model_problems
 
-    problems = unusable_models(settings)
+    problems = model_problems(settings)
     for problem in problems:
-        complain(problem)
+        print_error(problem)
     if problems:
-        raise typer.Exit(Exit.USAGE)
+        raise typer.Exit(ExitCode.USAGE)
 
 
 def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -58,7 +58,7 @@ def local(app: typer.Typer, name: str) -> Callable[[Callable[..., None]], Callab
     def register(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
         def command(*args: Any, **kwargs: Any) -> None:
-            with plain_failures():
+            with report_failures():
                 function(*args, **kwargs)
 
         app.command(name)(command)
@@ -76,8 +76,8 @@ def remote(
         def command(
             *, url: str | None, key: str | None, data: Path | None, config: Path | None, **own: Any
         ) -> None:
-            with plain_failures():
-                settings = settings_of(config, url=url, key=key, data_dir=data)
+            with report_failures():
+                settings = load_settings(config, url=url, key=key, data_dir=data)
                 asyncio.run(with_gateway(settings, lambda gateway: function(gateway, **own)))
 
         _describe(command, function)
@@ -87,12 +87,12 @@ def remote(
     return register
 
 
-async def with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[None]]) -> None:
+async def with_gateway(settings: Settings, work: Callable[[GatewayClient], Awaitable[None]]) -> None:
     """Do some work with the gateway that the settings lead to."""
     from gateway.cli.client import open_gateway
-    from gateway.cli.connection import find
+    from gateway.cli.connection import locate_gateway
 
-    reach = find(settings)
+    reach = locate_gateway(settings)
     async with open_gateway(reach.url, reach.key) as gateway:
         await work(gateway)
 
@@ -100,10 +100,10 @@ async def with_gateway(settings: Settings, work: Callable[[Gateway], Awaitable[N
 def _describe(command: Callable[..., None], function: Callable[..., Any]) -> None:
     """Give `command` the name, help and options of `function`, and those that find the gateway."""
     own = list(inspect.signature(function).parameters.values())[1:]
-    hints = get_type_hints(function, include_extras=True, localns={"Gateway": object})
+    hints = get_type_hints(function, include_extras=True, localns={"GatewayClient": object})
     shared = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=kind)
-        for name, kind in REACHING.items()
+        for name, kind in GATEWAY_OPTIONS.items()
     ]
     parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own]
     command.__name__, command.__doc__ = function.__name__, function.__doc__

@@ -6,53 +6,53 @@ from collections.abc import Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from gateway.config.sources import Layers, Problem
+from gateway.config.sources import SettingProblem, SettingSources
 
 if TYPE_CHECKING:
     from gateway.config.setting_types import BucketSettings
     from gateway.config.settings import Settings
 
 
-def together(layers: Layers, settings: Settings) -> Iterator[Problem]:
+def inconsistencies(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
     """Yield what contradicts each other."""
     if settings.sandbox.snapshots == "s3":
         bucket = settings.sandbox.snapshot_s3
-        yield from _bucket(layers, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
+        yield from _bucket_problems(sources, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
     if settings.workspaces.store == "s3":
         bucket = settings.workspaces.s3
-        yield from _bucket(layers, ("workspaces", "store"), ("workspaces", "s3"), bucket)
-        yield from _twice_shared(layers, settings)
+        yield from _bucket_problems(sources, ("workspaces", "store"), ("workspaces", "s3"), bucket)
+        yield from _shared_files_problems(sources, settings)
     if settings.replicas > 1:
-        yield from _replicas(layers, settings)
+        yield from _replica_problems(sources, settings)
 
 
-def _bucket(
-    layers: Layers, asking: tuple[str, ...], table: tuple[str, ...], bucket: BucketSettings
-) -> Iterator[Problem]:
+def _bucket_problems(
+    sources: SettingSources, chosen_by: tuple[str, ...], table: tuple[str, ...], bucket: BucketSettings
+) -> Iterator[SettingProblem]:
     """A bucket needs its name, keys that are whole, and what speaks with it."""
     place = ".".join(table)
     if not bucket.bucket:
-        yield _problem(layers, asking, "'s3'", "no bucket is named", f"Set {place}.bucket")
+        yield _problem(sources, chosen_by, "'s3'", "no bucket is named", f"Set {place}.bucket")
     given = {"access_key": bucket.access_key, "secret_key": bucket.secret_key}
     if any(given.values()) and not all(given.values()):
         there, lacking = sorted(given, key=lambda name: given[name] is None)
         yield _problem(
-            layers, (*table, there), "'***'", f"{lacking} is missing", f"Set {place}.{lacking} as well"
+            sources, (*table, there), "'***'", f"{lacking} is missing", f"Set {place}.{lacking} as well"
         )
     if find_spec("aiobotocore") is None:
         yield _problem(
-            layers,
-            asking,
+            sources,
+            chosen_by,
             "'s3'",
             "what speaks with S3 is not installed",
             "Run pip install 'dovecote[s3]'",
         )
 
 
-def _twice_shared(layers: Layers, settings: Settings) -> Iterator[Problem]:
+def _shared_files_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
     if settings.shared_files:
         yield _problem(
-            layers,
+            sources,
             ("workspaces", "store"),
             "'s3'",
             "shared_files says that all replicas have one directory, where each needs copies of its own",
@@ -60,12 +60,12 @@ def _twice_shared(layers: Layers, settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
+def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
     """Each replica must find what the others have written."""
     several = f"{settings.replicas} replicas"
     if settings.database.startswith("sqlite"):
         yield _problem(
-            layers,
+            sources,
             ("replicas",),
             str(settings.replicas),
             "a SQLite file has one gateway",
@@ -73,7 +73,7 @@ def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
         )
     if settings.nats_url is None:
         yield _problem(
-            layers,
+            sources,
             ("replicas",),
             str(settings.replicas),
             "a gateway's own broker is nobody else's",
@@ -83,7 +83,7 @@ def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
         return
     if settings.workspaces.store == "directory":
         yield _problem(
-            layers,
+            sources,
             ("workspaces", "store"),
             "'directory'",
             "workspaces are directories of this machine, which the others do not see",
@@ -92,7 +92,7 @@ def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
         )
     if settings.sandbox.snapshots == "local":
         yield _problem(
-            layers,
+            sources,
             ("sandbox", "snapshots"),
             "'local'",
             f"{several} cannot restore what stays on one machine",
@@ -100,6 +100,8 @@ def _replicas(layers: Layers, settings: Settings) -> Iterator[Problem]:
         )
 
 
-def _problem(layers: Layers, keys: tuple[str, ...], value: str, detail: str, remedy: str) -> Problem:
-    source = layers.source(keys)
-    return Problem(key=".".join(keys), value=value, source=source, detail=detail, remedy=remedy)
+def _problem(
+    sources: SettingSources, keys: tuple[str, ...], value: str, detail: str, remedy: str
+) -> SettingProblem:
+    source = sources.source_of(keys)
+    return SettingProblem(key=".".join(keys), value=value, source=source, detail=detail, remedy=remedy)

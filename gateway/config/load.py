@@ -12,10 +12,10 @@ from pydantic_settings import (
     DotEnvSettingsSource,
 )
 
-from gateway.config.consistency import together
-from gateway.config.settings import DEFAULT_FILE, Misconfigured, Settings
-from gateway.config.sources import PREFIX, Layers
-from gateway.config.validation import explain, plugin_problems
+from gateway.config.consistency import inconsistencies
+from gateway.config.settings import DEFAULT_FILE, InvalidSettings, Settings
+from gateway.config.sources import PREFIX, SettingSources
+from gateway.config.validation import plugin_problems, problem_for
 
 
 def load(
@@ -30,7 +30,7 @@ def load(
     `flags` are by dotted key, None meaning not given. `config` must exist when it is named; otherwise
     `dovecote.toml` in `directory` (the working directory) is read if it is there, and so is `.env`.
     """
-    layers = Layers(root=Settings)
+    layers = SettingSources(root=Settings)
     where = directory or Path.cwd()
     layers.add_file(config or where / DEFAULT_FILE, required=config is not None)
     _add_dotenv(layers, where / ".env")
@@ -39,7 +39,7 @@ def load(
     return _validate(layers)
 
 
-def foreign_environment() -> dict[str, str]:
+def environment_without_ours() -> dict[str, str]:
     """Return the environment without our own variables, for a gateway that must not share our settings."""
     return {name: value for name, value in os.environ.items() if not name.upper().startswith(PREFIX)}
 
@@ -53,28 +53,28 @@ def wants_traces() -> bool:
     return named and not off and os.environ.get("OTEL_TRACES_EXPORTER", "otlp") == "otlp"
 
 
-def _add_dotenv(layers: Layers, path: Path) -> None:
+def _add_dotenv(sources: SettingSources, path: Path) -> None:
     if not path.is_file():
         return
     try:
         source = DotEnvSettingsSource(Settings, env_file=path, case_sensitive=True)
     except (OSError, UnicodeDecodeError) as error:
-        layers.refuse_file(path, f"cannot be read: {error}", "Make it a readable UTF-8 file")
+        sources.reject_file(path, f"cannot be read: {error}", "Make it a readable UTF-8 file")
     else:
-        layers.add_variables(source.env_vars, source=".env")
+        sources.add_variables(source.env_vars, source=".env")
 
 
-def _validate(layers: Layers) -> Settings:
-    of_plugins = list(plugin_problems(layers))  # first: it fills in kinds and splits lists
-    problems = list(layers.problems)
+def _validate(sources: SettingSources) -> Settings:
+    of_plugins = list(plugin_problems(sources))  # first: it fills in kinds and splits lists
+    problems = list(sources.problems)
     settings: Settings | None = None
     try:
-        settings = Settings.model_validate(layers.values)
+        settings = Settings.model_validate(sources.values)
     except ValidationError as error:
-        problems += [explain(layers, found) for found in error.errors()]
+        problems += [problem_for(sources, found) for found in error.errors()]
     if settings is not None:
-        problems += together(layers, settings)
+        problems += inconsistencies(sources, settings)
     problems += of_plugins
     if problems or settings is None:
-        raise Misconfigured(tuple(problems))
+        raise InvalidSettings(tuple(problems))
     return settings

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, SecretStr
 
-WEEK = 7 * 86400.0
-SHORTEST_KEY = 32
+WEEK_SECONDS = 7 * 86400.0
+MIN_KEY_LENGTH = 32
 """Characters below which a key that people choose is warned of."""
 
 SHELL = "builtin:shell"
@@ -29,40 +29,40 @@ class Role(StrEnum):
     REAPER = "reaper"
 
 
-def _split(value: object) -> object:
+def _split_commas(value: object) -> object:
     """Take a comma-separated string for a list."""
     return [part.strip() for part in value.split(",")] if isinstance(value, str) else value
 
 
-def _listed(value: object) -> object:
+def _split_list(value: object) -> object:
     """Take a comma-separated string for a list; an empty string is an empty list."""
-    return [] if isinstance(value, str) and not value.strip() else _split(value)
+    return [] if isinstance(value, str) and not value.strip() else _split_commas(value)
 
 
-def _all_roles(value: object) -> object:
-    parts = _split(value)
+def _expand_roles(value: object) -> object:
+    parts = _split_commas(value)
     return [role.value for role in Role] if isinstance(parts, list) and parts == ["all"] else parts
 
 
-def _some(value: frozenset[Role]) -> frozenset[Role]:
+def _require_roles(value: frozenset[Role]) -> frozenset[Role]:
     if not value:
         raise ValueError("at least one role is needed: all, or some of ingress, turns, delivery, reaper")
     return value
 
 
-def _filled(value: SecretStr) -> SecretStr:
+def _require_secret(value: SecretStr) -> SecretStr:
     if not value.get_secret_value().strip():
         raise ValueError("is blank: give it a value, or leave it out to do without")
     return value
 
 
-def _written(value: str) -> str:
+def _require_text(value: str) -> str:
     if not value.strip():
         raise ValueError("is blank: give it a value, or leave it out")
     return value
 
 
-def _network(value: object) -> object:
+def _parse_network(value: object) -> object:
     if not isinstance(value, str):
         return value
     try:
@@ -71,8 +71,8 @@ def _network(value: object) -> object:
         raise ValueError(f"{error}: write networks as CIDR, such as 10.0.0.0/8") from None
 
 
-def _web_url(value: str) -> str:
-    parts = _url_parts(value)
+def _check_web_url(value: str) -> str:
+    parts = _split_url(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("must be a URL such as https://bots.example.org")
     if parts.query or parts.fragment or parts.username:
@@ -80,7 +80,7 @@ def _web_url(value: str) -> str:
     return value.rstrip("/")
 
 
-def _url_parts(value: str) -> Any:
+def _split_url(value: str) -> Any:
     try:
         parts = urlsplit(value)
         _ = parts.port
@@ -89,16 +89,16 @@ def _url_parts(value: str) -> Any:
     return parts
 
 
-def _origin(value: str) -> str:
-    parts = _url_parts(value)
+def _check_origin(value: str) -> str:
+    parts = _split_url(value)
     if parts.scheme not in {"http", "https"} or not parts.hostname or parts.path not in {"", "/"}:
         raise ValueError("must be an exact origin such as https://chat.example.org, without a path or *")
     return f"{parts.scheme}://{parts.netloc}".lower()
 
 
-def _nats_url(value: SecretStr) -> SecretStr:
+def _check_nats_url(value: SecretStr) -> SecretStr:
     for url in value.get_secret_value().split(","):
-        parts = _url_parts(url.strip())
+        parts = _split_url(url.strip())
         if parts.scheme not in {"nats", "tls", "ws", "wss"} or not parts.hostname:
             raise ValueError("must be nats://[user:password@]host:port (tls, ws, wss; several with commas)")
     return value
@@ -114,7 +114,7 @@ DRIVERS = {
 """Database URL schemes we take, and the driver each is run with."""
 
 
-def _database_url(value: SecretStr) -> SecretStr:
+def _check_database_url(value: SecretStr) -> SecretStr:
     scheme, colon, rest = value.get_secret_value().strip().partition("://")
     driver = DRIVERS.get(scheme)
     if not colon or driver is None:
@@ -124,47 +124,47 @@ def _database_url(value: SecretStr) -> SecretStr:
     return SecretStr(f"{driver}://{rest}")
 
 
-def _model(value: str) -> str:
+def _check_model(value: str) -> str:
     if value != SHELL and not LANGUAGE_MODEL.match(value):
         raise ValueError("must be builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
     return value
 
 
-def _language_model(value: str) -> str:
+def _check_language_model(value: str) -> str:
     if not LANGUAGE_MODEL.match(value):
         raise ValueError("must be openai:NAME, anthropic:NAME, google:NAME or ollama:NAME")
     return value
 
 
-Secret = Annotated[SecretStr, AfterValidator(_filled)]
+SecretValue = Annotated[SecretStr, AfterValidator(_require_secret)]
 Directory = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
-Text = Annotated[str, AfterValidator(_written)]
-Secrets = Annotated[tuple[Secret, ...], BeforeValidator(_split)]
-Roles = Annotated[frozenset[Role], BeforeValidator(_all_roles), AfterValidator(_some)]
-Network = Annotated[IPv4Network | IPv6Network, BeforeValidator(_network)]
-Networks = Annotated[tuple[Network, ...], BeforeValidator(_listed)]
-WebUrl = Annotated[str, AfterValidator(_web_url)]
-Origins = Annotated[tuple[Annotated[str, AfterValidator(_origin)], ...], BeforeValidator(_listed)]
-NatsUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_nats_url)]
-DatabaseUrl = Annotated[SecretStr, AfterValidator(_filled), AfterValidator(_database_url)]
-ModelName = Annotated[str, AfterValidator(_model)]
-LanguageModelName = Annotated[str, AfterValidator(_language_model)]
-ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(_listed)]
+NonBlankText = Annotated[str, AfterValidator(_require_text)]
+SecretValues = Annotated[tuple[SecretValue, ...], BeforeValidator(_split_commas)]
+Roles = Annotated[frozenset[Role], BeforeValidator(_expand_roles), AfterValidator(_require_roles)]
+CidrNetwork = Annotated[IPv4Network | IPv6Network, BeforeValidator(_parse_network)]
+CidrNetworks = Annotated[tuple[CidrNetwork, ...], BeforeValidator(_split_list)]
+WebUrl = Annotated[str, AfterValidator(_check_web_url)]
+Origins = Annotated[tuple[Annotated[str, AfterValidator(_check_origin)], ...], BeforeValidator(_split_list)]
+NatsUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_nats_url)]
+DatabaseUrl = Annotated[SecretStr, AfterValidator(_require_secret), AfterValidator(_check_database_url)]
+ModelName = Annotated[str, AfterValidator(_check_model)]
+LanguageModelName = Annotated[str, AfterValidator(_check_language_model)]
+ModelNames = Annotated[tuple[LanguageModelName, ...], BeforeValidator(_split_list)]
 Delays = Annotated[
-    tuple[Annotated[float, Field(gt=0, le=WEEK)], ...],
-    BeforeValidator(_split),
+    tuple[Annotated[float, Field(gt=0, le=WEEK_SECONDS)], ...],
+    BeforeValidator(_split_commas),
     Field(min_length=1, max_length=20),
 ]
-Seconds = Annotated[float, Field(gt=0, le=WEEK)]
+Seconds = Annotated[float, Field(gt=0, le=WEEK_SECONDS)]
 
 
-class Frozen(BaseModel):
+class FrozenSettings(BaseModel):
     """A part of the settings: fixed once read, closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
-class LimitSettings(Frozen):
+class LimitSettings(FrozenSettings):
     """Ceilings of one turn of the default agent; 0 means none."""
 
     requests: int = Field(default=50, ge=0, le=10_000, description="model requests in one turn")
@@ -203,7 +203,7 @@ class LimitSettings(Frozen):
     )
 
 
-class AgentSettings(Frozen):
+class AgentSettings(FrozenSettings):
     """The default agent: who performs turns until an account makes its own."""
 
     model: ModelName = Field(
@@ -219,7 +219,7 @@ class AgentSettings(Frozen):
 MEGABYTE = 1_000_000
 
 
-class FileSettings(Frozen):
+class FileSettings(FrozenSettings):
     """Bounds of files both ways, and how long they are kept."""
 
     max_bytes: int = Field(
@@ -232,44 +232,46 @@ class FileSettings(Frozen):
     attachment_timeout: float = Field(
         default=60.0, gt=0, le=600, description="seconds that fetching one received file may take"
     )
-    link_lifetime: Seconds = Field(default=WEEK, description="seconds a link to a file holds")
-    kept: int = Field(
+    link_lifetime: Seconds = Field(default=WEEK_SECONDS, description="seconds a link to a file holds")
+    retention: int = Field(
         default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are kept, at the longest"
     )
 
 
-class VendorSettings(Frozen):
+class VendorSettings(FrozenSettings):
     """Keys of model vendors, from the variables they usually have."""
 
-    openai: Secret | None = Field(default=None, description="OPENAI_API_KEY")
+    openai_api_key: SecretValue | None = Field(default=None, description="OPENAI_API_KEY")
     openai_base_url: WebUrl | None = Field(default=None, description="OPENAI_BASE_URL")
-    anthropic: Secret | None = Field(default=None, description="ANTHROPIC_API_KEY")
-    google: Secret | None = Field(default=None, description="GOOGLE_API_KEY or GEMINI_API_KEY")
+    anthropic_api_key: SecretValue | None = Field(default=None, description="ANTHROPIC_API_KEY")
+    google_api_key: SecretValue | None = Field(default=None, description="GOOGLE_API_KEY or GEMINI_API_KEY")
     ollama_url: WebUrl | None = Field(default=None, description="OLLAMA_HOST")
 
 
-PROVIDERS = ("agentrun", "aws_lambda", "daytona", "docker", "e2b", "host", "kubernetes", "lambda")
+KNOWN_PROVIDERS = ("agentrun", "aws_lambda", "daytona", "docker", "e2b", "host", "kubernetes", "lambda")
 """Sandbox providers we know of; their tables may stand in the file before they are installed."""
 
 
-class BucketSettings(Frozen):
+class BucketSettings(FrozenSettings):
     """A bucket of an S3-compatible store."""
 
     bucket: str = Field(default="", description="the bucket's name")
     prefix: str = Field(default="dovecote/", description="what the names of its objects begin with")
     endpoint: WebUrl | None = Field(default=None, description="the store's URL, if it is not AWS")
     region: str = Field(default="us-east-1", description="the bucket's region")
-    access_key: Secret | None = Field(default=None, description="the access key; none: as AWS's SDK finds it")
-    secret_key: Secret | None = Field(default=None, description="the secret key that belongs to it")
+    access_key: SecretValue | None = Field(
+        default=None, description="the access key; none: as AWS's SDK finds it"
+    )
+    secret_key: SecretValue | None = Field(default=None, description="the secret key that belongs to it")
 
-    def opened(self) -> dict[str, Any]:
+    def with_secrets(self) -> dict[str, Any]:
         """Return the bucket with its keys in clear: for the store that is opened with them."""
         keys = {"access_key": self.access_key, "secret_key": self.secret_key}
         clear = {name: key.get_secret_value() if key else None for name, key in keys.items()}
         return {**self.model_dump(include={"bucket", "prefix", "endpoint", "region"}), **clear}
 
 
-class WorkspaceSettings(Frozen):
+class WorkspaceSettings(FrozenSettings):
     """Where the files of workspaces live."""
 
     store: Literal["directory", "s3"] = Field(
@@ -277,24 +279,24 @@ class WorkspaceSettings(Frozen):
         description="where workspaces' files are kept: directory (data_dir) or s3 (a bucket)",
     )
     s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of workspaces")
-    look_interval: float = Field(
+    sync_interval: float = Field(
         default=30.0, gt=0, le=3600, description="seconds between looks for files that s3 does not have yet"
     )
 
 
-class PriceSettings(Frozen):
+class PriceSettings(FrozenSettings):
     """What a model costs, for a million tokens."""
 
     input: float = Field(default=0.0, ge=0, description="for a million tokens read")
     output: float = Field(default=0.0, ge=0, description="for a million tokens written")
 
 
-class SandboxSettings(Frozen):
+class SandboxSettings(FrozenSettings):
     """Which provider new sandboxes use, and each provider's own table, kept for its plugin."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
-    provider: Text = Field(default="host", description="the provider of the default sandbox")
+    provider: NonBlankText = Field(default="host", description="the provider of the default sandbox")
     snapshots: Literal["none", "local", "s3", "nats"] = Field(
         default="none", description="where snapshots of reserved sandboxes are kept: none, local, s3 or nats"
     )
@@ -306,13 +308,13 @@ class SandboxSettings(Frozen):
     sync_limit_mb: int = Field(
         default=256, ge=1, description="workspace files carried to or from a sandbox at once, in MiB"
     )
-    guard_ttl: float = Field(
+    lock_ttl: float = Field(
         default=30.0,
         ge=3,
         le=1800,
         description="seconds a replica keeps its sandboxes while the database is away",
     )
-    guard_patience: float = Field(
+    lock_timeout: float = Field(
         default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox another replica uses"
     )
     reap_interval: float = Field(
@@ -325,16 +327,16 @@ class SandboxSettings(Frozen):
         yield "provider", self.provider
 
     @property
-    def tables(self) -> Sequence[str]:
+    def provider_tables(self) -> Sequence[str]:
         """The providers that have a table."""
         return tuple(self.__pydantic_extra__ or {})
 
-    def of(self, provider: str) -> dict[str, Any]:
+    def for_provider(self, provider: str) -> dict[str, Any]:
         """Return the table of `provider`, empty when it has none."""
         return (self.__pydantic_extra__ or {}).get(provider, {})
 
 
-def sequence_fields(model: type[BaseModel]) -> Iterable[str]:
+def list_fields(model: type[BaseModel]) -> Iterable[str]:
     """Name the fields of a plugin's settings that take lists, for which commas may stand."""
     for name, field in model.model_fields.items():
         kinds = {get_origin(kind) for kind in (field.annotation, *get_args(field.annotation))}

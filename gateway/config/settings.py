@@ -20,31 +20,31 @@ from pydantic_settings import (
 )
 
 from gateway.config.setting_types import (
-    SHORTEST_KEY,
-    WEEK,
+    MIN_KEY_LENGTH,
+    WEEK_SECONDS,
     AgentSettings,
+    CidrNetworks,
     DatabaseUrl,
     Delays,
     Directory,
     FileSettings,
     NatsUrl,
-    Networks,
+    NonBlankText,
     Origins,
     PriceSettings,
     Role,
     Roles,
     SandboxSettings,
     Seconds,
-    Secret,
-    Secrets,
-    Text,
+    SecretValue,
+    SecretValues,
     VendorSettings,
     WebUrl,
     WorkspaceSettings,
 )
-from gateway.config.sources import Problem, mask
+from gateway.config.sources import SettingProblem, mask
 
-__all__ = ["AgentSettings", "Misconfigured", "Problem", "Role", "SandboxSettings", "Settings"]
+__all__ = ["AgentSettings", "InvalidSettings", "Role", "SandboxSettings", "SettingProblem", "Settings"]
 
 DEFAULT_FILE = "dovecote.toml"
 
@@ -57,7 +57,7 @@ class Settings(BaseSettings):
     data_dir: Directory = Field(
         default_factory=lambda: user_data_path("dovecote"), description="where the gateway keeps its files"
     )
-    host: Text = Field(default="127.0.0.1", description="the address to listen on")
+    host: NonBlankText = Field(default="127.0.0.1", description="the address to listen on")
     port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
     roles: Roles = Field(
         default=frozenset(Role), description="all, or some of ingress, turns, delivery, reaper"
@@ -73,22 +73,24 @@ class Settings(BaseSettings):
     public_url: WebUrl | None = Field(
         default=None, description="where platforms, sandboxes and webhook receivers reach the gateway"
     )
-    secret_keys: Secrets = Field(
+    secret_keys: SecretValues = Field(
         default=(),
         description="keys that seal stored secrets: the first encrypts, all decrypt",
     )
-    admin_key: Secret | None = Field(default=None, description="the key that may make accounts")
+    admin_key: SecretValue | None = Field(default=None, description="the key that may make accounts")
     log_format: Literal["console", "json"] = Field(default="console", description="console or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error"
     )
-    egress_allow: Networks = Field(
+    egress_allow: CidrNetworks = Field(
         default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
     )
-    trusted_proxies: Networks = Field(
+    trusted_proxies: CidrNetworks = Field(
         default=(), description="networks whose X-Forwarded-For is believed, as CIDR"
     )
-    origins: Origins = Field(default=(), description="further web origins whose pages may open the WebSocket")
+    allowed_origins: Origins = Field(
+        default=(), description="further web origins whose pages may open the WebSocket"
+    )
     agent: AgentSettings = Field(default=AgentSettings(), description="the default agent")
     vendors: VendorSettings = Field(default=VendorSettings(), description="keys of model vendors")
     sandbox: SandboxSettings = Field(default=SandboxSettings(), description="where commands run")
@@ -109,7 +111,9 @@ class Settings(BaseSettings):
         default=(5.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 36000.0),
         description="seconds to wait before each further attempt at a webhook",
     )
-    event_max_age: Seconds = Field(default=WEEK, description="seconds a conversation's events are kept")
+    event_max_age: Seconds = Field(
+        default=WEEK_SECONDS, description="seconds a conversation's events are kept"
+    )
     lease_ttl: float = Field(
         default=6.0, ge=1, le=300, description="seconds until a dead replica's work is taken"
     )
@@ -139,8 +143,8 @@ class Settings(BaseSettings):
         default=8.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
     )
     url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
-    key: Secret | None = Field(default=None, description="the API key that client commands use")
-    fault: str | None = Field(default=None, description="kill the process at this fault point (tests)")
+    key: SecretValue | None = Field(default=None, description="the API key that client commands use")
+    fault_point: str | None = Field(default=None, description="kill the process at this fault point (tests)")
 
     @classmethod
     def settings_customise_sources(  # the signature is the library's
@@ -170,8 +174,8 @@ class Settings(BaseSettings):
                 "put TLS in front and set public_url to https"
             )
         keys = [key for key in (self.admin_key, *self.secret_keys) if key]
-        if any(len(key.get_secret_value()) < SHORTEST_KEY for key in keys):
-            found.append(f"admin_key or secret_keys of fewer than {SHORTEST_KEY} characters may be guessed")
+        if any(len(key.get_secret_value()) < MIN_KEY_LENGTH for key in keys):
+            found.append(f"admin_key or secret_keys of fewer than {MIN_KEY_LENGTH} characters may be guessed")
         if self.allow_unsandboxed_host:
             found.append(
                 "allow_unsandboxed_host: commands may run as plain processes with the gateway's rights"
@@ -180,15 +184,15 @@ class Settings(BaseSettings):
 
     def secrets(self) -> frozenset[str]:
         """Return every secret value, so that logs can be kept free of them."""
-        return frozenset(_secrets_in(self))
+        return frozenset(_secret_values(self))
 
 
-class Misconfigured(Exception):
+class InvalidSettings(Exception):
     """The settings cannot be used; holds every problem found."""
 
     remedy = "operator"
 
-    def __init__(self, problems: tuple[Problem, ...]) -> None:
+    def __init__(self, problems: tuple[SettingProblem, ...]) -> None:
         super().__init__("\n".join(str(problem) for problem in problems))
         self.problems = problems
 
@@ -202,31 +206,31 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def _secrets_in(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:
+def _secret_values(value: object, keys: tuple[str, ...] = ()) -> Iterator[str]:
     if isinstance(value, SecretStr):
         yield value.get_secret_value()
     elif isinstance(value, BaseModel | Mapping):
         for key, inner in dict(value).items():
-            yield from _secrets_in(inner, (*keys, str(key)))
+            yield from _secret_values(inner, (*keys, str(key)))
     elif isinstance(value, tuple | list):
         for inner in value:
-            yield from _secrets_in(inner, keys)
+            yield from _secret_values(inner, keys)
     elif isinstance(value, str) and mask(keys, value) == "'***'":
         yield value
 
 
-def show(value: object, keys: tuple[str, ...] = ()) -> Any:
+def masked(value: object, keys: tuple[str, ...] = ()) -> Any:
     """Return settings as JSON, with every secret masked."""
     if isinstance(value, BaseModel):
         value = dict(value)
     if isinstance(value, Mapping):
-        return {str(key): show(inner, (*keys, str(key))) for key, inner in value.items()}
+        return {str(key): masked(inner, (*keys, str(key))) for key, inner in value.items()}
     if isinstance(value, SecretStr):
         return "***"
     if isinstance(value, frozenset):
         return sorted(value)
     if isinstance(value, tuple | list):
-        return [show(inner, keys) for inner in value]
+        return [masked(inner, keys) for inner in value]
     if isinstance(value, bool | int | float) or value is None:
         return value
     return "***" if mask(keys, str(value)) == "'***'" else str(value)

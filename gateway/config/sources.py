@@ -15,12 +15,12 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel
 
 PREFIX = "DOVECOTE_"
-SECRET = re.compile(
+SECRET_KEY_PATTERN = re.compile(
     r"(token|secret|password|passphrase|(?<!public_)key)s?$|_url$|^(openai|anthropic|google)$", re.IGNORECASE
 )
-CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
+URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
-VENDORS: Mapping[str, tuple[str, ...]] = {
+VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "OPENAI_API_KEY": ("vendors", "openai"),
     "OPENAI_BASE_URL": ("vendors", "openai_base_url"),
     "ANTHROPIC_API_KEY": ("vendors", "anthropic"),
@@ -42,7 +42,7 @@ VENDORS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
+class SettingProblem:
     """One thing wrong with the settings: the key, what was given (masked), where, and what to do."""
 
     key: str
@@ -59,10 +59,10 @@ class Problem:
 def mask(path: Iterable[str], value: object) -> str:
     """Show a value as it was given, unless its key names a secret."""
     last = [part for part in path if not part.isdigit()][-1:]
-    if last and SECRET.search(last[0]) and not _is_plain_url(value):
+    if last and SECRET_KEY_PATTERN.search(last[0]) and not _is_plain_url(value):
         return "'***'" if str(value).strip() else "''"
     shown = repr(value) if isinstance(value, str | bool | int | float | list) else f"<{type(value).__name__}>"
-    shown = CREDENTIALS.sub("***@", shown)
+    shown = URL_CREDENTIALS.sub("***@", shown)
     return shown if len(shown) <= 80 else f"{shown[:77]}…'"  # noqa: PLR2004 - a line of a terminal
 
 
@@ -75,13 +75,13 @@ def _is_plain_url(value: object) -> bool:
 
 
 @dataclass(slots=True)
-class Layers:
+class SettingSources:
     """The values merged so far: later layers win. Remembers each value's source, and every problem met."""
 
     root: type[BaseModel]
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[tuple[str, ...], str] = field(default_factory=dict)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[SettingProblem] = field(default_factory=list)
 
     def add_file(self, path: Path, *, required: bool) -> None:
         """Lay a TOML file on top; one that is asked for must be there."""
@@ -89,27 +89,29 @@ class Layers:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
             if required:
-                self.refuse_file(path, "there is no such file", "Make one with `dovecote init`")
+                self.reject_file(path, "there is no such file", "Make one with `dovecote init`")
         except OSError as error:
-            self.refuse_file(path, f"cannot be read: {error.strerror}", "Make it readable")
+            self.reject_file(path, f"cannot be read: {error.strerror}", "Make it readable")
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            self.refuse_file(path, f"is no TOML: {error}", "Correct the line named")
+            self.reject_file(path, f"is no TOML: {error}", "Correct the line named")
         else:
             for keys, value in _leaves(table):
-                self._place(keys, value, path.name)
+                self._set(keys, value, path.name)
 
-    def refuse_file(self, path: Path, detail: str, remedy: str) -> None:
+    def reject_file(self, path: Path, detail: str, remedy: str) -> None:
         """Note that a file cannot be used."""
         self.problems.append(
-            Problem(key="config", value=repr(str(path)), source=path.name, detail=detail, remedy=remedy)
+            SettingProblem(
+                key="config", value=repr(str(path)), source=path.name, detail=detail, remedy=remedy
+            )
         )
 
     def add_variables(self, variables: Mapping[str, str | None], *, source: str = "") -> None:
         """Lay environment variables on top; those of ours that name no setting are problems."""
-        for name, keys in VENDORS.items():
+        for name, keys in VENDOR_VARIABLES.items():
             given = (variables.get(name) or "").strip()
             if given:
-                self._place(keys, _with_scheme(name, given), source or name)
+                self._set(keys, _with_scheme(name, given), source or name)
         for name, value in variables.items():
             if name.upper().startswith(PREFIX):
                 self._add_variable(name, value or "", source)
@@ -118,18 +120,18 @@ class Layers:
         segments = name[len(PREFIX) :].lower().split("__")
         keys = self._resolve(segments)
         if keys is None:
-            self._refuse_name(name, source, segments)
+            self._reject_name(name, source, segments)
             return
-        self._place(keys, _decode(value), f"{name} in {source}" if source else name)
+        self._set(keys, _decode(value), f"{name} in {source}" if source else name)
 
-    def _refuse_name(self, name: str, source: str, segments: list[str]) -> None:
-        known = [variable(keys) for keys in known_keys(self.root)]
+    def _reject_name(self, name: str, source: str, segments: list[str]) -> None:
+        known = [variable_name(keys) for keys in known_keys(self.root)]
         near = get_close_matches(PREFIX + "__".join(segments).upper(), known, n=1)
         remedy = (
             f"Did you mean {near[0]}?" if near else "Unset it; `dovecote config schema` lists what there is"
         )
         self.problems.append(
-            Problem(
+            SettingProblem(
                 key=name,
                 value="",
                 source=source or "environment",
@@ -146,16 +148,16 @@ class Layers:
                 return None
             name = _field(model, segment)
             if name is None:
-                free = _free_tables(model) and len(segments) > index + 1
-                return (*keys, *self._as_written(keys, segments[index:])) if free else None
+                free = _allows_extra(model) and len(segments) > index + 1
+                return (*keys, *self._existing_spelling(keys, segments[index:])) if free else None
             keys.append(name)
             inner = model.model_fields[name].annotation
             if get_origin(inner) is dict:
-                return (*keys, *self._as_written(keys, segments[index + 1 :]))
+                return (*keys, *self._existing_spelling(keys, segments[index + 1 :]))
             model = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
         return tuple(keys)
 
-    def _as_written(self, keys: list[str], rest: list[str]) -> list[str]:
+    def _existing_spelling(self, keys: list[str], rest: list[str]) -> list[str]:
         """Spell free names as a lower layer spells them: a variable cannot hold a dash or a capital."""
         table: Any = self.values
         for key in keys:
@@ -172,14 +174,14 @@ class Layers:
         """Lay command-line flags on top, by dotted key; None means not given."""
         for name, value in flags.items():
             if value is not None:
-                self._place(tuple(name.split(".")), value, "--" + name.replace("_", "-"))
+                self._set(tuple(name.split(".")), value, "--" + name.replace("_", "-"))
 
-    def _place(self, keys: tuple[str, ...], value: object, source: str) -> None:
+    def _set(self, keys: tuple[str, ...], value: object, source: str) -> None:
         if isinstance(value, Mapping) and value:
             for inner, leaf in _leaves(value):
-                self._place((*keys, *inner), leaf, source)
+                self._set((*keys, *inner), leaf, source)
             return
-        keys = canonical(self.root, keys)
+        keys = canonical_keys(self.root, keys)
         table = self.values
         for key in keys[:-1]:
             below = table.get(key)
@@ -189,7 +191,7 @@ class Layers:
         table[keys[-1]] = value
         self.sources[keys] = source
 
-    def source(self, keys: tuple[str, ...]) -> str:
+    def source_of(self, keys: tuple[str, ...]) -> str:
         """Say where the value at `keys` (or inside it, or around it) came from."""
         for known, source in self.sources.items():
             if known[: len(keys)] == keys or keys[: len(known)] == known:
@@ -197,12 +199,12 @@ class Layers:
         return "default"
 
 
-def _leaves(table: Mapping[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _leaves(table: Mapping[str, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*above, str(key)))
+            yield from _leaves(value, (*prefix, str(key)))
         else:
-            yield (*above, str(key)), value
+            yield (*prefix, str(key)), value
 
 
 def _with_scheme(name: str, value: str) -> str:
@@ -225,7 +227,7 @@ def _field(model: type[BaseModel], segment: str) -> str | None:
     return None
 
 
-def canonical(model: type[BaseModel] | None, keys: tuple[str, ...]) -> tuple[str, ...]:
+def canonical_keys(model: type[BaseModel] | None, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Spell the path of a setting by field names, whatever alias was used."""
     if model is None or not keys:
         return keys
@@ -234,27 +236,27 @@ def canonical(model: type[BaseModel] | None, keys: tuple[str, ...]) -> tuple[str
     about = model.model_fields.get(name)
     inner = about.annotation if about else None
     below = inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
-    return (name, *canonical(below, keys[1:]))
+    return (name, *canonical_keys(below, keys[1:]))
 
 
-def _free_tables(model: type[BaseModel]) -> bool:
+def _allows_extra(model: type[BaseModel]) -> bool:
     return model.model_config.get("extra") == "allow"
 
 
-def known_keys(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+def known_keys(model: type[BaseModel], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     """Yield the path of every setting; free tables are named by NAME."""
     for name, about in model.model_fields.items():
         inner = about.annotation
         if isinstance(inner, type) and issubclass(inner, BaseModel):
-            yield from known_keys(inner, (*above, name))
+            yield from known_keys(inner, (*prefix, name))
         elif get_origin(inner) is dict and get_args(inner):
-            yield (*above, name, "NAME", "KEY")
+            yield (*prefix, name, "NAME", "KEY")
         else:
-            yield (*above, name)
-    if _free_tables(model):
-        yield (*above, "NAME", "KEY")
+            yield (*prefix, name)
+    if _allows_extra(model):
+        yield (*prefix, "NAME", "KEY")
 
 
-def variable(keys: Iterable[str]) -> str:
+def variable_name(keys: Iterable[str]) -> str:
     """Name the environment variable of a setting."""
     return PREFIX + "__".join(keys).upper()

@@ -10,37 +10,37 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from gateway.config.setting_types import PROVIDERS, SandboxSettings, sequence_fields
-from gateway.config.sources import Layers, Problem, mask, variable
+from gateway.config.setting_types import KNOWN_PROVIDERS, SandboxSettings, list_fields
+from gateway.config.sources import SettingProblem, SettingSources, mask, variable_name
 
-CHANNELS = "dovecote.channels"
-SANDBOXES = "dovecote.sandboxes"
+CHANNEL_GROUP = "dovecote.channels"
+SANDBOX_GROUP = "dovecote.sandboxes"
 """The entry point groups of the two plug-boards; their names are looked up without loading anything."""
 
 
-def explain(layers: Layers, error: ErrorDetails, above: tuple[str, ...] = ()) -> Problem:
+def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str, ...] = ()) -> SettingProblem:
     """Turn what pydantic found into a problem that names the source and the remedy."""
-    keys = _path(layers, (*above, *(str(part) for part in error["loc"])))
+    keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
     detail = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
         detail, remedy = "there is no such setting", "Remove it or correct its name"
     else:
-        remedy = f"Set {'.'.join(keys)} or {variable(keys)}{_wanted(layers.root, keys)}"
+        remedy = f"Set {'.'.join(keys)} or {variable_name(keys)}{_expected_value(sources.root, keys)}"
     given = "" if error["type"] == "missing" else mask(keys, error["input"])
-    source = layers.source(keys)
-    return Problem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
+    source = sources.source_of(keys)
+    return SettingProblem(key=".".join(keys), value=given, source=source, detail=detail, remedy=remedy)
 
 
-def _path(layers: Layers, keys: tuple[str, ...]) -> tuple[str, ...]:
+def _path(sources: SettingSources, keys: tuple[str, ...]) -> tuple[str, ...]:
     """Drop what pydantic adds to a path: positions in a list and the branches of a union."""
-    known = [source for source in layers.sources if source[:1] == keys[:1]]
+    known = [source for source in sources.sources if source[:1] == keys[:1]]
     for length in range(len(keys), 0, -1):
         if any(path[:length] == keys[:length] for path in known):
             return keys[:length]
     return keys
 
 
-def _wanted(root: type[BaseModel], keys: tuple[str, ...]) -> str:
+def _expected_value(root: type[BaseModel], keys: tuple[str, ...]) -> str:
     model: type[BaseModel] = root
     for key in keys:
         about = model.model_fields.get(key)
@@ -53,35 +53,35 @@ def _wanted(root: type[BaseModel], keys: tuple[str, ...]) -> str:
     return ""
 
 
-def plugin_problems(layers: Layers) -> Iterator[Problem]:
+def plugin_problems(sources: SettingSources) -> Iterator[SettingProblem]:
     """Hold every channel and sandbox table to the plugin it is for."""
-    yield from _channel_problems(layers)
-    yield from _sandbox_problems(layers)
+    yield from _channel_problems(sources)
+    yield from _sandbox_problems(sources)
 
 
-def _channel_problems(layers: Layers) -> Iterator[Problem]:
-    channels = layers.values.get("channels")
+def _channel_problems(sources: SettingSources) -> Iterator[SettingProblem]:
+    channels = sources.values.get("channels")
     if not isinstance(channels, dict):
         return
     for name, table in channels.items():
         if isinstance(table, dict):
             kind = str(table.setdefault("kind", name))
-            yield from _against_plugin(layers, ("channels", name), table, CHANNELS, kind)
+            yield from _table_problems(sources, ("channels", name), table, CHANNEL_GROUP, kind)
 
 
-def _sandbox_problems(layers: Layers) -> Iterator[Problem]:
-    table = layers.values.get("sandbox")
+def _sandbox_problems(sources: SettingSources) -> Iterator[SettingProblem]:
+    table = sources.values.get("sandbox")
     sandbox = table if isinstance(table, dict) else {}
     own = SandboxSettings.model_fields
     names = [name for name, inner in sandbox.items() if isinstance(inner, dict) and name not in own]
     chosen = str(sandbox.get("provider", "host"))
-    if chosen not in _installed(SANDBOXES):
-        yield _not_installed(layers, ("sandbox", "provider"), chosen, SANDBOXES)
+    if chosen not in _installed(SANDBOX_GROUP):
+        yield _not_installed(sources, ("sandbox", "provider"), chosen, SANDBOX_GROUP)
     for name in names:
-        if name in _installed(SANDBOXES):
-            yield from _against_plugin(layers, ("sandbox", name), sandbox[name], SANDBOXES, name)
-        elif name not in PROVIDERS:
-            yield _not_installed(layers, ("sandbox", name), name, SANDBOXES)
+        if name in _installed(SANDBOX_GROUP):
+            yield from _table_problems(sources, ("sandbox", name), sandbox[name], SANDBOX_GROUP, name)
+        elif name not in KNOWN_PROVIDERS:
+            yield _not_installed(sources, ("sandbox", name), name, SANDBOX_GROUP)
 
 
 @cache
@@ -89,43 +89,49 @@ def _installed(group: str) -> frozenset[str]:
     return frozenset(entry.name for entry in entry_points(group=group))
 
 
-def _not_installed(layers: Layers, keys: tuple[str, ...], name: str, group: str) -> Problem:
+def _not_installed(sources: SettingSources, keys: tuple[str, ...], name: str, group: str) -> SettingProblem:
     names = ", ".join(sorted(_installed(group))) or "none"
-    return Problem(
+    return SettingProblem(
         key=".".join(keys),
         value=repr(name),
-        source=layers.source(keys),
+        source=sources.source_of(keys),
         detail="is not installed",
         remedy=f"Install its package, or take one of: {names}",
     )
 
 
-def _against_plugin(
-    layers: Layers, keys: tuple[str, ...], table: dict[str, Any], group: str, kind: str
-) -> Iterator[Problem]:
+def _table_problems(
+    sources: SettingSources, keys: tuple[str, ...], table: dict[str, Any], group: str, kind: str
+) -> Iterator[SettingProblem]:
     if kind not in _installed(group):
-        yield _not_installed(layers, (*keys, "kind"), kind, group)
+        yield _not_installed(sources, (*keys, "kind"), kind, group)
         return
     try:
         model = _plugin_settings(group, kind)
     except RuntimeError as error:
         remedy = "Reinstall or remove the package that provides it"
-        yield Problem(
-            key=".".join(keys), value=repr(kind), source=layers.source(keys), detail=str(error), remedy=remedy
+        yield SettingProblem(
+            key=".".join(keys),
+            value=repr(kind),
+            source=sources.source_of(keys),
+            detail=str(error),
+            remedy=remedy,
         )
         return
     _split_lists(model, table)
     own = {key: value for key, value in table.items() if key != "kind"}
-    found = {problem.key: problem for problem in _blanks(layers, keys, own)}
+    found = {problem.key: problem for problem in _blank_values(sources, keys, own)}
     try:
         TypeAdapter(model).validate_python(own)
     except ValidationError as error:
-        found |= {problem.key: problem for problem in (explain(layers, one, keys) for one in error.errors())}
+        found |= {
+            problem.key: problem for problem in (problem_for(sources, one, keys) for one in error.errors())
+        }
     yield from found.values()
 
 
 def _plugin_settings(group: str, kind: str) -> type[Any]:
-    if group == CHANNELS:
+    if group == CHANNEL_GROUP:
         from channels import registry as channels
 
         return channels.plugin(kind).settings
@@ -138,19 +144,21 @@ def _split_lists(model: type[Any], table: dict[str, Any]) -> None:
     """Let a variable give a list with commas, as the other settings do."""
     if not issubclass(model, BaseModel):
         return
-    for name in sequence_fields(model):
+    for name in list_fields(model):
         if isinstance(table.get(name), str):
             table[name] = [part.strip() for part in table[name].split(",") if part.strip()]
 
 
-def _blanks(layers: Layers, keys: tuple[str, ...], table: dict[str, Any]) -> Iterator[Problem]:
+def _blank_values(
+    sources: SettingSources, keys: tuple[str, ...], table: dict[str, Any]
+) -> Iterator[SettingProblem]:
     for name, value in table.items():
         if isinstance(value, str) and not value.strip():
             path = (*keys, name)
-            yield Problem(
+            yield SettingProblem(
                 key=".".join(path),
                 value="''",
-                source=layers.source(path),
+                source=sources.source_of(path),
                 detail="is blank",
                 remedy="Give it a value, or leave it out to do without",
             )

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from channels.message import Address
-from delivery.broker.port import Queue
+from delivery.broker.port import WorkQueue
 from delivery.deliveries import store
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.route import RouteKind
-from delivery.deliveries.store import Planned
-from delivery.deliveries.transactions import Entry
-from delivery.events.event import Event, Kind
+from delivery.deliveries.store import NewDelivery
+from delivery.deliveries.transactions import Transaction
+from delivery.events.event import Event, EventType
 
 
-async def say_aside(entry: Entry, account: str, address: Address, text: str, *, key: str) -> None:
+async def send_direct(tx: Transaction, account: str, address: Address, text: str, *, key: str) -> None:
     """Say something in a chat with the caller's transaction; `key` tells it from all else said there."""
     event = Event.now(
-        Kind.MESSAGE_COMPLETED, "", {"text": text}, event_id=f"evt_{address.channel}_{key}"[:80]
+        EventType.MESSAGE_COMPLETED, "", {"text": text}, event_id=f"evt_{address.channel}_{key}"[:80]
     )
-    planned = Planned(
+    planned = NewDelivery(
         account=account,
         event=event,
         kind=RouteKind.CHAT,
-        target=address.dump(),
+        target=address.encode(),
         destination=address.destination,
         part=0,
         body=encode_part(Part(text=text)),
     )
-    await store.plan(entry.connection, [planned])
-    entry.wake(Queue.DELIVER, address.destination)
+    await store.create(tx.connection, [planned])
+    tx.wake(WorkQueue.DELIVER, address.destination)

@@ -7,22 +7,22 @@ import hashlib
 from delivery.events.event import Event
 
 
-def message_of(turn: str, place: int) -> str:
+def message_id(turn: str, position: int) -> str:
     """Return the id of a turn's message number `place`."""
-    return "msg_" + _digest(f"{turn} {place}")
+    return "msg_" + _digest(f"{turn} {position}")
 
 
-def event_of(message: str) -> str:
+def completed_event_id(message: str) -> str:
     """Return the id of the event that tells a message is complete."""
     return "evt_" + _digest(f"completed {message}")
 
 
-def question_of(approval: str) -> str:
+def approval_event_id(approval: str) -> str:
     """Return the id of the event that asks for a decision."""
     return "evt_" + _digest(f"asked {approval}")
 
 
-def whole_of(event: Event) -> str | None:
+def full_text_path(event: Event) -> str | None:
     """Return the path at which all of an event's text stands."""
     family = event.type.split(".", 1)[0]
     if family == "job":

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from delivery.database.clock import utc_now
-from delivery.deliveries.transactions import Entry
-from delivery.events.event import Event, Kind, new_id
+from delivery.deliveries.transactions import Transaction
+from delivery.events.event import Event, EventType, new_id
 from gateway.store.conversations import conversations
-from gateway.store.conversations.conversations import Spoken
+from gateway.store.conversations.conversations import MessageRow
 
 
-async def give_notice(entry: Entry, conversation: str, text: str) -> None:
+async def post_notice(tx: Transaction, conversation: str, text: str) -> None:
     """Say something in a conversation, told on its routes and kept in its history."""
     message = new_id("msg")
     told = {"message": message, "role": "notice", "text": text, "files": []}
-    entry.tell(Event.now(Kind.MESSAGE_COMPLETED, conversation, told))
-    spoken = Spoken(
+    tx.emit(Event.now(EventType.MESSAGE_COMPLETED, conversation, told))
+    spoken = MessageRow(
         id=message,
         role="notice",
         author="",
@@ -23,4 +23,4 @@ async def give_notice(entry: Entry, conversation: str, text: str) -> None:
         attachments=[],
         created_at=utc_now(),
     )
-    await conversations.add_message(entry.connection, conversation, spoken)
+    await conversations.add_message(tx.connection, conversation, spoken)

@@ -4,33 +4,33 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from delivery.broker.port import Queue
+from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries import routes as delivery_store
-from delivery.deliveries.transactions import Entry, Ledger
-from delivery.events.event import Event, Kind, new_id
+from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.events.event import Event, EventType, new_id
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import turn_retries, turns
 from gateway.store.turns.turns import Turn
 
 
-class NotFailed(Exception):
+class TurnNotFailed(Exception):
     """Only a turn that failed can be asked for again."""
 
 
-async def ask_again(ledger: Ledger, account: str, failed_id: str) -> Turn | None:
+async def retry_turn(transactions: Transactions, account: str, failed_id: str) -> Turn | None:
     """Queue what a failed turn was asked, once: asking again returns the same turn; None: no such turn.
 
     The new turn has the old one's input, asker, attachments and webhook. Raises NotFailed, Unavailable.
     """
-    async with ledger.entry("intake.submit") as entry:
-        failed = await turns.find(entry.connection, account, failed_id)
+    async with transactions.begin("intake.submit") as entry:
+        failed = await turns.get(entry.connection, account, failed_id)
         if failed is None:
             return None
         if failed.retried_as is not None:
-            return await turns.find(entry.connection, account, failed.retried_as)
+            return await turns.get(entry.connection, account, failed.retried_as)
         if failed.state is not TurnState.FAILED:
-            raise NotFailed(f"the turn is {failed.state}")
+            raise TurnNotFailed(f"the turn is {failed.state}")
         new = Turn(
             id=new_id("trn"),
             account=account,
@@ -43,18 +43,18 @@ async def ask_again(ledger: Ledger, account: str, failed_id: str) -> Turn | None
             notify=failed.notify,
             created_at=utc_now(),
         )
-        if await turn_retries.succeed(entry.connection, failed, new.id):
-            await _queue(entry, failed, new)
+        if await turn_retries.mark_retried(entry.connection, failed, new.id):
+            await _enqueue(entry, failed, new)
             return new
-    return await ask_again(ledger, account, failed_id)  # somebody else asked at the same moment
+    return await retry_turn(transactions, account, failed_id)  # somebody else asked at the same moment
 
 
-async def _queue(entry: Entry, failed: Turn, new: Turn) -> None:
-    waiting = await turns.waiting_count(entry.connection, new.conversation)
-    await turns.insert_turn(entry.connection, new)
-    for route in await delivery_store.routes_for(entry.connection, new.conversation, failed.id):
+async def _enqueue(tx: Transaction, failed: Turn, new: Turn) -> None:
+    waiting = await turns.count_open(tx.connection, new.conversation)
+    await turns.insert_turn(tx.connection, new)
+    for route in await delivery_store.list_routes(tx.connection, new.conversation, failed.id):
         if route.turn == failed.id:
-            await delivery_store.add_route(entry.connection, replace(route, id=new_id("rte"), turn=new.id))
+            await delivery_store.add_route(tx.connection, replace(route, id=new_id("rte"), turn=new.id))
     told = {"trigger": new.trigger, "attempt": 0, "position": waiting, "retry_of": failed.id}
-    entry.tell(Event.now(Kind.TURN_QUEUED, new.conversation, told, turn=new.id))
-    entry.wake(Queue.TURN, new.conversation)
+    tx.emit(Event.now(EventType.TURN_QUEUED, new.conversation, told, turn=new.id))
+    tx.wake(WorkQueue.TURN, new.conversation)

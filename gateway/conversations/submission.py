@@ -9,44 +9,44 @@ from typing import Any
 
 from sqlalchemy.exc import IntegrityError
 
-from delivery.broker.port import Queue
+from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route
-from delivery.deliveries.transactions import Entry, Ledger
+from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.events import outbox
-from delivery.events.event import Event, Kind, new_id
+from delivery.events.event import Event, EventType, new_id
 from gateway.conversations import queue_policy
-from gateway.conversations.queue_policy import Policy
+from gateway.conversations.queue_policy import QueuePolicy
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import Conversation, Spoken
-from gateway.store.turn_state import QUEUE_LIMIT, Mode
+from gateway.store.conversations.conversations import Conversation, MessageRow
+from gateway.store.turn_state import QUEUE_LIMIT, QueueMode
 from gateway.store.turns import turn_queue, turns
 from gateway.store.turns.turns import Turn
 
 
-class IntakeError(Exception):
+class SubmissionError(Exception):
     """What was said cannot be taken; nothing was changed."""
 
 
-class Missing(IntakeError):
+class UnknownTarget(SubmissionError):
     """The conversation or agent named does not exist in this account."""
 
 
-class WrongAgent(IntakeError):
+class WrongAgent(SubmissionError):
     """The conversation belongs to another agent."""
 
 
-class KeyReused(IntakeError):
+class IdempotencyKeyReused(SubmissionError):
     """The key belongs to a message that said something else."""
 
 
-class QueueFull(IntakeError):
+class QueueFull(SubmissionError):
     """Too much is waiting in this conversation already."""
 
 
-class _TakenMeanwhile(Exception):
+class _DuplicateSubmission(Exception):
     """A repetition of the same message was committed between our look and our insert."""
 
 
@@ -67,7 +67,7 @@ class Submission:
     conversation: str | None = None
     source: str = "api"
     key: str | None = None
-    own_count: bool = False
+    conversation_scoped_key: bool = False
     endpoint: str | None = None
     attachments: Sequence[Mapping[str, Any]] = ()
     notify: bool = False
@@ -88,21 +88,25 @@ class Submitted:
     superseded: tuple[str, ...] = ()
 
 
-def _nowhere(_turn: str) -> None:
+def _ignore_cancel(_turn: str) -> None:
     """No turn is performed in this process."""
 
 
-class Intake:
+class Submissions:
     """The one place where turns are queued by people. `cancel` ends a turn that is performed here."""
 
     def __init__(
-        self, ledger: Ledger, *, limit: int = QUEUE_LIMIT, cancel: Callable[[str], None] = _nowhere
+        self,
+        transactions: Transactions,
+        *,
+        limit: int = QUEUE_LIMIT,
+        cancel: Callable[[str], None] = _ignore_cancel,
     ) -> None:
-        self._ledger = ledger
+        self._transactions = transactions
         self._limit = limit
         self._cancel = cancel
 
-    def end_superseded(self, submitted: Submitted) -> None:
+    def cancel_superseded(self, submitted: Submitted) -> None:
         """End at once what a message supersedes, once that is committed; elsewhere it is looked for."""
         for turn in submitted.superseded:
             self._cancel(turn)
@@ -111,91 +115,94 @@ class Intake:
         """Take what somebody says; raises Missing, WrongAgent, KeyReused, QueueFull, Unavailable."""
         try:
             submitted = await self._submit(submission)
-        except (_TakenMeanwhile, IntegrityError):  # the same key, or the same new name, at the same moment
+        except (
+            _DuplicateSubmission,
+            IntegrityError,
+        ):  # the same key, or the same new name, at the same moment
             submitted = await self._submit(submission)
-        self.end_superseded(submitted)
+        self.cancel_superseded(submitted)
         return submitted
 
     async def _submit(self, submission: Submission) -> Submitted:
-        async with self._ledger.entry("intake.submit") as entry:
+        async with self._transactions.begin("intake.submit") as entry:
             conversation = None
-            if submission.own_count:
+            if submission.conversation_scoped_key:
                 if submission.conversation is not None:
-                    conversation = await self._conversation(entry, submission)
+                    conversation = await self._get_or_create(entry, submission)
                 place = conversation.id if conversation else "-"
                 submission = replace(submission, key=f"{place} {submission.asker} {submission.key}")
-            known = await self._known(entry, submission)
+            known = await self._get_submitted(entry, submission)
             if known is not None:
                 return known
-            conversation = conversation or await self._conversation(entry, submission)
-            return await self.queue(entry, conversation, submission)
+            conversation = conversation or await self._get_or_create(entry, submission)
+            return await self.enqueue(entry, conversation, submission)
 
-    async def enter(self, account: str, named: str) -> Conversation | None:
+    async def get_or_create(self, account: str, name_or_id: str) -> Conversation | None:
         """Return a conversation by id or own name; a new name opens one, with the default agent."""
         try:
-            async with self._ledger.database.begin() as connection:
-                asked = Submission(account=account, text="", asker="", conversation=named)
-                return await self._conversation(Entry(connection), asked)
-        except Missing:
+            async with self._transactions.database.begin() as connection:
+                asked = Submission(account=account, text="", asker="", conversation=name_or_id)
+                return await self._get_or_create(Transaction(connection), asked)
+        except UnknownTarget:
             return None
 
-    async def _known(self, entry: Entry, submission: Submission) -> Submitted | None:
+    async def _get_submitted(self, tx: Transaction, submission: Submission) -> Submitted | None:
         if submission.key is None:
             return None
-        found = await conversations.remembered(
-            entry.connection,
+        found = await conversations.get_recorded_event(
+            tx.connection,
             account=submission.account,
             source=submission.source,
             event_key=submission.key,
         )
         if found is None or found[0] is None or found[1] is None:
             return None
-        turn = await turns.find(entry.connection, submission.account, found[1])
+        turn = await turns.get(tx.connection, submission.account, found[1])
         if turn is None:
             return None
-        message = await messages.by_id(entry.connection, found[0])
+        message = await messages.get_by_id(tx.connection, found[0])
         if message is None or message.text != submission.text:
-            raise KeyReused("this id was used for a different message")
+            raise IdempotencyKeyReused("this id was used for a different message")
         return Submitted(turn=turn.id, conversation=turn.conversation, message=found[0], repeated=True)
 
-    async def _conversation(self, entry: Entry, submission: Submission) -> Conversation:
+    async def _get_or_create(self, tx: Transaction, submission: Submission) -> Conversation:
         if submission.conversation is not None:
-            found = await conversations.find(entry.connection, submission.account, submission.conversation)
+            found = await conversations.get(tx.connection, submission.account, submission.conversation)
             if found is not None:
-                return await self._with_agent(entry, found, submission)
+                return await self._with_agent(tx, found, submission)
             if submission.conversation.startswith("cnv_"):
-                raise Missing(f"there is no conversation {submission.conversation!r}")
-        agent = await self._agent(entry, submission.account, submission.agent)
-        return await self.open(entry, account=submission.account, agent=agent, name=submission.conversation)
+                raise UnknownTarget(f"there is no conversation {submission.conversation!r}")
+        agent = await self._get_agent_id(tx, submission.account, submission.agent)
+        return await self.create(tx, account=submission.account, agent=agent, name=submission.conversation)
 
     async def _with_agent(
-        self, entry: Entry, conversation: Conversation, submission: Submission
+        self, tx: Transaction, conversation: Conversation, submission: Submission
     ) -> Conversation:
         if submission.agent is None:
             return conversation
-        agent = await self._agent(entry, submission.account, submission.agent)
-        if agent != conversation.agent and not await self._hand_over(entry, conversation, agent):
+        agent = await self._get_agent_id(tx, submission.account, submission.agent)
+        if agent != conversation.agent and not await self._change_agent(tx, conversation, agent):
             raise WrongAgent(f"conversation {conversation.id} belongs to agent {conversation.agent}")
         return replace(conversation, agent=agent)
 
     @staticmethod
-    async def _hand_over(entry: Entry, conversation: Conversation, agent: str) -> bool:
+    async def _change_agent(tx: Transaction, conversation: Conversation, agent: str) -> bool:
         """Give a conversation in which nothing was said yet to another agent; False when it is too late."""
-        if not await conversations.hand_over(entry.connection, conversation.id, agent):
+        if not await conversations.change_agent(tx.connection, conversation.id, agent):
             return False
-        await outbox.hand_over_stream(entry.connection, conversation=conversation.id, agent=agent)
+        await outbox.change_agent(tx.connection, conversation=conversation.id, agent=agent)
         return True
 
     @staticmethod
-    async def _agent(entry: Entry, account: str, name_or_id: str | None) -> str:
-        found = await records.find(entry.connection, account, "agent", name_or_id or "default")
+    async def _get_agent_id(tx: Transaction, account: str, name_or_id: str | None) -> str:
+        found = await records.get(tx.connection, account, "agent", name_or_id or "default")
         if found is None:
-            raise Missing(f"there is no agent {name_or_id or 'default'!r}")
+            raise UnknownTarget(f"there is no agent {name_or_id or 'default'!r}")
         return found.id
 
     @staticmethod
-    async def open(
-        entry: Entry,
+    async def create(
+        tx: Transaction,
         *,
         account: str,
         agent: str,
@@ -214,68 +221,73 @@ class Intake:
             address=address,
             created_at=utc_now(),
         )
-        await conversations.insert_conversation(entry.connection, conversation, address_key=address_key)
-        await outbox.open_stream(entry.connection, conversation=conversation.id, account=account, agent=agent)
+        await conversations.insert_conversation(tx.connection, conversation, address_key=address_key)
+        await outbox.create_stream(tx.connection, conversation=conversation.id, account=account, agent=agent)
         return conversation
 
-    async def queue(self, entry: Entry, conversation: Conversation, said: Submission) -> Submitted:
+    async def enqueue(self, tx: Transaction, conversation: Conversation, submission: Submission) -> Submitted:
         """Queue the turn a message asks for, as the conversation's queue mode says; raises QueueFull.
 
         Call `end_superseded` once this is committed.
         """
-        waiting = await turns.waiting_count(entry.connection, conversation.id)
+        waiting = await turns.count_open(tx.connection, conversation.id)
         if not waiting:
-            return await self._append(entry, conversation, said, None, waiting)
-        policy = await queue_policy.policy_of(entry.connection, conversation, limit=self._limit)
+            return await self._append(tx, conversation, submission, None, waiting)
+        policy = await queue_policy.queue_policy(tx.connection, conversation, limit=self._limit)
         if waiting >= policy.limit:
-            raise _full(waiting, policy)
-        if policy.mode in {Mode.COLLECT, Mode.INTERRUPT}:
-            joined = await self._join(entry, conversation, said, policy)
+            raise _queue_full(waiting, policy)
+        if policy.mode in {QueueMode.COLLECT, QueueMode.INTERRUPT}:
+            joined = await self._merge(tx, conversation, submission, policy)
             if joined is not None:
                 return joined
         # What is attached is fetched as a turn begins: a turn that runs already could not take it in.
-        own_turn = policy.mode is Mode.STEER and bool(said.attachments)
-        mode = Mode.FOLLOWUP if own_turn else policy.mode
-        submitted = await self._append(entry, conversation, said, mode, waiting)
-        return await self._supersede(entry, policy, submitted)
+        own_turn = policy.mode is QueueMode.STEER and bool(submission.attachments)
+        mode = QueueMode.FOLLOWUP if own_turn else policy.mode
+        submitted = await self._append(tx, conversation, submission, mode, waiting)
+        return await self._supersede(tx, policy, submitted)
 
     @staticmethod
-    async def _supersede(entry: Entry, policy: Policy, submitted: Submitted) -> Submitted:
-        if policy.mode is not Mode.INTERRUPT:
+    async def _supersede(tx: Transaction, policy: QueuePolicy, submitted: Submitted) -> Submitted:
+        if policy.mode is not QueueMode.INTERRUPT:
             return submitted
-        standing = await turns.open_turns(entry.connection, submitted.conversation)
-        ended = await queue_policy.supersede(entry.connection, standing)
+        standing = await turns.list_open(tx.connection, submitted.conversation)
+        ended = await queue_policy.cancel_running(tx.connection, standing)
         return replace(submitted, superseded=tuple(ended))
 
-    async def _join(
-        self, entry: Entry, conversation: Conversation, said: Submission, policy: Policy
+    async def _merge(
+        self, tx: Transaction, conversation: Conversation, submission: Submission, policy: QueuePolicy
     ) -> Submitted | None:
         """Make a message part of the turn that waits for its asker; None when there is none to join."""
-        standing = await turns.open_turns(entry.connection, conversation.id)
-        turn = queue_policy.joinable(standing, said.asker, policy.mode)
-        text = queue_policy.joined(turn, said.text) if turn is not None else None
+        standing = await turns.list_open(tx.connection, conversation.id)
+        turn = queue_policy.find_mergeable(standing, submission.asker, policy.mode)
+        text = queue_policy.merge_input(turn, submission.text) if turn is not None else None
         if turn is None or text is None:
             return None
-        spoken = len(await messages.of_turn(entry.connection, turn.id))
+        spoken = len(await messages.list_for_turn(tx.connection, turn.id))
         if spoken >= policy.limit:
-            raise _full(spoken, policy)
-        if not await turn_queue.set_input(entry.connection, turn, text, notify=said.notify):
+            raise _queue_full(spoken, policy)
+        if not await turn_queue.set_input(tx.connection, turn, text, notify=submission.notify):
             return None
         submitted = Submitted(turn=turn.id, conversation=conversation.id, message=new_id("msg"))
-        await self._keep(entry, said, submitted, utc_now())
-        await self._route(entry, conversation, said, turn.id)
-        entry.tell(_received(said, submitted, joined=True))
-        return await self._supersede(entry, policy, submitted)
+        await self._save(tx, submission, submitted, utc_now())
+        await self._route(tx, conversation, submission, turn.id)
+        tx.emit(_received_event(submission, submitted, merged=True))
+        return await self._supersede(tx, policy, submitted)
 
     async def _append(
-        self, entry: Entry, conversation: Conversation, said: Submission, mode: Mode | None, waiting: int
+        self,
+        tx: Transaction,
+        conversation: Conversation,
+        submission: Submission,
+        mode: QueueMode | None,
+        waiting: int,
     ) -> Submitted:
         """Put a message at the end of the line, as a turn of its own."""
         submitted = Submitted(turn=new_id("trn"), conversation=conversation.id, message=new_id("msg"))
         now = utc_now()
-        await self._keep(entry, said, submitted, now)
+        await self._save(tx, submission, submitted, now)
         await turns.insert_turn(
-            entry.connection,
+            tx.connection,
             Turn(
                 id=submitted.turn,
                 account=conversation.account,
@@ -283,89 +295,92 @@ class Intake:
                 agent=conversation.agent,
                 trigger="message",
                 message=submitted.message,
-                asker=said.asker,
-                input=said.text,
+                asker=submission.asker,
+                input=submission.text,
                 mode=mode,
-                notify=said.notify,
+                notify=submission.notify,
                 created_at=now,
             ),
         )
-        await self._route(entry, conversation, said, submitted.turn)
-        self._tell(entry, said, submitted, waiting)
+        await self._route(tx, conversation, submission, submitted.turn)
+        self._emit(tx, submission, submitted, waiting)
         return submitted
 
     @staticmethod
-    async def _route(entry: Entry, conversation: Conversation, said: Submission, turn: str) -> None:
-        if said.endpoint is None:
+    async def _route(tx: Transaction, conversation: Conversation, submission: Submission, turn: str) -> None:
+        if submission.endpoint is None:
             return
         route = Route.to_endpoint(
-            account=conversation.account, conversation=conversation.id, turn=turn, endpoint=said.endpoint
+            account=conversation.account,
+            conversation=conversation.id,
+            turn=turn,
+            endpoint=submission.endpoint,
         )
-        standing = await delivery_store.routes_for(entry.connection, conversation.id, turn)
+        standing = await delivery_store.list_routes(tx.connection, conversation.id, turn)
         if not any(one.turn == turn and one.target == route.target for one in standing):
-            await delivery_store.add_route(entry.connection, route)
+            await delivery_store.add_route(tx.connection, route)
 
     @staticmethod
-    async def _keep(entry: Entry, said: Submission, submitted: Submitted, now: datetime) -> None:
-        if said.key is not None:
-            new = await conversations.remember(
-                entry.connection,
-                account=said.account,
-                source=said.source,
-                event_key=said.key,
+    async def _save(tx: Transaction, submission: Submission, submitted: Submitted, now: datetime) -> None:
+        if submission.key is not None:
+            new = await conversations.record_event(
+                tx.connection,
+                account=submission.account,
+                source=submission.source,
+                event_key=submission.key,
                 message=submitted.message,
                 turn=submitted.turn,
             )
             if not new:
-                raise _TakenMeanwhile
+                raise _DuplicateSubmission
         await conversations.add_message(
-            entry.connection,
+            tx.connection,
             submitted.conversation,
-            Spoken(
+            MessageRow(
                 id=submitted.message,
                 role="user",
-                author=said.asker,
-                text=said.text,
+                author=submission.asker,
+                text=submission.text,
                 turn=submitted.turn,
-                attachments=list(said.attachments),
-                platform_id=said.platform_id or None,
+                attachments=list(submission.attachments),
+                platform_id=submission.platform_id or None,
                 created_at=now,
             ),
         )
 
     @staticmethod
-    def _tell(entry: Entry, said: Submission, submitted: Submitted, waiting: int) -> None:
-        entry.tell(
-            _received(said, submitted),
+    def _emit(tx: Transaction, submission: Submission, submitted: Submitted, waiting: int) -> None:
+        tx.emit(
+            _received_event(submission, submitted),
             Event.now(
-                Kind.TURN_QUEUED,
+                EventType.TURN_QUEUED,
                 submitted.conversation,
                 {"trigger": "message", "attempt": 0, "position": waiting},
                 turn=submitted.turn,
             ),
         )
-        entry.wake(Queue.TURN, submitted.conversation)
+        tx.wake(WorkQueue.TURN, submitted.conversation)
 
 
-def shown(attachment: Mapping[str, Any]) -> dict[str, Any]:
+def visible_attachment(attachment: Mapping[str, Any]) -> dict[str, Any]:
     """Return an attachment as people may see it: without what fetches it from its platform."""
     return {name: value for name, value in attachment.items() if name not in {"ref", "channel"}}
 
 
-def _received(said: Submission, submitted: Submitted, *, joined: bool = False) -> Event:
+def _received_event(submission: Submission, submitted: Submitted, *, merged: bool = False) -> Event:
     told: dict[str, Any] = {
         "message": submitted.message,
         "role": "user",
-        "text": said.text,
-        "author": said.asker,
-        "files": [shown(one) for one in said.attachments],
+        "text": submission.text,
+        "author": submission.asker,
+        "files": [visible_attachment(one) for one in submission.attachments],
     }
-    if joined:
+    if merged:
         told["joined"] = True
-    return Event.now(Kind.MESSAGE_RECEIVED, submitted.conversation, told, turn=submitted.turn)
+    return Event.now(EventType.MESSAGE_RECEIVED, submitted.conversation, told, turn=submitted.turn)
 
 
-def _full(waiting: int, policy: Policy) -> QueueFull:
+def _queue_full(waiting: int, policy: QueuePolicy) -> QueueFull:
     return QueueFull(
         f"{waiting} messages are waiting in this conversation already; at most {policy.limit} may"
     )

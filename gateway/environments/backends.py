@@ -10,134 +10,138 @@ from dataclasses import dataclass
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.deliveries.transactions import Ledger
+from delivery.deliveries.transactions import Transactions
 from gateway.config.setting_types import SandboxSettings
-from gateway.environments.reservations import SqlLeases, SqlRegister
+from gateway.environments.reservations import SqlLocks, SqlReservations
 from gateway.environments.workspaces import Workspaces, open_workspaces
-from gateway.infra.backing_services import Ground
+from gateway.infra.backing_services import BackingServices
 from gateway.store import sandboxes
 from sandbox import registry as providers
 from sandbox.errors import SandboxError
-from sandbox.lifecycle.backend import Stand
-from sandbox.lifecycle.locks import Guard
+from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.locks import SandboxLocks
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reservations import Register
-from sandbox.lifecycle.snapshotter import Keeper
-from sandbox.port import Feature, Provider, ProviderPlugin, Surroundings
-from sandbox.snapshots.local import LocalStore
-from sandbox.snapshots.port import Store
+from sandbox.lifecycle.reservations import ReservationStore
+from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin
+from sandbox.snapshots.local import LocalSnapshotStore
+from sandbox.snapshots.port import SnapshotStore
 
 log = structlog.get_logger(__name__)
 
-HOST = "host"
+HOST_PROVIDER = "host"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stands:
+class Backends:
     """What the workbench and the reaper build on."""
 
     pools: Mapping[str, Pool]
-    register: Register
+    reservations: ReservationStore
     installation: str
     workspaces: Workspaces
-    lacking: Mapping[str, Sequence[str]]
+    missing_runtimes: Mapping[str, Sequence[str]]
 
 
-async def open_stands(ground: Ground, ledger: Ledger, stack: AsyncExitStack) -> Stands:
+async def open_backends(
+    backing: BackingServices, transactions: Transactions, stack: AsyncExitStack
+) -> Backends:
     """Open this machine's provider, the chosen one, and those that have a table in the settings."""
-    register = SqlRegister(ledger, ground.metrics)
-    async with ground.database.begin() as connection:
-        installation = await sandboxes.installation(connection, secrets.token_hex(6))
-    guard = await _guard(ground, stack)
-    keeper = await _keeper(ground, stack)
-    around = _surroundings(ground)
-    workspaces = await open_workspaces(ground, installation, stack)
+    register = SqlReservations(transactions, backing.metrics)
+    async with backing.database.begin() as connection:
+        installation = await sandboxes.get_or_create_installation(connection, secrets.token_hex(6))
+    guard = await _open_locks(backing, stack)
+    keeper = await _open_snapshotter(backing, stack)
+    around = _provider_context(backing)
+    workspaces = await open_workspaces(backing, installation, stack)
     pools, lacking = {}, {}
-    for name in opened_by(ground.settings.sandbox):
+    for name in enabled_providers(backing.settings.sandbox):
         plugin = providers.plugin(name)
-        provider = await _provider(ground.settings.sandbox, plugin, around, stack)
+        provider = await _open_provider(backing.settings.sandbox, plugin, around, stack)
         if provider is None:
             continue
-        stand = Stand(
+        stand = Backend(
             provider=provider,
-            register=register,
-            guard=guard,
-            keeper=keeper if Feature.SNAPSHOT in plugin.features else None,
-            carrier=workspaces.carrier_for(plugin.features),
-            checkpoint=ground.faults.checkpoint,
+            reservations=register,
+            locks=guard,
+            snapshotter=keeper if Feature.SNAPSHOT in plugin.features else None,
+            workspace_sync=workspaces.syncer_for(plugin.features),
+            checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
         )
         pools[name] = Pool(stand)
-        lacking[name] = plugin.lacking(plugin.settings.model_validate(ground.settings.sandbox.of(name)))
-    return Stands(
+        lacking[name] = plugin.missing_runtimes(
+            plugin.settings.model_validate(backing.settings.sandbox.for_provider(name))
+        )
+    return Backends(
         pools=pools,
-        register=register,
+        reservations=register,
         installation=installation,
         workspaces=workspaces,
-        lacking=lacking,
+        missing_runtimes=lacking,
     )
 
 
-def opened_by(settings: SandboxSettings) -> Sequence[str]:
+def enabled_providers(settings: SandboxSettings) -> Sequence[str]:
     """Return the names of the providers that these settings want opened, as far as they are installed."""
-    tables = set(settings.tables) & set(providers.installed())
-    return sorted({HOST, settings.provider, *tables})
+    tables = set(settings.provider_tables) & set(providers.installed())
+    return sorted({HOST_PROVIDER, settings.provider, *tables})
 
 
-async def _provider(
-    settings: SandboxSettings, plugin: ProviderPlugin, around: Surroundings, stack: AsyncExitStack
+async def _open_provider(
+    settings: SandboxSettings, plugin: ProviderPlugin, context: ProviderContext, stack: AsyncExitStack
 ) -> Provider | None:
     """Open a provider; None for one that cannot be and is no more than a further one."""
-    options = plugin.settings.model_validate(settings.of(plugin.name))
+    options = plugin.settings.model_validate(settings.for_provider(plugin.name))
     try:
-        return await stack.enter_async_context(plugin.open(options, around))
+        return await stack.enter_async_context(plugin.open(options, context))
     except (SandboxError, ImportError) as error:
-        if plugin.name in {HOST, settings.provider}:
+        if plugin.name in {HOST_PROVIDER, settings.provider}:
             raise
-        log.warning("sandbox.provider_not_open", provider=plugin.name, error=str(error))
+        log.warning("sandbox.provider_open_failed", provider=plugin.name, error=str(error))
         return None
 
 
-async def _guard(ground: Ground, stack: AsyncExitStack) -> Guard:
+async def _open_locks(backing: BackingServices, stack: AsyncExitStack) -> SandboxLocks:
     """A gateway that is alone on its files needs no leases on its sandboxes."""
-    presence, sandbox = ground.presence, ground.settings.sandbox
+    presence, sandbox = backing.presence, backing.settings.sandbox
     if presence is None:
-        return Guard()
-    leases = SqlLeases(ground.database, presence.name, presence=presence)
-    guard = Guard(leases, ttl=sandbox.guard_ttl, patience=sandbox.guard_patience)
-    await stack.enter_async_context(presence.kept(guard.doubt))
+        return SandboxLocks()
+    leases = SqlLocks(backing.database, presence.name, presence=presence)
+    guard = SandboxLocks(leases, ttl=sandbox.lock_ttl, timeout=sandbox.lock_timeout)
+    await stack.enter_async_context(presence.maintained(guard.recheck))
     return guard
 
 
-async def _keeper(ground: Ground, stack: AsyncExitStack) -> Keeper | None:
+async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> Snapshotter | None:
     """Open the store of snapshots that the settings name."""
-    settings = ground.settings.sandbox
-    store: Store
+    settings = backing.settings.sandbox
+    store: SnapshotStore
     match settings.snapshots:
         case "none":
             return None
         case "local":
-            store = LocalStore(ground.settings.data_dir / "snapshots")
+            store = LocalSnapshotStore(backing.settings.data_dir / "snapshots")
         case "s3":
-            from sandbox.snapshots.s3 import Bucket, open_bucket
+            from sandbox.snapshots.s3 import Bucket, open_store
 
-            store = await stack.enter_async_context(open_bucket(Bucket(**settings.snapshot_s3.opened())))
+            store = await stack.enter_async_context(open_store(Bucket(**settings.snapshot_s3.with_secrets())))
         case "nats":
-            from gateway.infra.nats_snapshots import NatsStore
+            from gateway.infra.nats_snapshots import NatsSnapshotStore
 
-            store = await NatsStore.open(ground.link)
-    scratch = ground.settings.data_dir / "scratch"
-    return Keeper(store, scratch, limit=settings.snapshot_limit_mb * 1024 * 1024)
+            store = await NatsSnapshotStore.open(backing.nats)
+    scratch = backing.settings.data_dir / "scratch"
+    return Snapshotter(store, scratch, limit=settings.snapshot_limit_mb * 1024 * 1024)
 
 
-def _surroundings(ground: Ground) -> Surroundings:
-    settings = ground.settings
-    surroundings = Surroundings(
+def _provider_context(backing: BackingServices) -> ProviderContext:
+    settings = backing.settings
+    surroundings = ProviderContext(
         state=settings.data_dir / "sandboxes",
         callbacks=settings.data_dir / "callbacks",
         callback_url=settings.public_url or "",
         allow_unsandboxed=settings.allow_unsandboxed_host,
-        checkpoint=ground.faults.checkpoint,
+        checkpoint=backing.fault_points.checkpoint,
     )
     for directory in (surroundings.state, surroundings.callbacks):
         directory.mkdir(mode=0o700, exist_ok=True)

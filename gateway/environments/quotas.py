@@ -13,28 +13,28 @@ from dataclasses import dataclass, field
 from delivery.database.engine import Connection
 from gateway.config.setting_types import SandboxSettings
 from gateway.records.agent import agent_config
-from gateway.records.records import Book
+from gateway.records.records import Records
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.port import Feature
-from sandbox.workspaces.port import Store
+from sandbox.workspaces.port import WorkspaceStore
 
 _GIGABYTE = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Quotas:
+class WorkspaceQuotas:
     """The operator's quotas by provider; `usual` is the provider of a workspace that no agent uses."""
 
     defaults: Mapping[str, int] = field(default_factory=dict)
-    usual: str = "host"
+    default_provider: str = "host"
 
-    async def limit(self, connection: Connection, book: Book, workspace: Record) -> int | None:
+    async def limit(self, connection: Connection, config_records: Records, workspace: Record) -> int | None:
         """Return the bytes that a workspace may hold; None: nothing bounds it."""
-        configs = [config async for config in _configs(connection, book, workspace)]
-        found = [self._limit(config) for config in configs or [SandboxConfig(provider=self.usual)]]
+        configs = [config async for config in _list_configs(connection, config_records, workspace)]
+        found = [self._limit(config) for config in configs or [SandboxConfig(provider=self.default_provider)]]
         return min((one for one in found if one is not None), default=None)
 
     def _limit(self, config: SandboxConfig) -> int | None:
@@ -46,30 +46,34 @@ class Quotas:
         return self.defaults.get(config.provider)
 
 
-def quotas_of(settings: SandboxSettings) -> Quotas:
+def load_quotas(settings: SandboxSettings) -> WorkspaceQuotas:
     """Return the quotas that the settings name."""
-    tables = {name: settings.of(name).get("workspace_bytes") for name in registry.installed()}
+    tables = {name: settings.for_provider(name).get("workspace_bytes") for name in registry.installed()}
     defaults = {name: int(limit) for name, limit in tables.items() if limit is not None}
-    return Quotas(defaults=defaults, usual=settings.provider)
+    return WorkspaceQuotas(defaults=defaults, default_provider=settings.provider)
 
 
-async def _configs(connection: Connection, book: Book, workspace: Record) -> AsyncIterator[SandboxConfig]:
+async def _list_configs(
+    connection: Connection, config_records: Records, workspace: Record
+) -> AsyncIterator[SandboxConfig]:
     """Yield the config of each sandbox that an agent uses with the workspace."""
-    for agent in await records.list_of(connection, workspace.account, "agent"):
+    for agent in await records.list_by_kind(connection, workspace.account, "agent"):
         config = agent_config(agent)
         for use in config.workspaces:
             without = "sandbox" in use.model_fields_set and use.sandbox is None
             if use.workspace in (workspace.id, workspace.name) and not without:
                 wanted = use.sandbox or config.sandbox
                 record = (
-                    await records.find(connection, workspace.account, "sandbox", wanted) if wanted else None
+                    await records.get(connection, workspace.account, "sandbox", wanted) if wanted else None
                 )
-                yield book.sandbox_config(record) if record else SandboxConfig()
+                yield config_records.sandbox_config(record) if record else SandboxConfig()
 
 
-async def refusal(store: Store, namespace: str, limit: int, path: str, size: int) -> str | None:
+async def quota_problem(
+    store: WorkspaceStore, namespace: str, limit: int, path: str, size: int
+) -> str | None:
     """Say why a file of so many bytes has no room in a workspace; None: it has. Raises SandboxError."""
-    sizes = {name: seen.size for name, seen in (await store.side(namespace).listing()).items()}
+    sizes = {name: seen.size for name, seen in (await store.replica(namespace).list()).items()}
     used = sum(sizes.values())
     if used - sizes.get(path, 0) + size <= limit:
         return None

@@ -11,11 +11,11 @@ from pathlib import Path
 import structlog
 
 from delivery.database.engine import Connection, Database
-from gateway.environments.stored_workspace import NO_SANDBOX, StoredFiles
+from gateway.environments.stored_workspace import NO_SANDBOX, StoredWorkspace
 from gateway.environments.workspaces import Workspaces
 from gateway.records.agent import WorkspaceUse, agent_config
 from gateway.records.kinds import WorkspaceConfig
-from gateway.records.records import Book
+from gateway.records.records import Records
 from gateway.store import sandboxes
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
@@ -23,26 +23,26 @@ from gateway.store.conversations import conversations
 from gateway.store.turns.jobs import Job
 from sandbox import registry
 from sandbox.config import SandboxConfig
-from sandbox.errors import Busy, Refused, SandboxError
-from sandbox.labels import Owner, Scope, digest, label_of, namespace, scope_of
+from sandbox.errors import ProviderRefused, SandboxBusy, SandboxError
+from sandbox.labels import Owner, Scope, effective_scope, key_of, namespace, sandbox_label
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reservations import Reservation, Wanted
+from sandbox.lifecycle.reservations import Reservation, SandboxRequest
 from sandbox.lifecycle.reserved_sandbox import ReservedSandbox
-from sandbox.lifecycle.teardown import Endings
-from sandbox.model import Network, SandboxId, Spec
+from sandbox.lifecycle.teardown import Teardown
+from sandbox.model import Network, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 
 log = structlog.get_logger(__name__)
 
-KEEP_ALIVE = 30.0
+KEEP_ALIVE_SECONDS = 30.0
 """Seconds between signs that a sandbox is still needed while a model thinks."""
-LONGEST_PERSON = 200
-JOB_PATIENCE = 60.0
+MAX_PERSON_LENGTH = 200
+JOB_SYNC_TIMEOUT = 60.0
 """Seconds that the end of a job waits for its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Environment:
     """Where an agent's commands run: the sandbox's config, its spec, and whose it is.
 
     `files_only`: there is no sandbox on it, the workspace's files are read from the store. `lacks` are the
@@ -50,10 +50,10 @@ class Bench:
     """
 
     config: SandboxConfig
-    spec: Spec
+    spec: SandboxSpec
     owner: Owner
     files_only: bool = False
-    lacks: Sequence[str] = ()
+    missing_runtimes: Sequence[str] = ()
 
     @property
     def provider(self) -> str:
@@ -71,14 +71,14 @@ class Bench:
         return self.owner.workspace
 
     @property
-    def wanted(self) -> Wanted:
+    def request(self) -> SandboxRequest:
         """What the pool is asked for."""
-        return Wanted(
+        return SandboxRequest(
             spec=self.spec, owner=self.owner, provider=self.provider, snapshots=self.config.snapshot
         )
 
 
-class Workbench:
+class EnvironmentResolver:
     """Finds benches and opens their sandboxes, one pool a provider.
 
     `resident` is the one account that may use providers on this machine; None: every account may.
@@ -87,27 +87,29 @@ class Workbench:
     def __init__(
         self,
         database: Database,
-        book: Book,
+        records: Records,
         pools: Mapping[str, Pool],
         *,
         workspaces: Workspaces,
-        resident: str | None,
+        host_account: str | None,
         installation: str,
-        lacking: Mapping[str, Sequence[str]],
+        missing_runtimes: Mapping[str, Sequence[str]],
     ) -> None:
         self._database = database
-        self._book = book
+        self._records = records
         self._pools = pools
         self.workspaces = workspaces
-        self._resident = resident
+        self._host_account = host_account
         self._installation = installation
-        self._lacking = lacking
+        self._missing_runtimes = missing_runtimes
 
-    async def bench(self, agent: Record, conversation: str, *, person: str = "") -> Bench:
+    async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
         """Return the bench of an agent in a conversation, for who asks: that of its first workspace."""
-        return next(iter((await self.benches(agent, conversation, person=person)).values()))
+        return next(iter((await self.resolve_all(agent, conversation, person=person)).values()))
 
-    async def benches(self, agent: Record, conversation: str, *, person: str = "") -> Mapping[str, Bench]:
+    async def resolve_all(
+        self, agent: Record, conversation: str, *, person: str = ""
+    ) -> Mapping[str, Environment]:
         """Return the benches of an agent by the names of its workspaces, its first one first."""
         config = agent_config(agent)
         async with self._database.read() as connection:
@@ -116,21 +118,21 @@ class Workbench:
                 scope=Scope.SESSION,
                 conversation=conversation,
                 agent=agent.id,
-                person=await _known_as(connection, conversation, person),
+                person=await _person_key(connection, conversation, person),
             )
             found = [
-                (use.name if use else "", await self._placed(connection, owner, use, config.sandbox))
+                (use.name if use else "", await self._resolve_use(connection, owner, use, config.sandbox))
                 for use in config.workspaces or (None,)
             ]
         return dict(found)
 
-    async def _placed(
-        self, connection: Connection, owner: Owner, use: WorkspaceUse | None, otherwise: str | None
-    ) -> Bench:
+    async def _resolve_use(
+        self, connection: Connection, owner: Owner, use: WorkspaceUse | None, default_sandbox: str | None
+    ) -> Environment:
         """Return the bench of one use of a workspace, or of an agent without any."""
-        account, wanted = owner.account, (use.sandbox if use else None) or otherwise
-        workspace = await _maybe(connection, account, "workspace", use.workspace if use else None)
-        sandbox = await _maybe(connection, account, "sandbox", wanted)
+        account, wanted = owner.account, (use.sandbox if use else None) or default_sandbox
+        workspace = await _get_record(connection, account, "workspace", use.workspace if use else None)
+        sandbox = await _get_record(connection, account, "sandbox", wanted)
         bench = self._assemble(
             replace(owner, workspace=workspace.id if workspace else None),
             sandbox=sandbox,
@@ -143,80 +145,82 @@ class Workbench:
         """Return the directory that is mounted for a workspace, made when new."""
         return self.workspaces.directory(namespace(account, workspace))
 
-    async def sandbox(self, bench: Bench) -> ReservedSandbox:
+    async def sandbox(self, environment: Environment) -> ReservedSandbox:
         """Return the bench's sandbox; it is found, woken or made when it is first used. Raises Refused."""
-        if bench.files_only:
-            raise Refused(NO_SANDBOX)
-        return ReservedSandbox(self._pool(bench.provider), bench.wanted)
+        if environment.files_only:
+            raise ProviderRefused(NO_SANDBOX)
+        return ReservedSandbox(self._pool(environment.provider), environment.request)
 
-    async def files(self, bench: Bench) -> Sandbox:
+    async def files(self, environment: Environment) -> Sandbox:
         """Return what the bench's files are read through: its sandbox, or the store. Raises Refused."""
-        if bench.files_only and bench.spec.workspace is not None:
-            return StoredFiles(self.workspaces.store, bench.spec.namespace, bench.spec.mount)
-        return await self.sandbox(bench)
+        if environment.files_only and environment.spec.workspace is not None:
+            return StoredWorkspace(self.workspaces.store, environment.spec.namespace, environment.spec.mount)
+        return await self.sandbox(environment)
 
-    async def awake(self, bench: Bench) -> ReservedSandbox:
+    async def wake(self, environment: Environment) -> ReservedSandbox:
         """Return the bench's sandbox with its machine found, so that its id is known; raises SandboxError."""
-        sandbox = await self.sandbox(bench)
+        sandbox = await self.sandbox(environment)
         await sandbox.wake()
         return sandbox
 
     @asynccontextmanager
-    async def attended(self, bench: Bench, *, changed: bool) -> AsyncIterator[None]:
+    async def in_use(self, environment: Environment, *, changed: bool) -> AsyncIterator[None]:
         """Keep the sandbox of a turn awake while the model thinks; afterwards keep what changed in it.
 
         `changed`: a job has worked in it since. One that is not reserved is let go of.
         """
-        pool = self._pools.get(bench.provider)
+        pool = self._pools.get(environment.provider)
         if pool is None:
             yield
             return
-        pool.begin(bench.spec.label)
-        async with pool.attended(bench.wanted, every=KEEP_ALIVE):
+        pool.mark_stale(environment.spec.label)
+        async with pool.keep_alive(environment.request, interval=KEEP_ALIVE_SECONDS):
             yield
         try:
-            await pool.bring_back(bench.wanted)
-            await self._settle(pool, bench, changed=changed)
-        except Busy:
-            log.debug("workbench.in_use", label=bench.spec.label)
+            await pool.sync_back(environment.request)
+            await self._save_or_delete(pool, environment, changed=changed)
+        except SandboxBusy:
+            log.debug("environment.in_use", label=environment.spec.label)
         except (SandboxError, OSError) as error:
-            log.warning("workbench.not_settled", label=bench.spec.label, error=str(error))
+            log.warning("environment.save_failed", label=environment.spec.label, error=str(error))
 
-    async def _settle(self, pool: Pool, bench: Bench, *, changed: bool) -> None:
-        if bench.spec.persistent:
-            await pool.save(bench.wanted, changed=changed)
-        elif pool.held(bench.spec.label) is not None and not await self._is_working(pool, bench):
-            await Endings(pool.stand, pool.evict).delete(bench.spec.label, why="done")
+    async def _save_or_delete(self, pool: Pool, environment: Environment, *, changed: bool) -> None:
+        if environment.spec.persistent:
+            await pool.save(environment.request, changed=changed)
+        elif pool.get_open(environment.spec.label) is not None and not await self._has_running_jobs(
+            pool, environment
+        ):
+            await Teardown(pool.backend, pool.evict).delete(environment.spec.label, reason="done")
 
-    async def _is_working(self, pool: Pool, bench: Bench) -> bool:
-        row = await pool.stand.register.find(bench.spec.label)
+    async def _has_running_jobs(self, pool: Pool, environment: Environment) -> bool:
+        row = await pool.backend.reservations.get(environment.spec.label)
         if row is None:
             return False
         async with self._database.read() as connection:
-            return bool(await sandboxes.jobs_running_in(connection, row))
+            return bool(await sandboxes.list_running_jobs(connection, row))
 
-    async def sandbox_of(self, job: Job) -> Sandbox:
+    async def sandbox_of_job(self, job: Job) -> Sandbox:
         """Return the sandbox a job runs in, as it is; raises Gone and other SandboxErrors."""
-        bench = await self._bench_of_job(job)
-        return await self._pool(job.provider).reach(SandboxId(job.sandbox), bench.spec)
+        bench = await self._for_job(job)
+        return await self._pool(job.provider).connect(SandboxId(job.sandbox), bench.spec)
 
-    async def bring_back(self, job: Job) -> None:
+    async def sync_job_files(self, job: Job) -> None:
         """Have the workspace store hold what a job that has ended wrote; what fails is tried with a turn."""
         try:
-            bench = await self._bench_of_job(job)
+            bench = await self._for_job(job)
             pool = self._pool(job.provider)
-            if pool.stand.carrier is not None and bench.workspace is not None:
-                async with asyncio.timeout(JOB_PATIENCE):
-                    sandbox = await pool.reach(SandboxId(job.sandbox), bench.spec)
-                    await pool.carry(sandbox, bench.spec)
+            if pool.backend.workspace_sync is not None and bench.workspace is not None:
+                async with asyncio.timeout(JOB_SYNC_TIMEOUT):
+                    sandbox = await pool.connect(SandboxId(job.sandbox), bench.spec)
+                    await pool.sync(sandbox, bench.spec)
         except (SandboxError, OSError) as error:
-            log.warning("workbench.job_not_carried", job=job.id, error=str(error))
+            log.warning("environment.job_sync_failed", job=job.id, error=str(error))
 
-    async def _bench_of_job(self, job: Job) -> Bench:
+    async def _for_job(self, job: Job) -> Environment:
         async with self._database.read() as connection:
-            sandbox = await _maybe(connection, job.account, "sandbox", job.sandbox_record)
-            workspace = await _maybe(connection, job.account, "workspace", job.workspace)
-            person = await _known_as(connection, job.conversation, job.asker)
+            sandbox = await _get_record(connection, job.account, "sandbox", job.sandbox_record)
+            workspace = await _get_record(connection, job.account, "workspace", job.workspace)
+            person = await _person_key(connection, job.conversation, job.asker)
         return self._assemble(
             Owner(
                 account=job.account,
@@ -230,11 +234,11 @@ class Workbench:
             read_only=_is_read_only(workspace),
         )
 
-    async def bench_of(self, row: Reservation) -> Bench | None:
+    async def for_reservation(self, row: Reservation) -> Environment | None:
         """Return the bench a reserved sandbox belongs to, None when its record or workspace is gone."""
         async with self._database.read() as connection:
-            sandbox = await _maybe(connection, row.owner.account, "sandbox", row.owner.record)
-            workspace = await _maybe(connection, row.owner.account, "workspace", row.owner.workspace)
+            sandbox = await _get_record(connection, row.owner.account, "sandbox", row.owner.record)
+            workspace = await _get_record(connection, row.owner.account, "workspace", row.owner.workspace)
         if (row.owner.record and sandbox is None) or (row.owner.workspace and workspace is None):
             return None
         bench = self._assemble(row.owner, sandbox=sandbox, read_only=_is_read_only(workspace))
@@ -244,30 +248,30 @@ class Workbench:
         try:
             return self._pools[provider]
         except KeyError:
-            raise Refused(
+            raise ProviderRefused(
                 f"sandbox provider {provider!r} is not open here; open: {', '.join(self._pools) or 'none'}"
             ) from None
 
     def _check_sharing(self, account: str, provider: str) -> None:
         """Let only the resident account run on this machine, unless the operator lets it be shared."""
         plugin = registry.installed().get(provider)
-        if self._resident in (None, account) or plugin is None or not plugin.on_this_machine:
+        if self._host_account in (None, account) or plugin is None or not plugin.on_this_machine:
             return
-        raise Refused(
+        raise ProviderRefused(
             f"commands of further accounts may not run on this machine (provider {provider!r}); "
             "the operator can allow it with --allow-shared-host, or the sandbox can name another provider"
         )
 
-    def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Bench:
+    def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
         """Return the bench of an owner; its scope is what the sandbox's config says."""
-        config = self._book.sandbox_config(sandbox)
+        config = self._records.sandbox_config(sandbox)
         self._check_sharing(owner.account, config.provider)
         isolation = config.isolation if config.persistent else Scope.SESSION
-        scope = scope_of(isolation, workspace=owner.workspace, person=owner.person)
+        scope = effective_scope(isolation, workspace=owner.workspace, person=owner.person)
         owner = replace(owner, scope=scope, record=sandbox.id if sandbox else None)
         workspace = owner.workspace
-        spec = Spec(
-            label=label_of(self._installation, config.provider, owner, persistent=config.persistent),
+        spec = SandboxSpec(
+            label=sandbox_label(self._installation, config.provider, owner, persistent=config.persistent),
             namespace=namespace(owner.account, workspace or owner.conversation),
             workspace=self.directory(owner.account, workspace) if workspace else None,
             read_only=read_only,
@@ -280,28 +284,28 @@ class Workbench:
             persistent=config.persistent,
             idle_timeout=float(config.lifecycle.idle_timeout),
             max_lifetime=float(config.lifecycle.max_lifetime),
-            services_rest=not config.lifecycle.keep_awake,
+            services_sleep_with_sandbox=not config.lifecycle.keep_awake,
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
-        lacks = self._lacking.get(config.provider, ())
-        return Bench(config=config, spec=spec, owner=owner, lacks=lacks)
+        lacks = self._missing_runtimes.get(config.provider, ())
+        return Environment(config=config, spec=spec, owner=owner, missing_runtimes=lacks)
 
 
 def _is_read_only(workspace: Record | None) -> bool:
     return workspace is not None and WorkspaceConfig.model_validate(workspace.config).read_only
 
 
-async def _known_as(connection: Connection, conversation: str, asker: str) -> str:
+async def _person_key(connection: Connection, conversation: str, asker: str) -> str:
     """Return whom an id names: the people of one platform are told from those of another, and from keys."""
-    talk = await conversations.by_id(connection, conversation) if asker else None
+    talk = await conversations.get_by_id(connection, conversation) if asker else None
     if talk is None or talk.channel is None:
         return asker
-    channel = await records.by_id(connection, talk.channel)
+    channel = await records.get_by_id(connection, talk.channel)
     name = f"{channel.config['kind'] if channel else talk.channel}:{asker}"
-    return name if len(name) <= LONGEST_PERSON else digest("person", name)
+    return name if len(name) <= MAX_PERSON_LENGTH else key_of("person", name)
 
 
-async def _maybe(
-    connection: Connection, account: str, kind: records.Kind, wanted: str | None
+async def _get_record(
+    connection: Connection, account: str, kind: records.RecordKind, wanted: str | None
 ) -> Record | None:
-    return await records.find(connection, account, kind, wanted) if wanted else None
+    return await records.get(connection, account, kind, wanted) if wanted else None

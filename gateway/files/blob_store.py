@@ -11,35 +11,35 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-CHUNK = 512 * 1024
+CHUNK_BYTES = 512 * 1024
 
 
-class Absent(Exception):
+class BlobNotFound(Exception):
     """The bytes of this file are not kept any more."""
 
 
-class Depot(Protocol):
+class BlobStore(Protocol):
     """Keeps bytes durably under the SHA-256 of what they are, as hexadecimal digits."""
 
     @abstractmethod
-    async def put(self, digest: str, content: bytes) -> None:
+    async def write(self, digest: str, content: bytes) -> None:
         """Keep the bytes; when this returns they outlive the machine's power. Twice is no error."""
 
     @abstractmethod
-    def open(self, digest: str) -> AsyncIterator[bytes]:
+    def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
         """Yield the bytes in chunks of at most 512 KiB; raises Absent before the first."""
 
     @abstractmethod
-    async def drop(self, digest: str) -> None:
+    async def delete(self, digest: str) -> None:
         """Keep the bytes no longer; twice is no error."""
 
 
-async def whole(depot: Depot, digest: str) -> bytes:
+async def read_all(blob_store: BlobStore, digest: str) -> bytes:
     """Return all bytes of a digest; raises Absent."""
-    return b"".join([chunk async for chunk in depot.open(digest)])
+    return b"".join([chunk async for chunk in blob_store.read_chunks(digest)])
 
 
-class DirectoryDepot(Depot):
+class DirectoryBlobStore(BlobStore):
     """A directory that one gateway process has for itself."""
 
     def __init__(self, directory: Path) -> None:
@@ -48,28 +48,28 @@ class DirectoryDepot(Depot):
     def _path(self, digest: str) -> Path:
         return self._directory / digest[:2] / digest
 
-    async def put(self, digest: str, content: bytes) -> None:
+    async def write(self, digest: str, content: bytes) -> None:
         """Write a file whole and rename it into its place, each step made to last."""
-        await asyncio.to_thread(_keep, self._path(digest), content)
+        await asyncio.to_thread(_write_durably, self._path(digest), content)
 
-    async def open(self, digest: str) -> AsyncIterator[bytes]:
+    async def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
         """Read the file piece by piece, off the event loop."""
         try:
             file = await asyncio.to_thread(self._path(digest).open, "rb")
         except FileNotFoundError:
-            raise Absent from None
+            raise BlobNotFound from None
         try:
-            while chunk := await asyncio.to_thread(file.read, CHUNK):
+            while chunk := await asyncio.to_thread(file.read, CHUNK_BYTES):
                 yield chunk
         finally:
             file.close()
 
-    async def drop(self, digest: str) -> None:
+    async def delete(self, digest: str) -> None:
         """Remove the file."""
         await asyncio.to_thread(self._path(digest).unlink, missing_ok=True)
 
 
-def _keep(path: Path, content: bytes) -> None:
+def _write_durably(path: Path, content: bytes) -> None:
     if path.exists():
         return
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -86,10 +86,10 @@ def _keep(path: Path, content: bytes) -> None:
             fresh.unlink()
         raise
     for directory in (path.parent, path.parent.parent):
-        _settle(directory)
+        _fsync_directory(directory)
 
 
-def _settle(directory: Path) -> None:
+def _fsync_directory(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)

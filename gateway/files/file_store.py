@@ -12,52 +12,58 @@ from hashlib import sha256
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, Unavailable
-from delivery.errors import DeliveryError, Unreachable
+from delivery.database.engine import Database, DatabaseUnavailable
+from delivery.errors import BrokerUnreachable, DeliveryError
 from delivery.events.event import new_id
 from gateway.files import media_types
-from gateway.files.blob_store import Absent, Depot, whole
+from gateway.files.blob_store import BlobNotFound, BlobStore, read_all
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow, FileState
 
 log = structlog.get_logger(__name__)
 
-EVERY = 300.0
-GRACE = timedelta(hours=1)
+SWEEP_SECONDS = 300.0
+GRACE_PERIOD = timedelta(hours=1)
 """How long bytes are kept that no file has: their file may be about to be written down."""
-_KIND = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
-_PAUSE = 0.1
+_MEDIA_TYPE = re.compile(r"[a-z]+/[a-z0-9][a-z0-9.+-]{0,80}")
+_RETRY_SECONDS = 0.1
 
 
-class Shelf:
+class FileStore:
     """Keeps bytes durably before any row or event tells of them, and drops them after the last row."""
 
     def __init__(
-        self, database: Database, depot: Depot, *, kept: timedelta, grace: timedelta = GRACE, tries: int = 20
+        self,
+        database: Database,
+        blob_store: BlobStore,
+        *,
+        retention: timedelta,
+        grace: timedelta = GRACE_PERIOD,
+        tries: int = 20,
     ) -> None:
         self._database = database
-        self._depot = depot
-        self._kept = kept
+        self._blob_store = blob_store
+        self._retention = retention
         self._grace = grace
         self._tries = tries
 
-    async def put(self, content: bytes) -> str:
+    async def write_blob(self, content: bytes) -> str:
         """Keep bytes and return their digest; raises Unavailable, DeliveryError, OSError."""
         digest = await asyncio.to_thread(lambda: sha256(content).hexdigest())
         for _ in range(self._tries):
             async with self._database.begin() as connection:
                 touched = await store.touch(connection, digest, len(content))
             if touched:
-                await self._depot.put(digest, content)
+                await self._blob_store.write(digest, content)
                 return digest
-            await asyncio.sleep(_PAUSE)  # the same bytes are being dropped at this moment
-        raise Unreachable("the same bytes are being dropped; try again later")
+            await asyncio.sleep(_RETRY_SECONDS)  # the same bytes are being dropped at this moment
+        raise BrokerUnreachable("the same bytes are being dropped; try again later")
 
-    async def keep(self, account: str, name: str, content: bytes, *, kind: str = "") -> FileRow:
+    async def save(self, account: str, name: str, content: bytes, *, stated_type: str = "") -> FileRow:
         """Keep a file for a message that is still to be said; `kind` is what the sender takes it for."""
-        digest = await self.put(content)
-        shown = media_types.clean_name(name)
-        found = media_types.media_type(content[:65536], shown)
+        digest = await self.write_blob(content)
+        shown = media_types.sanitize_name(name)
+        found = media_types.detect_media_type(content[:65536], shown)
         row = FileRow(
             id=new_id("fil"),
             account=account,
@@ -65,7 +71,7 @@ class Shelf:
             state=FileState.UPLOADED,
             identity=digest,
             name=shown,
-            type=kind if found == media_types.BINARY and _is_harmless(kind) else found,
+            type=stated_type if found == media_types.BINARY and _is_harmless(stated_type) else found,
             size=len(content),
             sha256=digest,
             created_at=utc_now(),
@@ -74,54 +80,57 @@ class Shelf:
             await store.add(connection, row)
         return row
 
-    async def find(self, file: str) -> FileRow | None:
+    async def get(self, file: str) -> FileRow | None:
         """Return a file that is still kept."""
         async with self._database.read() as connection:
-            row = await store.by_id(connection, file)
-        return row if row and row.created_at > utc_now() - self._kept else None
+            row = await store.get_by_id(connection, file)
+        return row if row and row.created_at > utc_now() - self._retention else None
 
-    async def content(self, file: str) -> bytes | None:
+    async def read(self, file: str) -> bytes | None:
         """Return the bytes of a file; None when they are not kept any more."""
-        row = await self.find(file)
+        row = await self.get(file)
         if row is None or row.sha256 is None:
             return None
-        with suppress(Absent):
-            return await whole(self._depot, row.sha256)
+        with suppress(BlobNotFound):
+            return await read_all(self._blob_store, row.sha256)
         return None
 
-    async def bytes_of(self, digest: str) -> bytes | None:
+    async def read_blob(self, digest: str) -> bytes | None:
         """Return bytes by their digest; None when they are not kept any more."""
-        with suppress(Absent):
-            return await whole(self._depot, digest)
+        with suppress(BlobNotFound):
+            return await read_all(self._blob_store, digest)
         return None
 
-    def open(self, digest: str) -> AsyncIterator[bytes]:
+    def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
         """Yield bytes by their digest, in chunks; raises Absent before the first."""
-        return self._depot.open(digest)
+        return self._blob_store.read_chunks(digest)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Drop what is old and what nobody has any more, until stopped."""
         while not stop.is_set():
             try:
                 await self.sweep(utc_now())
-            except (Unavailable, DeliveryError, OSError) as error:
-                log.warning("shelf.not_swept", error=str(error))
+            except (DatabaseUnavailable, DeliveryError, OSError) as error:
+                log.warning("files.sweep_failed", error=str(error))
             with suppress(TimeoutError):
-                async with asyncio.timeout(EVERY):
+                async with asyncio.timeout(SWEEP_SECONDS):
                     await stop.wait()
 
     async def sweep(self, now: datetime) -> None:
         """Forget files older than the retention, then drop the bytes that no file has."""
         async with self._database.begin() as connection:
-            await store.forget(connection, before=now - self._kept)
+            await store.delete_before(connection, before=now - self._retention)
         async with self._database.begin() as connection:
-            idle = await store.begin_dropping(connection, now=now, grace=self._grace)
+            idle = await store.begin_delete(connection, now=now, grace=self._grace)
         for digest in idle:
-            await self._depot.drop(digest)
+            await self._blob_store.delete(digest)
             async with self._database.begin() as connection:
-                await store.end_dropping(connection, digest)
+                await store.end_delete(connection, digest)
 
 
-def _is_harmless(kind: str) -> bool:
+def _is_harmless(stated_type: str) -> bool:
     """Say whether what a sender says of a file may be passed on where its content says nothing."""
-    return bool(_KIND.fullmatch(kind)) and kind not in media_types.ACTIVE | media_types.IMAGES
+    return (
+        bool(_MEDIA_TYPE.fullmatch(stated_type))
+        and stated_type not in media_types.ACTIVE_CONTENT | media_types.IMAGES
+    )

@@ -10,11 +10,11 @@ BINARY = "application/octet-stream"
 IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 """What models that see are given."""
 
-ACTIVE = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
+ACTIVE_CONTENT = frozenset({"text/html", "text/xml", "image/svg+xml", "application/xhtml+xml"})
 """What a browser might run: given to it as bytes of no kind."""
 
-LONGEST_NAME = 120
-_LOOKED_AT = 8192
+MAX_NAME_BYTES = 120
+_SNIFF_BYTES = 8192
 _MAGIC: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x89PNG\r\n\x1a\n", "image/png"),
     (0, b"\xff\xd8\xff", "image/jpeg"),
@@ -54,15 +54,15 @@ _DEVICES = re.compile(r"^(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 _FORBIDDEN = re.compile(r"""[\\/:*?"<>|`\[\]]""")
 
 
-def media_type(content: bytes, name: str) -> str:
+def detect_media_type(content: bytes, name: str) -> str:
     """Return what a file is by its content; the name only tells apart what the content leaves open."""
     suffix = PurePosixPath(name).suffix.lower()
     for where, magic, kind in _MAGIC:
         if content[where : where + len(magic)] == magic and (magic != b"WEBP" or content[:4] == b"RIFF"):
             return _ZIPPED.get(suffix, kind) if kind == "application/zip" else kind
-    if not _is_text(content[:_LOOKED_AT]):
+    if not _is_text(content[:_SNIFF_BYTES]):
         return BINARY
-    if found := _MARKUP.match(content[:_LOOKED_AT]):
+    if found := _MARKUP.match(content[:_SNIFF_BYTES]):
         return "text/html" if b"html" in found[0].lower() or b"script" in found[0].lower() else "text/xml"
     kind = _TEXTS.get(suffix, "text/plain")
     return "text/plain" if kind == "image/svg+xml" else kind
@@ -74,36 +74,36 @@ def _is_text(head: bytes) -> bool:
     try:
         head.decode()
     except UnicodeDecodeError as error:
-        return len(head) == _LOOKED_AT and error.start >= len(head) - 3  # a character cut in half
+        return len(head) == _SNIFF_BYTES and error.start >= len(head) - 3  # a character cut in half
     return True
 
 
-def clean_name(name: str) -> str:
+def sanitize_name(name: str) -> str:
     """Return a bare file name that every platform and file system takes, whatever was given."""
     bare = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode()).replace("\\", "/")
     bare = bare.rsplit("/", 1)[-1]
-    kept = "".join(" " if letter.isspace() else letter for letter in bare if _is_shown(letter))
+    kept = "".join(" " if letter.isspace() else letter for letter in bare if _is_visible(letter))
     kept = _FORBIDDEN.sub("_", kept).strip(" .")
     if not kept or _DEVICES.match(kept):
         kept = f"file_{kept}".rstrip("_")
-    return _shortened(kept)
+    return _shorten(kept)
 
 
-def _is_shown(letter: str) -> bool:
+def _is_visible(letter: str) -> bool:
     """Leave out what is not seen, and what turns the direction of writing round to hide a suffix."""
     return letter.isspace() or unicodedata.category(letter) not in {"Cc", "Cf", "Cs", "Co", "Cn"}
 
 
-def _shortened(name: str) -> str:
+def _shorten(name: str) -> str:
     stem, dot, suffix = name.rpartition(".")
     if not dot or len(suffix) > 16:  # noqa: PLR2004 - no suffix is longer
         stem, dot, suffix = name, "", ""
-    while len((stem + dot + suffix).encode()) > LONGEST_NAME:
+    while len((stem + dot + suffix).encode()) > MAX_NAME_BYTES:
         stem = stem[:-1]
     return stem.rstrip() + dot + suffix
 
 
-def numbered(name: str, number: int) -> str:
+def numbered_name(name: str, number: int) -> str:
     """Return the name of a further file of the same name: `report.pdf`, `report (2).pdf`."""
     if number <= 1:
         return name
@@ -111,7 +111,7 @@ def numbered(name: str, number: int) -> str:
     return f"{path.stem} ({number}){path.suffix}"
 
 
-def shown_size(size: int) -> str:
+def render_size(size: int) -> str:
     """Return a size as people say it: 640 bytes, 12 kB, 3.4 MB."""
     if size < 1000:  # noqa: PLR2004 - a kilobyte
         return f"{size} bytes"

@@ -11,74 +11,76 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-from delivery.broker.connection import Link
-from delivery.errors import Refused, Unreachable
-from gateway.files.blob_store import CHUNK, Absent, Depot
+from delivery.broker.connection import NatsConnection
+from delivery.errors import BrokerRefused, BrokerUnreachable
+from gateway.files.blob_store import CHUNK_BYTES, BlobNotFound, BlobStore
 
-FILES = "FILES"
+STREAM = "FILES"
 _NOT_CLUSTERED = 10074
 _EXISTS = 10058
 _SECONDS = 10.0
 
 
-class SharedDepot(Depot):
+class NatsBlobStore(BlobStore):
     """A stream of the broker's own."""
 
-    def __init__(self, link: Link) -> None:
-        self._link = link
+    def __init__(self, connection: NatsConnection) -> None:
+        self._connection = connection
         self._ready = False
 
-    async def put(self, digest: str, content: bytes) -> None:
+    async def write(self, digest: str, content: bytes) -> None:
         """Publish the chunks, each confirmed, and then the end."""
-        await self._ensure()
-        if await self._last(digest, "end") is not None:
+        await self._ensure_stream()
+        if await self._get_last(digest, "end") is not None:
             return
-        chunks = [content[start : start + CHUNK] for start in range(0, len(content), CHUNK)]
+        chunks = [content[start : start + CHUNK_BYTES] for start in range(0, len(content), CHUNK_BYTES)]
         for number, chunk in enumerate(chunks):
-            await self._link.publish(f"file.{digest}.{number}", chunk, timeout=_SECONDS)
+            await self._connection.publish(f"file.{digest}.{number}", chunk, timeout=_SECONDS)
         end = json.dumps({"chunks": len(chunks)}).encode()
-        await self._link.publish(f"file.{digest}.end", end, timeout=_SECONDS)
+        await self._connection.publish(f"file.{digest}.end", end, timeout=_SECONDS)
 
-    async def open(self, digest: str) -> AsyncIterator[bytes]:
+    async def read_chunks(self, digest: str) -> AsyncIterator[bytes]:
         """Read chunk after chunk."""
-        await self._ensure()
-        end = await self._last(digest, "end")
+        await self._ensure_stream()
+        end = await self._get_last(digest, "end")
         if end is None:
-            raise Absent
+            raise BlobNotFound
         for number in range(int(json.loads(end)["chunks"])):
-            chunk = await self._last(digest, str(number))
+            chunk = await self._get_last(digest, str(number))
             if chunk is None:
-                raise Absent
+                raise BlobNotFound
             yield chunk
 
-    async def drop(self, digest: str) -> None:
+    async def delete(self, digest: str) -> None:
         """Purge the end first, so that no half of a file is taken for a whole one."""
-        await self._ensure()
+        await self._ensure_stream()
         for subject in (f"file.{digest}.end", f"file.{digest}.*"):
-            answer = await self._link.call(f"STREAM.PURGE.{FILES}", {"filter": subject})
+            answer = await self._connection.api_request(f"STREAM.PURGE.{STREAM}", {"filter": subject})
             if "error" in answer:
-                raise Refused(f"stream {FILES}: {answer['error'].get('description')}")
+                raise BrokerRefused(f"stream {STREAM}: {answer['error'].get('description')}")
 
-    async def _last(self, digest: str, part: str) -> bytes | None:
-        found = await self._link.fetch(FILES, {"multi_last": [f"file.{digest}.{part}"]}, timeout=_SECONDS)
+    async def _get_last(self, digest: str, part: str) -> bytes | None:
+        found = await self._connection.direct_get(
+            STREAM, {"multi_last": [f"file.{digest}.{part}"]}, timeout=_SECONDS
+        )
         return found[0].data if found else None
 
-    async def _ensure(self) -> None:
+    async def _ensure_stream(self) -> None:
         """Make the stream where there is none, of three replicas on a cluster."""
         if self._ready:
             return
-        answer = await self._link.call(f"STREAM.INFO.{FILES}")
+        answer = await self._connection.api_request(f"STREAM.INFO.{STREAM}")
         if "error" in answer:
-            answer = await self._create(replicas=3)
+            answer = await self._create_stream(replicas=3)
         if answer.get("error", {}).get("err_code") == _NOT_CLUSTERED:
-            answer = await self._create(replicas=1)
+            answer = await self._create_stream(replicas=1)
         if "error" in answer and answer["error"].get("err_code") != _EXISTS:
-            raise Unreachable(f"stream {FILES}: {answer['error'].get('description')}")
+            raise BrokerUnreachable(f"stream {STREAM}: {answer['error'].get('description')}")
         self._ready = True
 
-    async def _create(self, *, replicas: int) -> dict[str, Any]:
+    async def _create_stream(self, *, replicas: int) -> dict[str, Any]:
         wanted = {
-            "name": FILES,
+            "name": STREAM,
             "subjects": ["file.*.*"],
             "retention": "limits",
             "discard": "old",
@@ -87,4 +89,4 @@ class SharedDepot(Depot):
             "max_msgs_per_subject": 1,
             "allow_direct": True,
         }
-        return await self._link.call(f"STREAM.CREATE.{FILES}", wanted)
+        return await self._connection.api_request(f"STREAM.CREATE.{STREAM}", wanted)

@@ -16,19 +16,19 @@ from delivery.events.event import rfc3339
 from gateway.store.conversations.files import FileRow
 
 PURPOSE = "links to files"
-_LONGEST = 12
+_MAX_EXPIRY_DIGITS = 12
 """Digits of a moment that is not nonsense."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Links:
+class SignedLinks:
     """Makes and checks links. The first of `keys` signs, all of them verify (keys rotate)."""
 
     keys: Sequence[bytes] = field(repr=False)
     public_url: str | None = None
     lifetime: timedelta = timedelta(days=7)
 
-    def to(self, file: str, name: str, *, expires: datetime) -> str:
+    def create(self, file: str, name: str, *, expires: datetime) -> str:
         """Return the link to a file: absolute where the gateway's public address is known, else a path."""
         moment = str(int(expires.timestamp()))
         signature = _signature(self.keys[0], file, moment)
@@ -43,10 +43,10 @@ class Links:
             )
             for key in self.keys
         ]
-        plain = expires.isascii() and expires.isdigit() and len(expires) <= _LONGEST
+        plain = expires.isascii() and expires.isdigit() and len(expires) <= _MAX_EXPIRY_DIGITS
         return any(fits) and plain and int(expires) > now.timestamp()
 
-    def file_of(self, url: str, *, now: datetime) -> str | None:
+    def parse_url(self, url: str, *, now: datetime) -> str | None:
         """Return the id of the file a link of ours leads to, None for any other address."""
         try:
             parts = urlsplit(url)
@@ -66,7 +66,7 @@ class Links:
         )
         return file if self.is_valid(file, expires, signature, now=now) else None
 
-    def shape(self, row: FileRow, *, now: datetime | None = None) -> dict[str, Any]:
+    def to_response(self, row: FileRow, *, now: datetime | None = None) -> dict[str, Any]:
         """Return a file as events, snapshots and answers show it, with a fresh link."""
         expires = (now or utc_now()) + self.lifetime
         shape: dict[str, Any] = {
@@ -75,13 +75,13 @@ class Links:
             "size": row.size,
             "type": row.type,
             "sha256": row.sha256,
-            "url": self.to(row.id, row.name, expires=expires),
+            "url": self.create(row.id, row.name, expires=expires),
             "expires": rfc3339(expires),
         }
-        return shape | _also(path=row.path, caption=row.caption)
+        return shape | _non_empty(path=row.path, caption=row.caption)
 
 
-def _also(**words: str) -> dict[str, str]:
+def _non_empty(**words: str) -> dict[str, str]:
     return {name: word for name, word in words.items() if word}
 
 

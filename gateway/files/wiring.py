@@ -7,86 +7,95 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from delivery.chat.file_sink import FileSink
-from delivery.chat.sink import Bot
+from delivery.chat.sink import ConnectedBot
 from delivery.database.clock import utc_now
-from delivery.deliveries.part import Enclosed
-from delivery.deliveries.transactions import Ledger
+from delivery.deliveries.part import FilePart
+from delivery.deliveries.transactions import Transactions
 from gateway.config.setting_types import FileSettings
-from gateway.environments.resolver import Workbench
-from gateway.files.attachments import Incoming
-from gateway.files.blob_store import Depot, DirectoryDepot
-from gateway.files.collection import Outgoing
-from gateway.files.file_store import Shelf
-from gateway.files.nats_blob_store import SharedDepot
-from gateway.files.signed_links import PURPOSE, Links
-from gateway.infra.backing_services import Ground
+from gateway.environments.resolver import EnvironmentResolver
+from gateway.files.attachments import AttachmentFetcher
+from gateway.files.blob_store import BlobStore, DirectoryBlobStore
+from gateway.files.collection import FileCollector
+from gateway.files.file_store import FileStore
+from gateway.files.nats_blob_store import NatsBlobStore
+from gateway.files.signed_links import PURPOSE, SignedLinks
+from gateway.infra.backing_services import BackingServices
 from gateway.store.conversations import files as store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filing:
+class FileServices:
     """The doors to files."""
 
-    shelf: Shelf
-    links: Links
-    outgoing: Outgoing
-    incoming: Incoming
+    file_store: FileStore
+    links: SignedLinks
+    collector: FileCollector
+    attachments: AttachmentFetcher
     sink: FileSink
     settings: FileSettings
 
 
-def open_filing(
-    ground: Ground, ledger: Ledger, workbench: Workbench, find: Callable[[str], Bot | None]
-) -> Filing:
+def open_file_services(
+    backing: BackingServices,
+    transactions: Transactions,
+    environment_resolver: EnvironmentResolver,
+    get_bot: Callable[[str], ConnectedBot | None],
+) -> FileServices:
     """Return files both ways. One gateway alone keeps bytes in its directory, replicas in their broker."""
-    settings, checkpoint = ground.settings, ground.faults.checkpoint
-    shelf = Shelf(ground.database, _depot(ground), kept=timedelta(seconds=settings.files.kept))
-    links = Links(
-        keys=ground.vault.keys_for(PURPOSE),
+    settings, checkpoint = backing.settings, backing.fault_points.checkpoint
+    shelf = FileStore(
+        backing.database, _blob_store(backing), retention=timedelta(seconds=settings.files.retention)
+    )
+    links = SignedLinks(
+        keys=backing.vault.keys_for(PURPOSE),
         public_url=settings.public_url,
         lifetime=timedelta(seconds=settings.files.link_lifetime),
     )
-    return Filing(
-        shelf=shelf,
+    return FileServices(
+        file_store=shelf,
         links=links,
-        outgoing=Outgoing(
-            ledger=ledger,
-            workbench=workbench,
-            shelf=shelf,
+        collector=FileCollector(
+            transactions=transactions,
+            environment_resolver=environment_resolver,
+            file_store=shelf,
             links=links,
             settings=settings.files,
             checkpoint=checkpoint,
         ),
-        incoming=Incoming(
-            ledger=ledger,
-            workbench=workbench,
-            shelf=shelf,
-            find=find,
+        attachments=AttachmentFetcher(
+            transactions=transactions,
+            environment_resolver=environment_resolver,
+            file_store=shelf,
+            find=get_bot,
             settings=settings.files,
             checkpoint=checkpoint,
         ),
-        sink=FileSink(content=shelf.content, link=lambda file: _public(links, file), refused=_noting(ledger)),
+        sink=FileSink(
+            read_content=shelf.read,
+            create_link=lambda file: _public_link(links, file),
+            on_rejected=_note_refusal(transactions),
+        ),
         settings=settings.files,
     )
 
 
-def _depot(ground: Ground) -> Depot:
-    if ground.settings.nats_url is not None:
-        return SharedDepot(ground.link)
-    return DirectoryDepot(ground.settings.data_dir / "files")
+def _blob_store(backing: BackingServices) -> BlobStore:
+    if backing.settings.nats_url is not None:
+        return NatsBlobStore(backing.nats)
+    return DirectoryBlobStore(backing.settings.data_dir / "files")
 
 
-def _public(links: Links, file: Enclosed) -> str | None:
+def _public_link(links: SignedLinks, file: FilePart) -> str | None:
     """Return a link for people in a chat, who can only use an absolute one."""
     if not links.public_url:
         return None
-    return links.to(file.id, file.name, expires=utc_now() + links.lifetime)
+    return links.create(file.id, file.name, expires=utc_now() + links.lifetime)
 
 
-def _noting(ledger: Ledger) -> Callable[[str, str], Awaitable[None]]:
+def _note_refusal(transactions: Transactions) -> Callable[[str, str], Awaitable[None]]:
     async def note(file: str, why: str) -> None:
-        async with ledger.entry("file.note") as entry:
-            row = await store.by_id(entry.connection, file)
+        async with transactions.begin("file.note") as entry:
+            row = await store.get_by_id(entry.connection, file)
             if row is not None:
                 said = f"{row.path or row.name} could not be attached in the chat: {why}"
                 await store.add_note(entry.connection, file, said)

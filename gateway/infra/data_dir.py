@@ -42,11 +42,11 @@ class DataDirLock:
             self._descriptor = None
 
     @property
-    def held(self) -> bool:
+    def is_held(self) -> bool:
         """Tell whether this object holds the lock."""
         return self._descriptor is not None
 
-    def instance(self) -> str:
+    def instance_id(self) -> str:
         """Return the installation's lasting name, made on first use."""
         path = self.directory / "instance"
         if not path.exists():

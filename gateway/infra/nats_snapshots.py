@@ -13,38 +13,38 @@ from nats.js.api import ObjectMeta, ObjectMetaOptions, ObjectStoreConfig
 from nats.js.errors import BucketNotFoundError, NotFoundError, ObjectDeletedError, ObjectNotFoundError
 from nats.js.object_store import ObjectStore
 
-from delivery.broker.connection import Link
-from sandbox.errors import Unreachable
-from sandbox.snapshots.port import Missing, Store
+from delivery.broker.connection import NatsConnection
+from sandbox.errors import ProviderUnreachable
+from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
 BUCKET = "dovecote-snapshots"
-CHUNK = 512 * 1024
-PATIENCE = 600.0
+CHUNK_BYTES = 512 * 1024
+TRANSFER_TIMEOUT = 600.0
 """Seconds for one snapshot: a piece that got lost is waited for no longer."""
 
 
 @asynccontextmanager
-async def _folded(name: str) -> AsyncIterator[None]:
+async def _translate_errors(name: str) -> AsyncIterator[None]:
     """Say in our own words what the broker refuses."""
     try:
         yield
     except (ObjectNotFoundError, ObjectDeletedError, NotFoundError) as error:
-        raise Missing(name) from error
+        raise SnapshotNotFound(name) from error
     except (NatsError, TimeoutError, OSError) as error:
-        raise Unreachable(f"the store of snapshots does not answer: {error}") from error
+        raise ProviderUnreachable(f"the store of snapshots does not answer: {error}") from error
 
 
-class NatsStore(Store):
+class NatsSnapshotStore(SnapshotStore):
     """Objects in one bucket, in pieces of half a megabyte."""
 
     def __init__(self, bucket: ObjectStore) -> None:
         self._bucket = bucket
 
     @classmethod
-    async def open(cls, link: Link) -> Self:
+    async def open(cls, link: NatsConnection) -> Self:
         """Find the bucket, or make it."""
         jetstream = link.jetstream
-        async with _folded(BUCKET):
+        async with _translate_errors(BUCKET):
             try:
                 found = await jetstream.object_store(BUCKET)
             except BucketNotFoundError:
@@ -53,31 +53,31 @@ class NatsStore(Store):
 
     async def put(self, name: str, archive: Path) -> None:
         """Send a file in pieces."""
-        meta = ObjectMeta(name=name, options=ObjectMetaOptions(max_chunk_size=CHUNK))
-        async with _folded(name), asyncio.timeout(PATIENCE):
+        meta = ObjectMeta(name=name, options=ObjectMetaOptions(max_chunk_size=CHUNK_BYTES))
+        async with _translate_errors(name), asyncio.timeout(TRANSFER_TIMEOUT):
             with archive.open("rb") as file:
                 await self._bucket.put(name, file, meta=meta)
 
     async def get(self, name: str, into: Path) -> None:
         """Take the pieces into a file; the client compares their hash with what was sent."""
-        async with _folded(name), asyncio.timeout(PATIENCE):
+        async with _translate_errors(name), asyncio.timeout(TRANSFER_TIMEOUT):
             with into.open("wb") as file:
                 await self._bucket.get(name, writeinto=file)
 
-    async def drop(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Delete an object; one that is not there is gone already."""
         try:
-            async with _folded(name):
+            async with _translate_errors(name):
                 await self._bucket.delete(name)
-        except Missing:
+        except SnapshotNotFound:
             await asyncio.sleep(0)
 
-    async def names(self, prefix: str = "") -> Sequence[str]:
+    async def list(self, prefix: str = "") -> Sequence[str]:
         """List the objects."""
         try:
-            async with _folded(prefix):
+            async with _translate_errors(prefix):
                 found = await self._bucket.list(ignore_deletes=True)
-        except Missing:
+        except SnapshotNotFound:
             return []
         names = (one.name for one in found if one.name and not one.deleted)
         return sorted(name for name in names if name.startswith(prefix))

@@ -15,17 +15,17 @@ from time import monotonic
 import structlog
 
 from delivery.broker.port import Leases
-from delivery.broker.stream_config import token
+from delivery.broker.stream_config import subject_token
 from delivery.errors import DeliveryError
 
 log = structlog.get_logger(__name__)
 
-LOOK_AGAIN = 1.0
+POLL_SECONDS = 1.0
 """Seconds between looks whether a replica still lives."""
-TRY_AGAIN = 0.2
+RETRY_SECONDS = 0.2
 
 
-class Presence:
+class ReplicaPresence:
     """This process's presence among the replicas, and a look at that of the others.
 
     Its `name` tells `instance`, which is ours alone while we live, and `boot`, which is this process: another
@@ -33,66 +33,66 @@ class Presence:
     """
 
     def __init__(self, leases: Leases, *, instance: str, boot: str, ttl: float) -> None:
-        self._ours = f"{token(instance)}:"
-        self.name = f"{self._ours}{boot}"
+        self._instance_prefix = f"{subject_token(instance)}:"
+        self.name = f"{self._instance_prefix}{boot}"
         self._leases = leases
         self._ttl = ttl
-        self._here = asyncio.Event()
-        self._lived: dict[str, float] = {}
+        self._confirmed = asyncio.Event()
+        self._seen_alive: dict[str, float] = {}
 
     @property
-    def is_certain(self) -> bool:
+    def is_confirmed(self) -> bool:
         """Whether the others certainly know that this replica lives."""
-        return self._here.is_set()
+        return self._confirmed.is_set()
 
     @asynccontextmanager
-    async def kept(self, doubt: Callable[[], None]) -> AsyncIterator[None]:
+    async def maintained(self, recheck: Callable[[], None]) -> AsyncIterator[None]:
         """Be present until the block ends.
 
         `doubt` is called again and again while the others may think otherwise, and once afterwards.
         """
-        keeping = asyncio.create_task(self._keep(doubt))
+        keeping = asyncio.create_task(self._maintain(recheck))
         try:
-            await self._here.wait()
+            await self._confirmed.wait()
             yield
         finally:
             keeping.cancel()
             await asyncio.wait({keeping})
 
-    async def _keep(self, doubt: Callable[[], None]) -> None:
+    async def _maintain(self, recheck: Callable[[], None]) -> None:
         while True:
             try:
-                await self._stay(doubt)
+                await self._hold_lease(recheck)
             except DeliveryError as error:
-                log.debug("presence.waits", error=str(error))
+                log.debug("presence.broker_unavailable", error=str(error))
             except Exception:  # the outermost loop of presence: the others must learn of us again
                 log.exception("presence.failed")
-            if self._here.is_set():
-                self._here.clear()
+            if self._confirmed.is_set():
+                self._confirmed.clear()
                 log.warning("presence.lost", remedy="the broker was away for longer than lease_ttl")
-            doubt()
-            await asyncio.sleep(TRY_AGAIN)
+            recheck()
+            await asyncio.sleep(RETRY_SECONDS)
 
-    async def _stay(self, doubt: Callable[[], None]) -> None:
-        async with self._leases.hold(f"p:{self.name}", ttl=self._ttl) as lease:
-            self._here.set()
-            doubt()
+    async def _hold_lease(self, recheck: Callable[[], None]) -> None:
+        async with self._leases.acquire(f"p:{self.name}", ttl=self._ttl) as lease:
+            self._confirmed.set()
+            recheck()
             await lease.wait_lost()
 
-    def is_past(self, name: str) -> bool:
+    def is_own_earlier_boot(self, name: str) -> bool:
         """Say whether this is an earlier process of ours, which is certainly dead."""
-        return name.startswith(self._ours) and name != self.name
+        return name.startswith(self._instance_prefix) and name != self.name
 
-    async def is_gone(self, name: str) -> bool:
+    async def is_dead(self, name: str) -> bool:
         """Say whether the process of this name is dead, or cannot reach the broker; False when in doubt."""
-        if name.startswith(self._ours):
-            return self.is_past(name)
-        if monotonic() - self._lived.get(name, -LOOK_AGAIN) < LOOK_AGAIN:
+        if name.startswith(self._instance_prefix):
+            return self.is_own_earlier_boot(name)
+        if monotonic() - self._seen_alive.get(name, -POLL_SECONDS) < POLL_SECONDS:
             return False
         try:
             lives = await self._leases.is_held(f"p:{name}")
         except DeliveryError:
             lives = True
         if lives:
-            self._lived[name] = monotonic()
+            self._seen_alive[name] = monotonic()
         return not lives

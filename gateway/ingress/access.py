@@ -4,54 +4,54 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from channels.message import Author, Message, Moved, Room, Update
+from channels.message import Author, Message, RoomKind, RoomMigrated, Update
 from delivery.database.engine import Connection
-from gateway.ingress.channel_context import Desk
+from gateway.ingress.channel_context import ChannelContext
 from gateway.store.conversations import pairings
 
 
-class Admission(StrEnum):
+class AdmissionResult(StrEnum):
     """What the gate says."""
 
     ADMITTED = "admitted"
-    STRANGER = "stranger"
+    UNKNOWN_SENDER = "stranger"
     """May ask an operator to be paired."""
     IGNORED = "ignored"
 
 
-def person_of(author: Author, room: Room, room_id: str) -> str:
+def pairing_subject(author: Author, room: RoomKind, room_id: str) -> str:
     """Name whom a pairing is for: rights from a direct chat are never carried into a group."""
-    return author.id if room is Room.DIRECT else f"{author.id}@{room_id}"
+    return author.id if room is RoomKind.DIRECT else f"{author.id}@{room_id}"
 
 
-async def authorize(connection: Connection, update: Update, desk: Desk) -> Admission:
+async def authorize(connection: Connection, update: Update, context: ChannelContext) -> AdmissionResult:
     """Decide about one update of any kind: listed ids, `*`, or a pairing; never a bot, never ourselves.
 
     That a room has moved is the platform's own word and no person's.
     """
-    if isinstance(update, Moved):
-        return Admission.ADMITTED
-    if is_ignored(update.author, desk):
-        return Admission.IGNORED
+    if isinstance(update, RoomMigrated):
+        return AdmissionResult.ADMITTED
+    if is_ignored(update.author, context):
+        return AdmissionResult.IGNORED
     author = update.author
-    if "*" in desk.allow or author.id in desk.allow:
-        return Admission.ADMITTED
-    person = person_of(author, update.room, update.address.room)
-    if await pairings.is_paired(connection, desk.record.id, person):
-        return Admission.ADMITTED
-    return Admission.STRANGER
+    if "*" in context.allow or author.id in context.allow:
+        return AdmissionResult.ADMITTED
+    person = pairing_subject(author, update.room, update.address.room)
+    if await pairings.is_paired(connection, context.record.id, person):
+        return AdmissionResult.ADMITTED
+    return AdmissionResult.UNKNOWN_SENDER
 
 
-def is_ignored(author: Author, desk: Desk) -> bool:
+def is_ignored(author: Author, context: ChannelContext) -> bool:
     """Say whether somebody is never listened to, whatever the database knows of them (pure)."""
-    if author.is_bot or not author.id or author.id == desk.own:
+    if author.is_bot or not author.id or author.id == context.bot_user_id:
         return True
-    return not any(one in desk.allow for one in ("*", "pairing", author.id))
+    return not any(one in context.allow for one in ("*", "pairing", author.id))
 
 
-def is_meant(message: Message, groups: str) -> bool:
+def is_addressed_to_bot(message: Message, groups: str) -> bool:
     """Say whether a message in a room is for us: `mention`, `always`, or `command` only."""
-    if message.room is Room.DIRECT or groups == "always":
+    if message.room is RoomKind.DIRECT or groups == "always":
         return True
     if groups == "command":
         return message.text.startswith(("/", "!"))

@@ -5,95 +5,111 @@ from __future__ import annotations
 import structlog
 
 from channels.message import Command, Message, Reaction
-from delivery.deliveries.transactions import Entry
-from gateway.conversations.direct_messages import say_aside
-from gateway.ingress.access import Admission, authorize, is_ignored, person_of
-from gateway.ingress.channel_context import Desk
-from gateway.ingress.commands import Commands
-from gateway.ingress.inbound import Afterwards, Heard
-from gateway.ingress.rate_limit import Flood, Flow, FullLines, Strangers
+from delivery.deliveries.transactions import Transaction
+from gateway.conversations.direct_messages import send_direct
+from gateway.ingress.access import AdmissionResult, authorize, is_ignored, pairing_subject
+from gateway.ingress.channel_context import ChannelContext
+from gateway.ingress.commands import ChatCommands
+from gateway.ingress.inbound import AfterCommit, InboundMessage
+from gateway.ingress.rate_limit import FullQueues, RateDecision, SenderRateLimiter, UnknownSenders
 from gateway.store.conversations import pairings
 
 log = structlog.get_logger(__name__)
 
 
-class Doorkeeper:
+class Admission:
     """Asks the gate, offers strangers a code, and holds floods back."""
 
-    def __init__(self, flood: Flood, full: FullLines, strangers: Strangers) -> None:
-        self._flood = flood
-        self._full = full
-        self._strangers = strangers
+    def __init__(
+        self, rate_limiter: SenderRateLimiter, full_queues: FullQueues, unknown_senders: UnknownSenders
+    ) -> None:
+        self._rate_limiter = rate_limiter
+        self._full_queues = full_queues
+        self._unknown_senders = unknown_senders
 
-    def drops(self, desk: Desk, heard: Heard) -> bool:
+    def should_drop(self, context: ChannelContext, inbound: InboundMessage) -> bool:
         """Say whether a message is turned away without a look.
 
         Its sender is never listened to, or was unknown a moment ago, or knows of the flood; or its line is
         full.
         """
-        if is_ignored(heard.author, desk):
+        if is_ignored(inbound.author, context):
             return True
-        if not isinstance(heard.update, Message) or heard.order is not None:
-            self._full.look_again(heard.address.key)
+        if not isinstance(inbound.update, Message) or inbound.command is not None:
+            self._full_queues.recheck(inbound.address.key)
             return False
-        who = (desk.record.id, heard.address.room, heard.author.id)
-        if self._strangers.is_one(who) or self._flood.drops(who, desk.messages_per_minute):
+        who = (context.record.id, inbound.address.room, inbound.author.id)
+        if self._unknown_senders.should_drop(who) or self._rate_limiter.will_drop(
+            who, context.messages_per_minute
+        ):
             return True
-        return not heard.update.edited and self._full.is_full(heard.address.key)
+        return not inbound.update.edited and self._full_queues.is_full(inbound.address.key)
 
-    def tells_full(self, heard: Heard) -> bool:
+    def should_report_full(self, inbound: InboundMessage) -> bool:
         """Note that a line is full; say whether that is to be said now: always to who asks for an answer."""
-        due = self._full.found(heard.address.key)
-        return due or isinstance(heard.update, Command)
+        due = self._full_queues.record_full(inbound.address.key)
+        return due or isinstance(inbound.update, Command)
 
-    async def lets_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> bool:
+    async def admit(
+        self, tx: Transaction, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
+    ) -> bool:
         """Say whether somebody is listened to now; who is not is told so, where that is due."""
-        admission = await authorize(entry.connection, heard.update, desk)
-        if admission is Admission.STRANGER:
-            self._strangers.found((desk.record.id, heard.address.room, heard.author.id))
-            said: str | None = "" if heard.only_known else await self._pairing_offer(entry, desk, heard)
-        elif admission is Admission.ADMITTED:
-            said = self.refusal(desk, heard)
+        admission = await authorize(tx.connection, inbound.update, context)
+        if admission is AdmissionResult.UNKNOWN_SENDER:
+            self._unknown_senders.record((context.record.id, inbound.address.room, inbound.author.id))
+            said: str | None = (
+                "" if inbound.existing_conversation_only else await self._offer_pairing(tx, context, inbound)
+            )
+        elif admission is AdmissionResult.ADMITTED:
+            said = self.rate_limit_reply(context, inbound)
         else:
             return False
         if said is None:
             return True
         if said:
-            await self.say(entry, desk, heard, said, afterwards)
+            await self.reply(tx, context, inbound, said, after_commit)
         return False
 
-    def refusal(self, desk: Desk, heard: Heard) -> str | None:
+    def rate_limit_reply(self, context: ChannelContext, inbound: InboundMessage) -> str | None:
         """Return what somebody is told who says too much ("" once they were told); None: go on."""
-        if heard.order is not None and heard.order.name in Commands.ALWAYS:
+        if inbound.command is not None and inbound.command.name in ChatCommands.ALWAYS:
             return None
-        who = (desk.record.id, heard.address.room, heard.author.id)
-        flow = self._flood.judge(who, desk.messages_per_minute)
-        if flow is Flow.REFUSED:
-            return f"Not taken: I take {desk.messages_per_minute} messages a minute from you here."
-        return None if flow is Flow.TAKEN else ""
+        who = (context.record.id, inbound.address.room, inbound.author.id)
+        flow = self._rate_limiter.acquire(who, context.messages_per_minute)
+        if flow is RateDecision.REFUSED:
+            return f"Not taken: I take {context.messages_per_minute} messages a minute from you here."
+        return None if flow is RateDecision.ACCEPTED else ""
 
-    async def _pairing_offer(self, entry: Entry, desk: Desk, heard: Heard) -> str:
+    async def _offer_pairing(self, tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> str:
         """Return what a stranger is told; "" while their code is good, unless only they would read it."""
-        room = heard.update.room
-        person = person_of(heard.author, room, heard.address.room)
-        code, new = await pairings.offer_code(entry.connection, heard.address, person, name=heard.author.name)
-        if not new and not (isinstance(heard.update, Command) and heard.update.token):
+        room = inbound.update.room
+        person = pairing_subject(inbound.author, room, inbound.address.room)
+        code, new = await pairings.issue_code(
+            tx.connection, inbound.address, person, name=inbound.author.name
+        )
+        if not new and not (isinstance(inbound.update, Command) and inbound.update.token):
             return ""
-        log.info("reception.stranger", channel=desk.record.name)
+        log.info("ingress.pairing_offered", channel=context.record.name)
         return (
             "I do not know you yet. Ask the operator to let you in with "
-            f"`dovecote channels pair {desk.record.name} {code}` within the hour."
+            f"`dovecote channels pair {context.record.name} {code}` within the hour."
         )
 
     @staticmethod
-    async def say(entry: Entry, desk: Desk, heard: Heard, text: str, afterwards: Afterwards) -> None:
+    async def reply(
+        tx: Transaction,
+        context: ChannelContext,
+        inbound: InboundMessage,
+        text: str,
+        after_commit: AfterCommit,
+    ) -> None:
         """Say something outside any conversation, to that person alone where a command can be answered."""
-        if isinstance(heard.update, Command) and heard.update.token:
-            afterwards.answer = text
+        if isinstance(inbound.update, Command) and inbound.update.token:
+            after_commit.reply = text
         else:
-            await say_aside(entry, desk.record.account, heard.address, text, key=heard.update.key)
+            await send_direct(tx, context.record.account, inbound.address, text, key=inbound.update.key)
 
-    def bears(self, desk: Desk, reaction: Reaction) -> bool:
+    def allows_reaction(self, context: ChannelContext, reaction: Reaction) -> bool:
         """Say whether one more reaction of this person is looked at."""
-        who = (desk.record.id, reaction.address.room, reaction.author.id)
-        return self._flood.judge(who, desk.messages_per_minute) is Flow.TAKEN
+        who = (context.record.id, reaction.address.room, reaction.author.id)
+        return self._rate_limiter.acquire(who, context.messages_per_minute) is RateDecision.ACCEPTED

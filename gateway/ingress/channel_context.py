@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from channels.message import Address
 from channels.settings import ChannelSettings, RoomSettings
-from gateway.conversations.approver_rules import Rule, Seat
+from gateway.conversations.approver_rules import ApproverRule, DecisionContext
 from gateway.store.accounts.records import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class ChannelContext:
     """A channel's record, its agent, whom it lets in, and what is different in single rooms.
 
     `own` is the bot's own account on the platform, whose updates are never let in.
@@ -23,12 +23,14 @@ class Desk:
     allow: Sequence[str]
     groups: str = "mention"
     rooms: Mapping[str, RoomSettings] = field(default_factory=dict)
-    approvers: Rule = "anyone"
+    approvers: ApproverRule = "anyone"
     messages_per_minute: int = 0
-    own: str = ""
+    bot_user_id: str = ""
 
     @classmethod
-    def of(cls, record: Record, *, agent: str, settings: ChannelSettings, own: str) -> Desk:
+    def from_settings(
+        cls, record: Record, *, agent: str, settings: ChannelSettings, bot_user_id: str
+    ) -> ChannelContext:
         """Return the desk of a channel with these settings."""
         return cls(
             record=record,
@@ -38,7 +40,7 @@ class Desk:
             rooms=settings.rooms,
             approvers=settings.approvers,
             messages_per_minute=settings.messages_per_minute,
-            own=own,
+            bot_user_id=bot_user_id,
         )
 
     def groups_in(self, room: str) -> str:
@@ -51,6 +53,6 @@ class Desk:
         said = self.rooms.get(room)
         return said.agent if said else None
 
-    def seat(self, address: Address) -> Seat:
+    def decision_context(self, address: Address) -> DecisionContext:
         """Return where somebody in a chat of this channel decides from."""
-        return Seat(address=address, rule=self.approvers)
+        return DecisionContext(address=address, rule=self.approvers)

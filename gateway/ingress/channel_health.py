@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from channels.port import Receiving
+from channels.port import ReceiverStatus
 
-GRACE = 60.0
+GRACE_SECONDS = 60.0
 """Seconds a channel may be without updates before its process is not ready: a hand-over, a short outage."""
 
-STEADY = 5.0
+STEADY_SECONDS = 5.0
 """Seconds it has to receive before that counts: two pollers of one bot cut each other off again and again."""
 
 
-class Listening(Receiving):
+class ReceiverHealth(ReceiverStatus):
     """One channel's ear in this process; `clock` counts seconds and never goes back.
 
     It is open while updates arrive here, or while it stands by for another replica that receives.
@@ -21,42 +21,42 @@ class Listening(Receiving):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._heard_at = self._changed_at = clock()
-        self.receives = False
-        self.stands_by = False
-        self.has_begun = False
-        self.why = ""
+        self._open_at = self._changed_at = clock()
+        self.is_receiving = False
+        self.on_standby = False
+        self.has_received = False
+        self.reason = ""
 
-    def __call__(self, yes: bool, why: str = "", /) -> None:  # noqa: FBT001 - the port's signature
+    def __call__(self, is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - the port's signature
         """Take whether updates arrive, and why they do not; a reason stays until they do."""
-        self._change(receives=yes, stands_by=self.stands_by, why=why)
+        self._update(is_receiving=is_receiving, on_standby=self.on_standby, reason=reason)
 
-    def fall_silent(self, why: str = "") -> None:
+    def disconnected(self, reason: str = "") -> None:
         """Take that nothing listens any more."""
-        self._change(receives=False, stands_by=self.stands_by, why=why)
+        self._update(is_receiving=False, on_standby=self.on_standby, reason=reason)
 
-    def stand_by(self, *, yes: bool, why: str = "") -> None:
+    def set_standby(self, *, on_standby: bool, reason: str = "") -> None:
         """Take whether another replica receives, and why that cannot be known."""
-        self._change(receives=self.receives, stands_by=yes, why=why)
+        self._update(is_receiving=self.is_receiving, on_standby=on_standby, reason=reason)
 
     @property
     def is_open(self) -> bool:
         """Whether what people say is received now, here or by another replica."""
-        return self.receives or self.stands_by
+        return self.is_receiving or self.on_standby
 
     @property
-    def is_deaf(self) -> bool:
+    def is_stalled(self) -> bool:
         """Whether it has not been open steadily for longer than GRACE."""
-        return self._clock() - self._last_heard() > GRACE
+        return self._clock() - self._last_open() > GRACE_SECONDS
 
-    def _last_heard(self) -> float:
+    def _last_open(self) -> float:
         now = self._clock()
-        return now if self.is_open and now - self._changed_at >= STEADY else self._heard_at
+        return now if self.is_open and now - self._changed_at >= STEADY_SECONDS else self._open_at
 
-    def _change(self, *, receives: bool, stands_by: bool, why: str) -> None:
-        was_open, self._heard_at = self.is_open, self._last_heard()
-        self.receives, self.stands_by = receives, stands_by
+    def _update(self, *, is_receiving: bool, on_standby: bool, reason: str) -> None:
+        was_open, self._open_at = self.is_open, self._last_open()
+        self.is_receiving, self.on_standby = is_receiving, on_standby
         if self.is_open is not was_open:
             self._changed_at = self._clock()
-        self.has_begun = self.has_begun or self.is_open
-        self.why = why or self.why
+        self.has_received = self.has_received or self.is_open
+        self.reason = reason or self.reason

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from channels.port import Notes
+from channels.port import ChannelState
 from delivery.database.engine import Database
 from gateway.store.conversations import channel_state as store
 
 
-class ChannelNotes(Notes):
+class SqlChannelState(ChannelState):
     """One channel's notes."""
 
     def __init__(self, database: Database, channel: str) -> None:
@@ -21,12 +21,12 @@ class ChannelNotes(Notes):
         async with self._database.read() as connection:
             return await store.get(connection, self._channel, name)
 
-    async def put(self, notes: Mapping[str, str]) -> None:
+    async def set(self, values: Mapping[str, str]) -> None:
         """Keep notes; raises Unavailable."""
         async with self._database.begin() as connection:
-            await store.put(connection, self._channel, notes)
+            await store.save(connection, self._channel, values)
 
-    async def all(self, prefix: str = "") -> Mapping[str, str]:
+    async def list(self, prefix: str = "") -> Mapping[str, str]:
         """Return the newest notes whose names begin so; raises Unavailable."""
         async with self._database.read() as connection:
-            return await store.every(connection, self._channel, prefix)
+            return await store.list_by_prefix(connection, self._channel, prefix)

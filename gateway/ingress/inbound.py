@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from channels.message import Address, Attachment, Author, Command, Message
 from gateway.conversations.submission import Submitted
-from gateway.ingress.commands import Order
+from gateway.ingress.commands import ParsedCommand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heard:
+class InboundMessage:
     """What a person said, whether as a message or as a command; `update` is what brought it.
 
     `only_known`: it is for us only if there is a conversation already.
@@ -18,9 +18,9 @@ class Heard:
 
     update: Message | Command
     text: str
-    order: Order | None
+    command: ParsedCommand | None
     attachments: tuple[Attachment, ...] = ()
-    only_known: bool = False
+    existing_conversation_only: bool = False
 
     @property
     def address(self) -> Address:
@@ -34,9 +34,9 @@ class Heard:
 
 
 @dataclass(slots=True)
-class Afterwards:
+class AfterCommit:
     """What is to be done once the transaction that heard something is committed."""
 
-    answer: str | None = None
-    ended: tuple[str, ...] = ()
+    reply: str | None = None
+    ended_turns: tuple[str, ...] = ()
     submitted: Submitted | None = None

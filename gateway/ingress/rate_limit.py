@@ -14,33 +14,33 @@ from enum import StrEnum
 from delivery.database.engine import Connection
 from gateway.store.conversations import conversations
 
-REMEMBERED = 10_000
+MAX_SENDERS = 10_000
 """People at a time whose rate is known; the ones heard of least recently make room."""
 
-REFUSE_EVERY = 60.0
+REPLY_INTERVAL = 60.0
 """Seconds between refusals to one person."""
 
 MINUTE = 60.0
 
-FULL_FOR = 0.5
+FULL_SECONDS = 0.5
 """Seconds for which a line that was found full is taken for full without another look."""
 
-STRANGE_FOR = 0.5
+UNKNOWN_SECONDS = 0.5
 """Seconds for which a stranger who talks much is taken for one without another look."""
 
-TALKS_MUCH = 5
+UNKNOWN_BURST = 5
 """Messages of a stranger, none of them ten seconds after the one before, that are all looked at."""
 
-PAUSE = 10.0
+BURST_WINDOW = 10.0
 
-DROPPED_AT_ONCE = 200
+MAX_DROPPED_KEYS = 200
 """Keys of dropped messages that are kept in memory at the most before they are written down."""
 
 
-class Flow(StrEnum):
+class RateDecision(StrEnum):
     """What becomes of a message."""
 
-    TAKEN = "taken"
+    ACCEPTED = "taken"
     REFUSED = "refused"
     """Not taken, and the person is told."""
     DROPPED = "dropped"
@@ -48,111 +48,111 @@ class Flow(StrEnum):
 
 
 @dataclass(slots=True)
-class _Bucket:
+class _SenderBucket:
     tokens: float
     filled_at: float
     refused_at: float | None = None
 
 
-class Flood:
+class SenderRateLimiter:
     """A token bucket for each person in each room; a minute's worth may come at once."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._buckets: OrderedDict[tuple[str, str, str], _Bucket] = OrderedDict()
+        self._buckets: OrderedDict[tuple[str, str, str], _SenderBucket] = OrderedDict()
 
-    def judge(self, who: tuple[str, str, str], per_minute: int) -> Flow:
+    def acquire(self, sender: tuple[str, str, str], per_minute: int) -> RateDecision:
         """Count one message of (channel, room, person); 0 a minute means no bound."""
         if not per_minute:
-            return Flow.TAKEN
-        bucket, now = self._bucket(who, per_minute), self._clock()
+            return RateDecision.ACCEPTED
+        bucket, now = self._bucket(sender, per_minute), self._clock()
         if bucket.tokens >= 1:
             bucket.tokens -= 1
-            return Flow.TAKEN
-        if bucket.refused_at is not None and now - bucket.refused_at < REFUSE_EVERY:
-            return Flow.DROPPED
+            return RateDecision.ACCEPTED
+        if bucket.refused_at is not None and now - bucket.refused_at < REPLY_INTERVAL:
+            return RateDecision.DROPPED
         bucket.refused_at = now
-        return Flow.REFUSED
+        return RateDecision.REFUSED
 
-    def drops(self, who: tuple[str, str, str], per_minute: int) -> bool:
+    def will_drop(self, sender: tuple[str, str, str], per_minute: int) -> bool:
         """Say whether the next message of one who has been refused will be dropped; counts nothing."""
-        if not per_minute or who not in self._buckets:
+        if not per_minute or sender not in self._buckets:
             return False
-        bucket = self._bucket(who, per_minute)
-        told = bucket.refused_at is not None and self._clock() - bucket.refused_at < REFUSE_EVERY
+        bucket = self._bucket(sender, per_minute)
+        told = bucket.refused_at is not None and self._clock() - bucket.refused_at < REPLY_INTERVAL
         return told and bucket.tokens < 1
 
-    def _bucket(self, who: tuple[str, str, str], per_minute: int) -> _Bucket:
+    def _bucket(self, sender: tuple[str, str, str], per_minute: int) -> _SenderBucket:
         now = self._clock()
-        bucket = self._buckets.setdefault(who, _Bucket(tokens=per_minute, filled_at=now))
-        self._buckets.move_to_end(who)
+        bucket = self._buckets.setdefault(sender, _SenderBucket(tokens=per_minute, filled_at=now))
+        self._buckets.move_to_end(sender)
         earned = (now - bucket.filled_at) * per_minute / MINUTE
         bucket.tokens = min(float(per_minute), bucket.tokens + earned)
         bucket.filled_at = now
-        while len(self._buckets) > REMEMBERED:
+        while len(self._buckets) > MAX_SENDERS:
             self._buckets.popitem(last=False)
         return bucket
 
 
 @dataclass(slots=True)
-class _Line:
+class _FullQueue:
     full_at: float
-    told_at: float | None = None
+    reported_at: float | None = None
 
 
-class FullLines:
+class FullQueues:
     """The chat threads in which too much waited a moment ago, and when that was said there last."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._lines: OrderedDict[str, _Line] = OrderedDict()
+        self._queues: OrderedDict[str, _FullQueue] = OrderedDict()
 
-    def found(self, thread: str) -> bool:
+    def record_full(self, thread: str) -> bool:
         """Note that a thread's line was just found full; say whether it is time to say so there."""
         now = self._clock()
-        line = self._lines.setdefault(thread, _Line(full_at=now))
-        self._lines.move_to_end(thread)
-        while len(self._lines) > REMEMBERED:
-            self._lines.popitem(last=False)
+        line = self._queues.setdefault(thread, _FullQueue(full_at=now))
+        self._queues.move_to_end(thread)
+        while len(self._queues) > MAX_SENDERS:
+            self._queues.popitem(last=False)
         line.full_at = now
-        if line.told_at is not None and now - line.told_at < REFUSE_EVERY:
+        if line.reported_at is not None and now - line.reported_at < REPLY_INTERVAL:
             return False
-        line.told_at = now
+        line.reported_at = now
         return True
 
     def is_full(self, thread: str) -> bool:
         """Say whether a thread's line was full a moment ago, and people there were told."""
-        line = self._lines.get(thread)
-        return line is not None and self._clock() - line.full_at < FULL_FOR
+        line = self._queues.get(thread)
+        return line is not None and self._clock() - line.full_at < FULL_SECONDS
 
-    def look_again(self, thread: str) -> None:
+    def recheck(self, thread: str) -> None:
         """Something may have changed in a thread: the next message there is judged by what waits."""
-        if thread in self._lines:
-            self._lines[thread].full_at = float("-inf")
+        if thread in self._queues:
+            self._queues[thread].full_at = float("-inf")
 
 
-class Strangers:
+class UnknownSenders:
     """Whom the gate did not know a moment ago though they talk much: what they say is not looked at."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._found: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
+        self._seen: OrderedDict[tuple[str, str, str], tuple[float, int]] = OrderedDict()
 
-    def found(self, who: tuple[str, str, str]) -> None:
+    def record(self, sender: tuple[str, str, str]) -> None:
         """Note that nobody knows (channel, room, person)."""
-        now, (before, count) = self._clock(), self._found.get(who, (float("-inf"), 0))
-        self._found[who] = now, count + 1 if now - before < PAUSE else 1
-        self._found.move_to_end(who)
-        while len(self._found) > REMEMBERED:
-            self._found.popitem(last=False)
+        now, (before, count) = self._clock(), self._seen.get(sender, (float("-inf"), 0))
+        self._seen[sender] = now, count + 1 if now - before < BURST_WINDOW else 1
+        self._seen.move_to_end(sender)
+        while len(self._seen) > MAX_SENDERS:
+            self._seen.popitem(last=False)
 
-    def is_one(self, who: tuple[str, str, str]) -> bool:
+    def should_drop(self, sender: tuple[str, str, str]) -> bool:
         """Say whether somebody who talks much was a stranger a moment ago."""
-        found_at, count = self._found.get(who, (float("-inf"), 0))
-        return count >= TALKS_MUCH and self._clock() - found_at < STRANGE_FOR
+        found_at, count = self._seen.get(sender, (float("-inf"), 0))
+        return count >= UNKNOWN_BURST and self._clock() - found_at < UNKNOWN_SECONDS
 
 
-class Dropped:
+class DroppedKeys:
     """Messages that were turned away and whose keys are still to be remembered, with the next change.
 
     They are written before any other message is looked at, so that one which comes again is known.
@@ -166,16 +166,16 @@ class Dropped:
     def add(self, account: str, source: str, key: str) -> bool:
         """Note a message; say whether it is time to write."""
         self._keys[account, source, key] = None
-        return len(self._keys) >= DROPPED_AT_ONCE
+        return len(self._keys) >= MAX_DROPPED_KEYS
 
     async def write(self, connection: Connection) -> tuple[tuple[str, str, str], ...]:
         """Remember all of them in this transaction; `forget` what is returned once it is committed."""
         keys = tuple(self._keys)
         if keys:
-            await conversations.remember_all(connection, keys)
+            await conversations.record_events(connection, keys)
         return keys
 
-    def forget(self, written: tuple[tuple[str, str, str], ...]) -> None:
+    def remove(self, written: tuple[tuple[str, str, str], ...]) -> None:
         """Let go of what is written down."""
         for key in written:
             self._keys.pop(key, None)

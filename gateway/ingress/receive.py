@@ -8,311 +8,331 @@ from typing import Protocol
 
 import structlog
 
-from channels.message import (
-    Address,
-    Command,
-    Message,
-    Moved,
-    Press,
-    Reaction,
-    Update,
-)
+from channels.message import Address, ButtonPress, Command, Message, Reaction, RoomMigrated, Update
 from channels.port import Accept
 from delivery.database.clock import utc_now
 from delivery.deliveries import destinations, store
 from delivery.deliveries import routes as delivery_store
 from delivery.deliveries.route import Route, RouteKind
-from delivery.deliveries.transactions import Entry, Ledger
-from delivery.events.event import Event, Kind
+from delivery.deliveries.transactions import Transaction, Transactions
+from delivery.events.event import Event, EventType
 from gateway.conversations import queue_policy
 from gateway.conversations.approvals import Approvals
-from gateway.conversations.notices import give_notice
-from gateway.conversations.submission import Intake, QueueFull, Submission, shown
-from gateway.ingress.access import Admission, authorize, is_meant
-from gateway.ingress.admission import Doorkeeper
-from gateway.ingress.approval_replies import Deciding
-from gateway.ingress.channel_context import Desk
-from gateway.ingress.commands import Commands, order_of, parse
-from gateway.ingress.inbound import Afterwards, Heard
-from gateway.ingress.rate_limit import Dropped, Flood, FullLines, Strangers
-from gateway.ingress.status_reactions import Signs
+from gateway.conversations.notices import post_notice
+from gateway.conversations.submission import QueueFull, Submission, Submissions, visible_attachment
+from gateway.ingress.access import AdmissionResult, authorize, is_addressed_to_bot
+from gateway.ingress.admission import Admission
+from gateway.ingress.approval_replies import ApprovalReplies
+from gateway.ingress.channel_context import ChannelContext
+from gateway.ingress.commands import ChatCommands, parse, to_command
+from gateway.ingress.inbound import AfterCommit, InboundMessage
+from gateway.ingress.rate_limit import DroppedKeys, FullQueues, SenderRateLimiter, UnknownSenders
+from gateway.ingress.status_reactions import StatusReactions
 from gateway.store.accounts import records
 from gateway.store.conversations import conversations, messages
 from gateway.store.conversations.conversations import Conversation
 from gateway.store.turns import turns
 
-__all__ = ["Desk", "Reception"]
+__all__ = ["ChannelContext", "UpdateHandler"]
 
 log = structlog.get_logger(__name__)
 
 
-class Reception:
+class UpdateHandler:
     """Accepts updates of every channel. `cancel` ends a turn that is performed in this process."""
 
     def __init__(
         self,
-        ledger: Ledger,
-        intake: Intake,
+        transactions: Transactions,
+        submissions: Submissions,
         approvals: Approvals,
-        commands: Commands,
+        commands: ChatCommands,
         *,
-        signs: Signs | None = None,
-        flood: Flood | None = None,
-        full: FullLines | None = None,
-        strangers: Strangers | None = None,
+        status_reactions: StatusReactions | None = None,
+        rate_limiter: SenderRateLimiter | None = None,
+        full_queues: FullQueues | None = None,
+        unknown_senders: UnknownSenders | None = None,
         cancel: Callable[[str], None] = lambda _turn: None,
     ) -> None:
-        self._ledger = ledger
-        self._intake = intake
+        self._transactions = transactions
+        self._submissions = submissions
         self._commands = commands
-        self._deciding = Deciding(ledger, approvals, commands.answer)
-        self._signs = signs
-        self._door = Doorkeeper(flood or Flood(), full or FullLines(), strangers or Strangers())
-        self._dropped = Dropped()
+        self._approval_replies = ApprovalReplies(transactions, approvals, commands.reply_privately)
+        self._status_reactions = status_reactions
+        self._admission = Admission(
+            rate_limiter or SenderRateLimiter(),
+            full_queues or FullQueues(),
+            unknown_senders or UnknownSenders(),
+        )
+        self._dropped_keys = DroppedKeys()
         self._cancel = cancel
 
-    def accept(self, desk: Desk) -> Accept:
+    def accept(self, context: ChannelContext) -> Accept:
         """Return what a channel's inbox calls with each update."""
 
         async def take(update: Update) -> None:
             match update:
                 case Message(edited=True):
-                    await self._edited(desk, update)
+                    await self._on_edit(context, update)
                 case Message():
-                    await self._message(desk, update)
+                    await self._on_message(context, update)
                 case Command():
-                    await self._command(desk, update)
-                case Press():
-                    await self._deciding.press(desk, update)
+                    await self._on_command(context, update)
+                case ButtonPress():
+                    await self._approval_replies.on_button_press(context, update)
                 case Reaction():
-                    await self._reaction(desk, update)
-                case Moved():
-                    await self._move(desk, update)
+                    await self._on_reaction(context, update)
+                case RoomMigrated():
+                    await self._on_room_migrated(context, update)
 
         return take
 
-    async def _message(self, desk: Desk, message: Message) -> None:
+    async def _on_message(self, context: ChannelContext, message: Message) -> None:
         order = parse(message.text)
-        meant = is_meant(message, desk.groups_in(message.address.room))
-        if not meant and (order is None or order.name not in Commands.ALWAYS):
+        meant = is_addressed_to_bot(message, context.groups_in(message.address.room))
+        if not meant and (order is None or order.name not in ChatCommands.ALWAYS):
             return
-        await self._hear(
-            desk,
-            Heard(
+        await self._receive(
+            context,
+            InboundMessage(
                 update=message,
                 text=message.text or "(no text)",
-                order=order,
+                command=order,
                 attachments=message.attachments,
-                only_known=not meant,
+                existing_conversation_only=not meant,
             ),
         )
 
-    async def _command(self, desk: Desk, command: Command) -> None:
-        order = order_of(command.name, command.rest.split())
-        await self._hear(
-            desk, Heard(update=command, text=f"/{command.name} {command.rest}".rstrip(), order=order)
+    async def _on_command(self, context: ChannelContext, command: Command) -> None:
+        order = to_command(command.name, command.rest.split())
+        await self._receive(
+            context,
+            InboundMessage(update=command, text=f"/{command.name} {command.rest}".rstrip(), command=order),
         )
 
-    async def _hear(self, desk: Desk, heard: Heard) -> None:
-        if self._door.drops(desk, heard):
-            await self._drop(desk, heard)
+    async def _receive(self, context: ChannelContext, inbound: InboundMessage) -> None:
+        if self._admission.should_drop(context, inbound):
+            await self._drop(context, inbound)
             return
-        afterwards = Afterwards()
-        async with self._ledger.entry("reception") as entry:
-            dropped = await self._dropped.write(entry.connection)
-            if await self._is_new(entry, desk, heard.update.key) and await self._door.lets_in(
-                entry, desk, heard, afterwards
+        afterwards = AfterCommit()
+        async with self._transactions.begin("reception") as entry:
+            dropped = await self._dropped_keys.write(entry.connection)
+            if await self._is_new(entry, context, inbound.update.key) and await self._admission.admit(
+                entry, context, inbound, afterwards
             ):
-                await destinations.revive(entry.connection, heard.address.destination)
-                await self._take_in(entry, desk, heard, afterwards)
-        self._dropped.forget(dropped)
-        await self._finish(heard, afterwards)
+                await destinations.mark_alive(entry.connection, inbound.address.destination)
+                await self._process(entry, context, inbound, afterwards)
+        self._dropped_keys.remove(dropped)
+        await self._after_commit(inbound, afterwards)
 
-    async def _drop(self, desk: Desk, heard: Heard) -> None:
+    async def _drop(self, context: ChannelContext, inbound: InboundMessage) -> None:
         """Turn a message away; that it was heard is written down with many others."""
-        if self._dropped.add(desk.record.account, desk.record.id, heard.update.key):
-            async with self._ledger.entry("reception") as entry:
-                dropped = await self._dropped.write(entry.connection)
-            self._dropped.forget(dropped)
+        if self._dropped_keys.add(context.record.account, context.record.id, inbound.update.key):
+            async with self._transactions.begin("reception") as entry:
+                dropped = await self._dropped_keys.write(entry.connection)
+            self._dropped_keys.remove(dropped)
 
-    async def _take_in(self, entry: Entry, desk: Desk, heard: Heard, afterwards: Afterwards) -> None:
-        conversation = await self._conversation_of(entry, desk, heard)
+    async def _process(
+        self, tx: Transaction, context: ChannelContext, inbound: InboundMessage, after_commit: AfterCommit
+    ) -> None:
+        conversation = await self._find_conversation(tx, context, inbound)
         if conversation is None:
             return
-        if heard.order is None:
-            await self._queue(entry, desk, conversation, heard, afterwards)
+        if inbound.command is None:
+            await self._enqueue(tx, context, conversation, inbound, after_commit)
             return
-        obeyed = await self._commands.obey(
-            entry, conversation, heard.order, by=heard.author, seat=desk.seat(heard.address)
+        obeyed = await self._commands.execute(
+            tx,
+            conversation,
+            inbound.command,
+            by=inbound.author,
+            decision_context=context.decision_context(inbound.address),
         )
-        afterwards.ended = obeyed.ended
-        await self._reply(entry, conversation, heard, obeyed.said, afterwards)
+        after_commit.ended_turns = obeyed.ended_turns
+        await self._reply(tx, conversation, inbound, obeyed.reply, after_commit)
 
-    async def _conversation_of(self, entry: Entry, desk: Desk, heard: Heard) -> Conversation | None:
-        if heard.only_known:
-            return await conversations.at_address(entry.connection, desk.record.account, heard.address.key)
-        return await self.conversation(entry, desk, heard.address)
+    async def _find_conversation(
+        self, tx: Transaction, context: ChannelContext, inbound: InboundMessage
+    ) -> Conversation | None:
+        if inbound.existing_conversation_only:
+            return await conversations.get_by_address(
+                tx.connection, context.record.account, inbound.address.key
+            )
+        return await self.get_or_create_conversation(tx, context, inbound.address)
 
     @staticmethod
     async def _reply(
-        entry: Entry, conversation: Conversation, heard: Heard, text: str | None, afterwards: Afterwards
+        tx: Transaction,
+        conversation: Conversation,
+        inbound: InboundMessage,
+        text: str | None,
+        after_commit: AfterCommit,
     ) -> None:
         """Answer a command itself where the platform wants that, else say it in the conversation."""
-        if isinstance(heard.update, Command) and heard.update.token:
-            afterwards.answer = text or "It comes in a moment."
+        if isinstance(inbound.update, Command) and inbound.update.token:
+            after_commit.reply = text or "It comes in a moment."
         elif text is not None:
-            await give_notice(entry, conversation.id, text)
+            await post_notice(tx, conversation.id, text)
 
-    async def _queue(
-        self, entry: Entry, desk: Desk, conversation: Conversation, heard: Heard, afterwards: Afterwards
+    async def _enqueue(
+        self,
+        tx: Transaction,
+        context: ChannelContext,
+        conversation: Conversation,
+        inbound: InboundMessage,
+        after_commit: AfterCommit,
     ) -> None:
         submission = Submission(
-            account=desk.record.account,
-            text=heard.text,
-            asker=heard.author.id,
+            account=context.record.account,
+            text=inbound.text,
+            asker=inbound.author.id,
             attachments=[
                 {
                     "name": one.name,
                     "type": one.media_type,
                     "size": one.size,
                     "ref": one.ref,
-                    "channel": desk.record.id,
+                    "channel": context.record.id,
                 }
-                for one in heard.attachments
+                for one in inbound.attachments
             ],
-            platform_id=heard.update.platform_id,
+            platform_id=inbound.update.platform_id,
         )
         try:
-            afterwards.submitted = await self._intake.queue(entry, conversation, submission)
+            after_commit.submitted = await self._submissions.enqueue(tx, conversation, submission)
         except QueueFull as error:
-            if self._door.tells_full(heard):
-                await self._reply(entry, conversation, heard, f"Not taken: {error}.", afterwards)
+            if self._admission.should_report_full(inbound):
+                await self._reply(tx, conversation, inbound, f"Not taken: {error}.", after_commit)
 
-    async def _finish(self, heard: Heard, afterwards: Afterwards) -> None:
+    async def _after_commit(self, inbound: InboundMessage, after_commit: AfterCommit) -> None:
         """Do what a committed change calls for in this process; what is lost with it harms nobody."""
-        for turn in afterwards.ended:
+        for turn in after_commit.ended_turns:
             self._cancel(turn)
-        if afterwards.submitted is not None:
-            self._intake.end_superseded(afterwards.submitted)
-            if self._signs is not None:
-                self._signs.seen(heard.address, heard.update.platform_id)
-        if afterwards.answer is not None and isinstance(heard.update, Command):
-            await self._commands.answer(heard.update, afterwards.answer)
+        if after_commit.submitted is not None:
+            self._submissions.cancel_superseded(after_commit.submitted)
+            if self._status_reactions is not None:
+                self._status_reactions.on_received(inbound.address, inbound.update.platform_id)
+        if after_commit.reply is not None and isinstance(inbound.update, Command):
+            await self._commands.reply_privately(inbound.update, after_commit.reply)
 
-    async def conversation(self, entry: Entry, desk: Desk, address: Address) -> Conversation:
+    async def get_or_create_conversation(
+        self, tx: Transaction, context: ChannelContext, address: Address
+    ) -> Conversation:
         """Return the open conversation of a chat thread, opened when there is none."""
-        account = desk.record.account
-        found = await conversations.at_address(entry.connection, account, address.key)
+        account = context.record.account
+        found = await conversations.get_by_address(tx.connection, account, address.key)
         if found is not None:
             return found
-        opened = await self._intake.open(
-            entry,
+        opened = await self._submissions.create(
+            tx,
             account=account,
-            agent=await self._agent(entry, desk, address.room),
-            channel=desk.record.id,
-            address=address.dump(),
+            agent=await self._agent_for_room(tx, context, address.room),
+            channel=context.record.id,
+            address=address.encode(),
             address_key=address.key,
         )
         await delivery_store.add_route(
-            entry.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
+            tx.connection, Route.to_chat(account=account, conversation=opened.id, address=address)
         )
         return opened
 
     @staticmethod
-    async def _agent(entry: Entry, desk: Desk, room: str) -> str:
+    async def _agent_for_room(tx: Transaction, context: ChannelContext, room: str) -> str:
         """Return who answers in a room: the agent it names, as long as there is one."""
-        wanted = desk.agent_in(room)
+        wanted = context.agent_in(room)
         if wanted is None:
-            return desk.agent
-        found = await records.find(entry.connection, desk.record.account, "agent", wanted)
+            return context.agent
+        found = await records.get(tx.connection, context.record.account, "agent", wanted)
         if found is None:
-            log.warning("reception.no_such_agent", channel=desk.record.name, room=room, agent=wanted)
-            return desk.agent
+            log.warning("ingress.agent_not_found", channel=context.record.name, room=room, agent=wanted)
+            return context.agent
         return found.id
 
     @staticmethod
-    async def _is_new(entry: Entry, desk: Desk, key: str) -> bool:
-        return await conversations.remember(
-            entry.connection,
-            account=desk.record.account,
-            source=desk.record.id,
+    async def _is_new(tx: Transaction, context: ChannelContext, key: str) -> bool:
+        return await conversations.record_event(
+            tx.connection,
+            account=context.record.account,
+            source=context.record.id,
             event_key=key,
             message=key[:40],
             turn=None,
         )
 
-    async def _edited(self, desk: Desk, message: Message) -> None:
+    async def _on_edit(self, context: ChannelContext, message: Message) -> None:
         """A message says something else now: what waits is changed, what was answered is asked again."""
-        heard = Heard(
-            update=message, text=message.text or "(no text)", order=None, attachments=message.attachments
+        heard = InboundMessage(
+            update=message, text=message.text or "(no text)", command=None, attachments=message.attachments
         )
-        if self._door.drops(desk, heard):
-            await self._drop(desk, heard)
+        if self._admission.should_drop(context, heard):
+            await self._drop(context, heard)
             return
-        afterwards = Afterwards()
-        async with self._ledger.entry("reception") as entry:
-            await self._dropped.write(entry.connection)
-            if not await self._is_new(entry, desk, message.key):
+        afterwards = AfterCommit()
+        async with self._transactions.begin("reception") as entry:
+            await self._dropped_keys.write(entry.connection)
+            if not await self._is_new(entry, context, message.key):
                 return
-            if await authorize(entry.connection, message, desk) is not Admission.ADMITTED:
+            if await authorize(entry.connection, message, context) is not AdmissionResult.ADMITTED:
                 return
-            refused = self._door.refusal(desk, heard)
+            refused = self._admission.rate_limit_reply(context, heard)
             if refused:
-                await self._door.say(entry, desk, heard, refused, afterwards)
-            elif refused is None and not await self._is_settled(entry, desk, heard):
-                await self._take_in(entry, desk, heard, afterwards)
-        await self._finish(heard, afterwards)
+                await self._admission.reply(entry, context, heard, refused, afterwards)
+            elif refused is None and not await self._apply_edit(entry, context, heard):
+                await self._process(entry, context, heard, afterwards)
+        await self._after_commit(heard, afterwards)
 
     @staticmethod
-    async def _is_settled(entry: Entry, desk: Desk, heard: Heard) -> bool:
+    async def _apply_edit(tx: Transaction, context: ChannelContext, inbound: InboundMessage) -> bool:
         """Change what still waits; say whether nothing is left to do about an edit."""
-        message = heard.update
-        kept = await messages.at_platform(entry.connection, message.address, message.platform_id)
+        message = inbound.update
+        kept = await messages.get_by_platform_id(tx.connection, message.address, message.platform_id)
         if kept is None:
-            meant = isinstance(message, Message) and is_meant(message, desk.groups_in(message.address.room))
-            return not meant or parse(heard.text) is not None
-        if kept.author != heard.author.id or kept.text == heard.text:
+            meant = isinstance(message, Message) and is_addressed_to_bot(
+                message, context.groups_in(message.address.room)
+            )
+            return not meant or parse(inbound.text) is not None
+        if kept.author != inbound.author.id or kept.text == inbound.text:
             return True
-        turn = await turns.find(entry.connection, desk.record.account, kept.turn or "")
-        if turn is None or not await queue_policy.reword(entry.connection, turn, kept.id, heard.text):
+        turn = await turns.get(tx.connection, context.record.account, kept.turn or "")
+        if turn is None or not await queue_policy.edit_message(tx.connection, turn, kept.id, inbound.text):
             return False
         told = {
             "message": kept.id,
             "role": "user",
-            "text": heard.text,
+            "text": inbound.text,
             "author": kept.author,
-            "files": [shown(one) for one in kept.attachments],
+            "files": [visible_attachment(one) for one in kept.attachments],
             "edited": True,
         }
-        entry.tell(Event.now(Kind.MESSAGE_RECEIVED, kept.conversation, told, turn=turn.id))
+        tx.emit(Event.now(EventType.MESSAGE_RECEIVED, kept.conversation, told, turn=turn.id))
         return True
 
-    async def _reaction(self, desk: Desk, reaction: Reaction) -> None:
-        if self._door.bears(desk, reaction):
-            await self._deciding.reaction(desk, reaction)
+    async def _on_reaction(self, context: ChannelContext, reaction: Reaction) -> None:
+        if self._admission.allows_reaction(context, reaction):
+            await self._approval_replies.on_reaction(context, reaction)
 
-    async def _move(self, desk: Desk, moved: Moved) -> None:
+    async def _on_room_migrated(self, context: ChannelContext, migration: RoomMigrated) -> None:
         """A room has a new id: its conversation and everything still due follow it."""
-        async with self._ledger.entry("reception") as entry:
-            if not await self._is_new(entry, desk, moved.key):
+        async with self._transactions.begin("reception") as entry:
+            if not await self._is_new(entry, context, migration.key):
                 return
-            connection, account = entry.connection, desk.record.account
-            found = await conversations.at_address(connection, account, moved.old.key)
+            connection, account = entry.connection, context.record.account
+            found = await conversations.get_by_address(connection, account, migration.old.key)
             if found is None:
                 return
-            await conversations.move_address(
-                connection, found.id, address=moved.new.dump(), address_key=moved.new.key
+            await conversations.change_address(
+                connection, found.id, address=migration.new.encode(), address_key=migration.new.key
             )
-            await delivery_store.readdress(
-                connection, kind=RouteKind.CHAT, old=moved.old.dump(), new=moved.new.dump()
+            await delivery_store.move_routes(
+                connection, kind=RouteKind.CHAT, old=migration.old.encode(), new=migration.new.encode()
             )
-            await store.readdress(connection, old=moved.old, new=moved.new)
-        log.info("reception.room_moved", channel=desk.record.name, at=utc_now().isoformat())
+            await store.move(connection, old=migration.old, new=migration.new)
+        log.info("ingress.room_migrated", channel=context.record.name, at=utc_now().isoformat())
 
 
-class Accepting(Protocol):
+class UpdateAcceptor(Protocol):
     """Whoever takes in what a channel brings."""
 
     @abstractmethod
-    def accept(self, desk: Desk) -> Accept:
+    def accept(self, context: ChannelContext) -> Accept:
         """Return what a channel's inbox calls with each update."""

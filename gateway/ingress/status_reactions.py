@@ -10,76 +10,84 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from channels.message import Address, Sign
-from delivery.database.engine import Database, Unavailable
+from channels.message import Address, StatusReaction
+from delivery.database.engine import Database, DatabaseUnavailable
 from gateway.store.conversations import conversations, messages
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
 
 log = structlog.get_logger(__name__)
 
-MOST = 1000
+MAX_QUEUED = 1000
 """Signs that may wait; more are left out."""
 
-React = Callable[[Address, str, Sign], Awaitable[None]]
+React = Callable[[Address, str, StatusReaction], Awaitable[None]]
 """Put a sign under a message; never raises what the platform says."""
 
-_SIGNS = {TurnState.COMPLETED: Sign.DONE, TurnState.FAILED: Sign.FAILED, TurnState.CANCELLED: Sign.FAILED}
+_END_REACTIONS = {
+    TurnState.COMPLETED: StatusReaction.DONE,
+    TurnState.FAILED: StatusReaction.FAILED,
+    TurnState.CANCELLED: StatusReaction.FAILED,
+}
 
 
-class Signs:
+class StatusReactions:
     """Gives signs one after the other. `wanted`: some channel here shows signs at all."""
 
-    def __init__(self, database: Database, react: React, wanted: Callable[[], bool]) -> None:
+    def __init__(self, database: Database, react: React, is_enabled: Callable[[], bool]) -> None:
         self._database = database
         self._react = react
-        self._wanted = wanted
-        self._asked: asyncio.Queue[tuple[Address, str, Sign] | tuple[Turn, Sign]] = asyncio.Queue(MOST)
+        self._is_enabled = is_enabled
+        self._queue: asyncio.Queue[tuple[Address, str, StatusReaction] | tuple[Turn, StatusReaction]] = (
+            asyncio.Queue(MAX_QUEUED)
+        )
 
     @property
-    def waiting(self) -> int:
+    def queued(self) -> int:
         """How many signs are still to be given."""
-        return self._asked.qsize()
+        return self._queue.qsize()
 
-    def seen(self, address: Address, platform_id: str | None) -> None:
+    def on_received(self, address: Address, platform_id: str | None) -> None:
         """Show soon that a message was taken."""
-        if platform_id and self._wanted() and not self._asked.full():
-            self._asked.put_nowait((address, platform_id, Sign.SEEN))
+        if platform_id and self._is_enabled() and not self._queue.full():
+            self._queue.put_nowait((address, platform_id, StatusReaction.SEEN))
 
-    def ended(self, turn: Turn, state: TurnState) -> None:
+    def on_turn_ended(self, turn: Turn, state: TurnState) -> None:
         """Show soon under what a turn answered how it has ended."""
-        if turn.trigger == "message" and self._wanted() and not self._asked.full():
-            self._asked.put_nowait((turn, _SIGNS[state]))
+        if turn.trigger == "message" and self._is_enabled() and not self._queue.full():
+            self._queue.put_nowait((turn, _END_REACTIONS[state]))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Give the signs until stopped."""
         ending = asyncio.create_task(stop.wait())
         while not stop.is_set():
-            asking = asyncio.create_task(self._asked.get())
+            asking = asyncio.create_task(self._queue.get())
             await asyncio.wait({asking, ending}, return_when=asyncio.FIRST_COMPLETED)
             if asking.done():
-                await self._give(asking.result())
+                await self._react_once(asking.result())
             asking.cancel()
         ending.cancel()
 
-    async def _give(self, asked: tuple[Address, str, Sign] | tuple[Turn, Sign]) -> None:
+    async def _react_once(
+        self, item: tuple[Address, str, StatusReaction] | tuple[Turn, StatusReaction]
+    ) -> None:
         try:
-            if len(asked) == 3:  # noqa: PLR2004 - a message's own address is known
-                await self._react(*asked)
+            if len(item) == 3:  # noqa: PLR2004 - a message's own address is known
+                await self._react(*item)
             else:
-                await self._give_all(*asked)
-        except Unavailable as error:
-            log.debug("signs.left_out", error=str(error))
+                await self._react_to_turn(*item)
+        except DatabaseUnavailable as error:
+            log.debug("reactions.skipped", error=str(error))
         except Exception:  # the outermost loop of signs: the next ones must be given all the same
-            log.exception("signs.failed")
+            log.exception("reactions.failed")
 
-    async def _give_all(self, turn: Turn, sign: Sign) -> None:
+    async def _react_to_turn(self, turn: Turn, reaction: StatusReaction) -> None:
         async with self._database.read() as connection:
-            conversation = await conversations.by_id(connection, turn.conversation)
-            answered = await messages.of_turn(connection, turn.id)
+            conversation = await conversations.get_by_id(connection, turn.conversation)
+            answered = await messages.list_for_turn(connection, turn.id)
         if conversation is None or conversation.address is None:
             return
-        address = Address.load(conversation.address)
+        address = Address.decode(conversation.address)
         for message in answered:
             if message.platform_id:
-                await self._react(address, message.platform_id, sign)
+                await self._react(address, message.platform_id, reaction)

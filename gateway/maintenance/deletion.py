@@ -13,9 +13,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
-from delivery.events.port import Stream
+from delivery.events.port import EventStream
 from gateway.jobs.jobs import Jobs
 from gateway.store.accounts import audit_log, deletion
 from gateway.store.turns import jobs as job_store
@@ -23,60 +23,62 @@ from sandbox.errors import SandboxError
 
 log = structlog.get_logger(__name__)
 
-EVERY = 5.0
-SETTLED = timedelta(seconds=60)
+INTERVAL = 5.0
+APPEND_GRACE = timedelta(seconds=60)
 """How long somebody may still be appending events that were taken from the outbox before."""
-STOPPING = 10.0
+STOP_TIMEOUT = 10.0
 """Seconds that a deletion waits for the conversation's jobs to end."""
 
 
-class Erasure:
+class ConversationDeletion:
     """Deletes conversations, and sees to it that nothing of them stays in the stream."""
 
-    def __init__(self, database: Database, stream: Stream, jobs: Jobs, *, every: float = EVERY) -> None:
+    def __init__(
+        self, database: Database, stream: EventStream, jobs: Jobs, *, interval: float = INTERVAL
+    ) -> None:
         self._database = database
         self._stream = stream
         self._jobs = jobs
-        self._every = every
+        self._interval = interval
 
-    async def erase(self, account: str, conversation: str) -> None:
+    async def delete(self, account: str, conversation: str) -> None:
         """Stop its jobs, delete its rows, purge its events. Raises Unavailable; then nothing was deleted."""
-        await self._end_jobs(account, conversation)
+        await self._stop_jobs(account, conversation)
         async with self._database.begin() as connection:
-            await deletion.remove_conversation(connection, account, conversation)
-            await audit_log.begin_erasure(connection, conversation)
+            await deletion.delete_conversation(connection, account, conversation)
+            await audit_log.schedule_purge(connection, conversation)
         with suppress(DeliveryError):  # the round does it when the broker is back
-            await self._stream.forget(conversation)
+            await self._stream.purge(conversation)
 
-    async def _end_jobs(self, account: str, conversation: str) -> None:
+    async def _stop_jobs(self, account: str, conversation: str) -> None:
         async with self._database.read() as connection:
-            running = await job_store.listed(
+            running = await job_store.list_for_account(
                 connection, account, conversation=conversation, state="running", limit=1000
             )
         try:
-            async with asyncio.timeout(STOPPING):
+            async with asyncio.timeout(STOP_TIMEOUT):
                 for job in running:
                     await self._jobs.stop(job)
-        except (TimeoutError, SandboxError, Unavailable) as error:
-            log.warning("erasure.jobs_not_stopped", conversation=conversation, error=str(error))
+        except (TimeoutError, SandboxError, DatabaseUnavailable) as error:
+            log.warning("deletion.jobs_not_stopped", conversation=conversation, error=str(error))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Finish what was begun, until stopped."""
         while not stop.is_set():
             try:
-                await self.look(utc_now())
-            except (DeliveryError, Unavailable) as error:
-                log.warning("erasure.waits", error=str(error))
+                await self.run_once(utc_now())
+            except (DeliveryError, DatabaseUnavailable) as error:
+                log.warning("deletion.purge_delayed", error=str(error))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._every):
+                async with asyncio.timeout(self._interval):
                     await stop.wait()
 
-    async def look(self, now: datetime) -> None:
+    async def run_once(self, now: datetime) -> None:
         """Purge every conversation that has a mark, and take the marks away that are old enough."""
         async with self._database.read() as connection:
-            begun = await audit_log.open_erasures(connection)
+            begun = await audit_log.list_pending_purges(connection)
         for conversation, since in begun:
-            await self._stream.forget(conversation)
-            if now - since > SETTLED:
+            await self._stream.purge(conversation)
+            if now - since > APPEND_GRACE:
                 async with self._database.begin() as connection:
-                    await audit_log.end_erasure(connection, conversation)
+                    await audit_log.complete_purge(connection, conversation)

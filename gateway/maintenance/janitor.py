@@ -8,9 +8,9 @@ from datetime import timedelta
 
 import structlog
 
-from delivery.broker.port import Queue
+from delivery.broker.port import WorkQueue
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries import store
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
@@ -22,15 +22,15 @@ from gateway.store.turns import turns
 
 log = structlog.get_logger(__name__)
 
-EVERY = 2.0
+INTERVAL = 2.0
 """Seconds between looks; also the age from which something due is signalled again."""
 
-FORGET_EVERY = 3600.0
-KEPT = timedelta(days=30)
+DELETE_INTERVAL = 3600.0
+RETENTION = timedelta(days=30)
 """How long the keys of what was heard, the answers to repeated POSTs and ended deliveries are kept."""
 
 
-AUDIT_KEPT = timedelta(days=365)
+AUDIT_RETENTION = timedelta(days=365)
 """How long the audit log is kept."""
 
 
@@ -41,61 +41,61 @@ class Janitor:
         self,
         database: Database,
         relay: Relay,
-        wake: Callable[[Queue, str], None],
+        wake: Callable[[WorkQueue, str], None],
         *,
-        events_kept: timedelta = timedelta(days=7),
-        every: float = EVERY,
+        event_retention: timedelta = timedelta(days=7),
+        interval: float = INTERVAL,
     ) -> None:
         self._database = database
         self._relay = relay
         self._wake = wake
-        self._events_kept = events_kept
-        self._every = every
+        self._event_retention = event_retention
+        self._interval = interval
 
     async def run(self, stop: asyncio.Event) -> None:
         """Signal everything unfinished at once, then what is overdue, until stopped."""
-        await self._guarded(self.look(timedelta(0)))
-        forget_at = asyncio.get_running_loop().time() + FORGET_EVERY
+        await self._run_safely(self.run_once(timedelta(0)))
+        forget_at = asyncio.get_running_loop().time() + DELETE_INTERVAL
         while not stop.is_set():
             try:
-                async with asyncio.timeout(self._every):
+                async with asyncio.timeout(self._interval):
                     await stop.wait()
             except TimeoutError:
-                await self._guarded(self.look(timedelta(seconds=self._every)))
+                await self._run_safely(self.run_once(timedelta(seconds=self._interval)))
             if asyncio.get_running_loop().time() > forget_at:
-                forget_at += FORGET_EVERY
-                await self._guarded(self._forget())
+                forget_at += DELETE_INTERVAL
+                await self._run_safely(self._delete_old())
 
     @staticmethod
-    async def _guarded(round_: Awaitable[None]) -> None:
+    async def _run_safely(step: Awaitable[None]) -> None:
         try:
-            await round_
-        except Unavailable as error:
-            log.warning("janitor.waits", error=str(error))
+            await step
+        except DatabaseUnavailable as error:
+            log.warning("janitor.database_unavailable", error=str(error))
         except Exception:  # the janitor's outermost loop: it must look again
             log.exception("janitor.failed")
 
-    async def look(self, age: timedelta) -> None:
+    async def run_once(self, min_age: timedelta) -> None:
         """Signal all that has been due for longer than `age`."""
         now = utc_now()
         async with self._database.read() as connection:
-            backlogs = await outbox.backlogs(connection)
-            busy = await turns.conversations_with_work(connection)
-            due = await store.due_destinations(connection, now=now, before=now - age)
+            backlogs = await outbox.list_backlogs(connection)
+            busy = await turns.list_conversations_with_work(connection)
+            due = await store.due_destinations(connection, now=now, before=now - min_age)
         for backlog in backlogs:
             self._relay.catch_up(backlog)
         for conversation in busy:
-            self._wake(Queue.TURN, conversation)
+            self._wake(WorkQueue.TURN, conversation)
         for kind, destination in due:
             self._wake(QUEUES[RouteKind(kind)], destination)
 
-    async def _forget(self) -> None:
+    async def _delete_old(self) -> None:
         now = utc_now()
         async with self._database.begin() as connection:
-            await conversations.forget_inbox(connection, before=now - KEPT)
-            await idempotency.forget(connection, before=now - KEPT)
-            await audit_log.forget(connection, before=now - AUDIT_KEPT)
-            await pairings.forget_expired(connection, before=now)
-            await channel_state.forget_recent(connection, before=now - KEPT)
-            await store.forget(connection, before=now - KEPT)
-            await outbox.forget_events(connection, before=now - self._events_kept)
+            await conversations.delete_inbox_before(connection, before=now - RETENTION)
+            await idempotency.delete_before(connection, before=now - RETENTION)
+            await audit_log.delete_before(connection, before=now - AUDIT_RETENTION)
+            await pairings.delete_expired(connection, before=now)
+            await channel_state.delete_recent_before(connection, before=now - RETENTION)
+            await store.delete_before(connection, before=now - RETENTION)
+            await outbox.delete_published(connection, before=now - self._event_retention)

@@ -11,172 +11,174 @@ import structlog
 
 from delivery.broker.port import Leases
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.errors import DeliveryError
-from gateway.environments.resolver import Bench, Workbench
+from gateway.environments.resolver import Environment, EnvironmentResolver
 from gateway.jobs.jobs import Jobs
 from gateway.store import sandboxes as store
 from gateway.store.turns import jobs as job_store
-from sandbox.errors import Gone, Refused, SandboxError
-from sandbox.labels import prefix_of
+from sandbox.errors import ProviderRefused, SandboxError, SandboxGone
+from sandbox.labels import installation_prefix
 from sandbox.lifecycle.pool import Pool
-from sandbox.lifecycle.reaper import Reaper, Surroundings
-from sandbox.lifecycle.reservations import Register, Reservation
-from sandbox.lifecycle.services import Services, Standing
-from sandbox.lifecycle.teardown import Endings
-from sandbox.model import Command, Result, Spec
+from sandbox.lifecycle.reaper import Reaper, ReaperHooks
+from sandbox.lifecycle.reservations import Reservation, ReservationStore
+from sandbox.lifecycle.services import SandboxServices, ServiceStatus
+from sandbox.lifecycle.teardown import Teardown
+from sandbox.model import ExecRequest, ExecResult, SandboxSpec
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY = 15.0
-SWEEP_EVERY = 600.0
-LEASES_KEPT = timedelta(days=1)
-LEASE = "sandboxes"
-_KEY = 26
+INTERVAL = 15.0
+SWEEP_INTERVAL = 600.0
+LOCK_RETENTION = timedelta(days=1)
+LEASE_NAME = "sandboxes"
+_KEY_LENGTH = 26
 
 
-def id_of(label: str) -> str:
+def sandbox_id(label: str) -> str:
     """Return what people call a sandbox: the key in its label."""
-    return f"box_{label[-_KEY:]}"
+    return f"box_{label[-_KEY_LENGTH:]}"
 
 
-class Sandboxes:
+class SandboxControl:
     """What is done to sandboxes from outside of turns, and by time."""
 
     def __init__(
         self,
         database: Database,
-        register: Register,
-        workbench: Workbench,
+        reservations: ReservationStore,
+        environment_resolver: EnvironmentResolver,
         jobs: Jobs,
         pools: Mapping[str, Pool],
         *,
         installation: str,
     ) -> None:
         self._database = database
-        self._workbench = workbench
+        self._environment_resolver = environment_resolver
         self._jobs = jobs
         self._pools = pools
-        self._prefix = prefix_of(installation)
-        self._endings = {name: Endings(pool.stand, pool.evict) for name, pool in pools.items()}
-        around = Surroundings(spec_of=self._spec_of, jobs_in=self._jobs_in, end_jobs=self._end_jobs)
-        self._reaper = Reaper(register, self._endings, around, clock=utc_now)
+        self._prefix = installation_prefix(installation)
+        self._teardowns = {name: Teardown(pool.backend, pool.evict) for name, pool in pools.items()}
+        around = ReaperHooks(
+            get_spec=self._spec_of, list_running_jobs=self._jobs_in, end_jobs=self._fail_jobs
+        )
+        self._reaper = Reaper(reservations, self._teardowns, around, clock=utc_now)
 
-    async def listed(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
+    async def list(self, account: str, *, after: str, limit: int) -> Sequence[Reservation]:
         """Return the account's sandboxes after an id."""
         async with self._database.read() as connection:
-            return await store.listed(connection, account, after=self._label(after), limit=limit)
+            return await store.list_for_account(connection, account, after=self._label(after), limit=limit)
 
     def _label(self, sandbox: str) -> str:
         return self._prefix + sandbox.removeprefix("box_")
 
-    async def find(self, account: str, sandbox: str) -> Reservation | None:
+    async def get(self, account: str, sandbox: str) -> Reservation | None:
         """Return a sandbox of the account by its id."""
         async with self._database.read() as connection:
-            row = await store.find(connection, self._label(sandbox))
+            row = await store.get(connection, self._label(sandbox))
         return row if row is not None and row.owner.account == account else None
 
-    async def run_in(self, row: Reservation, command: Command) -> Result:
+    async def run_command(self, row: Reservation, command: ExecRequest) -> ExecResult:
         """Run a command in a sandbox, waking it; raises SandboxError."""
-        bench = await self._bench_of(row)
-        return await self._pool(bench.provider).use(bench.wanted, lambda sandbox: sandbox.run(command))
+        bench = await self._environment_of(row)
+        return await self._pool(bench.provider).use(bench.request, lambda sandbox: sandbox.run(command))
 
-    async def services_in(self, row: Reservation) -> Sequence[Standing]:
+    async def list_services(self, row: Reservation) -> Sequence[ServiceStatus]:
         """Return the services of a sandbox, waking it; raises SandboxError."""
-        bench = await self._bench_of(row)
+        bench = await self._environment_of(row)
         return await self._pool(bench.provider).use(
-            bench.wanted, lambda sandbox: Services(sandbox=sandbox).every()
+            bench.request, lambda sandbox: SandboxServices(sandbox=sandbox).list_all()
         )
 
-    async def _bench_of(self, row: Reservation) -> Bench:
-        bench = await self._workbench.bench_of(row)
+    async def _environment_of(self, row: Reservation) -> Environment:
+        bench = await self._environment_resolver.for_reservation(row)
         if bench is None:
-            raise Gone("the sandbox's record or workspace has been removed")
+            raise SandboxGone("the sandbox's record or workspace has been removed")
         return bench
 
     def _pool(self, provider: str) -> Pool:
         if provider not in self._pools:
-            raise Refused(f"sandbox provider {provider!r} is not open here")
+            raise ProviderRefused(f"sandbox provider {provider!r} is not open here")
         return self._pools[provider]
 
     async def suspend(self, row: Reservation) -> bool:
         """Put a sandbox to sleep now; False when it slept already. Raises Busy, Refused when a job runs."""
         if await self._jobs_in(row):
-            raise Refused("a sandbox with a running job is not put to sleep: stop the job first")
-        bench = await self._bench_of(row)
-        return await self._ending(row).suspend(row, bench.spec, why="asked")
+            raise ProviderRefused("a sandbox with a running job is not put to sleep: stop the job first")
+        bench = await self._environment_of(row)
+        return await self._teardown(row).suspend(row, bench.spec, reason="asked")
 
-    def _ending(self, row: Reservation) -> Endings:
+    def _teardown(self, row: Reservation) -> Teardown:
         self._pool(row.provider)
-        return self._endings[row.provider]
+        return self._teardowns[row.provider]
 
-    async def remove(self, row: Reservation) -> None:
+    async def delete(self, row: Reservation) -> None:
         """Delete a sandbox, its jobs and its snapshots; raises Busy."""
-        self._ending(row)
-        await self._reaper.remove(row, "removed")
+        self._teardown(row)
+        await self._reaper.delete(row, "removed")
 
-    async def forget(self, account: str, record: str) -> None:
+    async def delete_for_record(self, account: str, record: str) -> None:
         """Delete the sandboxes of a record or workspace that is gone; what is in use, the reaper deletes."""
         async with self._database.read() as connection:
-            rows = await store.of_record(connection, account, record)
+            rows = await store.list_for_record(connection, account, record)
         for row in rows:
             with suppress(SandboxError):
-                await self.remove(row)
+                await self.delete(row)
 
     async def release(self, rows: Sequence[Reservation]) -> None:
         """Destroy the sandboxes of an account that is gone with its rows; a sweep finds the rest."""
         for row in rows:
             try:
-                await self._ending(row).release(row)
+                await self._teardown(row).cleanup(row)
             except SandboxError as error:
-                log.warning("sandbox.not_released", label=row.label, error=str(error))
+                log.warning("sandbox.release_failed", label=row.label, error=str(error))
 
-    async def rows_of(self, account: str) -> Sequence[Reservation]:
+    async def list_all(self, account: str) -> Sequence[Reservation]:
         """Return all sandboxes of an account."""
         async with self._database.read() as connection:
-            return await store.listed(connection, account, limit=100_000)
+            return await store.list_for_account(connection, account, limit=100_000)
 
     async def sweep(self) -> int:
         """Look at every row, and remove what no row knows of; returns how many orphans there were."""
-        await self._reaper.round()
+        await self._reaper.run_once()
         return await self._reaper.sweep(self._prefix)
 
-    async def look_after(self, stop: asyncio.Event, leases: Leases, *, every: float = LOOK_EVERY) -> None:
+    async def run_reaper(self, stop: asyncio.Event, leases: Leases, *, interval: float = INTERVAL) -> None:
         """Do the rounds until stopped, one process at a time; a sweep at the start and now and then."""
         sweep_at = 0.0
         while not stop.is_set():
             now = asyncio.get_running_loop().time()
             try:
-                async with leases.hold(LEASE):
-                    await self._reaper.round()
+                async with leases.acquire(LEASE_NAME):
+                    await self._reaper.run_once()
                     if now >= sweep_at:
                         await self._reaper.sweep(self._prefix)
-                        await self._forget_leases()
-                        sweep_at = now + SWEEP_EVERY
-            except (DeliveryError, Unavailable) as error:
-                log.debug("sandboxes.waits", error=str(error))
+                        await self._delete_old_locks()
+                        sweep_at = now + SWEEP_INTERVAL
+            except (DeliveryError, DatabaseUnavailable) as error:
+                log.debug("reaper.database_unavailable", error=str(error))
             except Exception:  # the outermost loop of the reaper: it must look again
-                log.exception("sandboxes.round_failed")
+                log.exception("reaper.failed")
             with suppress(TimeoutError):
-                async with asyncio.timeout(every):
+                async with asyncio.timeout(interval):
                     await stop.wait()
 
-    async def _forget_leases(self) -> None:
+    async def _delete_old_locks(self) -> None:
         async with self._database.begin() as connection:
-            await store.forget_leases(connection, before=utc_now() - LEASES_KEPT)
+            await store.delete_locks_before(connection, before=utc_now() - LOCK_RETENTION)
 
-    async def _spec_of(self, row: Reservation) -> Spec | None:
-        bench = await self._workbench.bench_of(row)
+    async def _spec_of(self, row: Reservation) -> SandboxSpec | None:
+        bench = await self._environment_resolver.for_reservation(row)
         return bench.spec if bench else None
 
     async def _jobs_in(self, row: Reservation) -> Sequence[str]:
         async with self._database.read() as connection:
-            return await store.jobs_running_in(connection, row)
+            return await store.list_running_jobs(connection, row)
 
-    async def _end_jobs(self, row: Reservation, why: str) -> None:
+    async def _fail_jobs(self, row: Reservation, reason: str) -> None:
         """Stop the jobs of a sandbox that ends, and tell their conversations why."""
         for job_id in await self._jobs_in(row):
             async with self._database.read() as connection:
-                job = await job_store.by_id(connection, job_id)
+                job = await job_store.get_by_id(connection, job_id)
             if job is not None:
-                await self._jobs.end(job, why)
+                await self._jobs.fail(job, reason)

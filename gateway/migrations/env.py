@@ -13,7 +13,7 @@ from delivery.database.engine import metadata
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
     """Write our own types as what they are in SQL, so that a revision never depends on today's code."""
-    if kind == "type" and isinstance(item, delivery.database.tables.Moment):
+    if kind == "type" and isinstance(item, delivery.database.tables.UtcDateTime):
         return "sa.DateTime(timezone=True)"
     return False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 
-POINTS = (
+FAULT_POINTS = (
     "intake.submit.before_commit",
     "intake.submit.after_commit",
     "reception.before_commit",
@@ -91,24 +91,24 @@ POINTS = (
 """Every step between what a person says and the recorded delivery of what came of it."""
 
 
-class UnknownFault(ValueError):
+class UnknownFaultPoint(ValueError):
     """There is no fault point of this name."""
 
 
-class Faults:
+class FaultPoints:
     """Kills this process with SIGKILL at the chosen point (`NAME`, or `NAME:3` for the third time)."""
 
     def __init__(self, chosen: str | None) -> None:
         name, _, count = (chosen or "").partition(":")
-        if name and name not in POINTS:
-            raise UnknownFault(f"no fault point {name!r}; there are: {', '.join(POINTS)}")
+        if name and name not in FAULT_POINTS:
+            raise UnknownFaultPoint(f"no fault point {name!r}; there are: {', '.join(FAULT_POINTS)}")
         self._name = name
-        self._left = int(count or 1)
+        self._remaining = int(count or 1)
 
     def checkpoint(self, name: str) -> None:
         """Pass a fault point."""
         if name != self._name:
             return
-        self._left -= 1
-        if self._left <= 0:
+        self._remaining -= 1
+        if self._remaining <= 0:
             os.kill(os.getpid(), signal.SIGKILL)

@@ -14,98 +14,100 @@ from pathlib import Path
 import structlog
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from gateway.observability.metrics import Metrics
 from gateway.store import sandboxes
 from gateway.store.turns import queue_depths
 
 log = structlog.get_logger(__name__)
 
-LOOK_EVERY = 10.0
+INTERVAL = 10.0
 """Seconds between looks."""
 
 AREAS = ("channels", "sandbox", "delivery", "gateway")
 """Parts of the program whose log lines are counted apart; a platform or provider is a part of its own."""
 
 
-class Depths:
+class QueueGauges:
     """Looks now and then at how much is waiting, and for how long."""
 
-    def __init__(self, database: Database, metrics: Metrics, *, every: float = LOOK_EVERY) -> None:
+    def __init__(self, database: Database, metrics: Metrics, *, interval: float = INTERVAL) -> None:
         self._database = database
         self._metrics = metrics
-        self._every = every
+        self._interval = interval
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until stopped; a database that is away is looked at again later."""
-        await _look_until(stop, self._try_to_look, self._every)
+        await _run_regularly(stop, self._try_run_once, self._interval)
 
-    async def _try_to_look(self) -> None:
+    async def _try_run_once(self) -> None:
         try:
-            await self.look()
-        except Unavailable as error:
-            log.debug("depths.unavailable", error=str(error))
+            await self.run_once()
+        except DatabaseUnavailable as error:
+            log.debug("gauges.database_unavailable", error=str(error))
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Read the lengths and ages of all queues once."""
         async with self._database.read() as connection:
-            found = await queue_depths.waiting(connection)
-            ages = await queue_depths.oldest(connection, utc_now())
-            states = await sandboxes.states(connection)
+            found = await queue_depths.depth(connection)
+            ages = await queue_depths.oldest_age(connection, utc_now())
+            states = await sandboxes.count_by_state(connection)
         for queue, length in found.items():
-            self._metrics.show("queue_depth", length, queue=queue)
+            self._metrics.set("queue_depth", length, queue=queue)
         for queue, age in ages.items():
-            self._metrics.show("queue_oldest_seconds", age, queue=queue)
+            self._metrics.set("queue_oldest_seconds", age, queue=queue)
         for state, many in states.items():
-            self._metrics.show("sandboxes", many, state=state)
+            self._metrics.set("sandboxes", many, state=state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vitals:
+class ProcessGauges:
     """Looks at what this process stands on: broker, database, disk, channels."""
 
     metrics: Metrics
     database: Database
     directory: Path
     is_broker_up: Callable[[], bool]
-    fill: Callable[[], float]
-    channels: Callable[[], Mapping[str, int]]
-    every: float = LOOK_EVERY
+    stream_fill_ratio: Callable[[], float]
+    count_channels: Callable[[], Mapping[str, int]]
+    interval: float = INTERVAL
 
     async def run(self, stop: asyncio.Event) -> None:
         """Look until stopped."""
-        self.metrics.show("build", 1, version=version("dovecote"))
-        with counted_lines(self.metrics):
-            await _look_until(stop, self.look, self.every)
+        self.metrics.set("build", 1, version=version("dovecote"))
+        with count_log_lines(self.metrics):
+            await _run_regularly(stop, self.run_once, self.interval)
 
-    async def look(self) -> None:
+    async def run_once(self) -> None:
         """Look once."""
-        show = self.metrics.show
+        show = self.metrics.set
         show("broker_up", float(self.is_broker_up()))
-        show("database_up", float(await self._answers()))
-        show("stream_fill_ratio", self.fill())
+        show("database_up", float(await self._database_answers()))
+        show("stream_fill_ratio", self.stream_fill_ratio())
         show("disk_free_bytes", shutil.disk_usage(self.directory).free)
-        for state, many in self.channels().items():
+        for state, many in self.count_channels().items():
             show("channels", many, state=state)
 
-    async def _answers(self) -> bool:
+    async def _database_answers(self) -> bool:
         try:
             async with self.database.read() as connection:
-                await queue_depths.ask(connection)
-        except Unavailable:
+                await queue_depths.ping(connection)
+        except DatabaseUnavailable:
             return False
         return True
 
 
-async def _look_until(stop: asyncio.Event, look: Callable[[], Awaitable[None]], every: float) -> None:
+async def _run_regularly(
+    stop: asyncio.Event, run_once: Callable[[], Awaitable[None]], interval: float
+) -> None:
     async with asyncio.TaskGroup() as group:
         ending = group.create_task(stop.wait())
         while not ending.done():
-            await look()
-            await asyncio.wait({ending}, timeout=every)
+            await run_once()
+            await asyncio.wait({ending}, timeout=interval)
 
 
-class CountedLines(logging.Handler):
+class LogLineCounter(logging.Handler):
     """Counts warnings and errors by the part of the program that logs them, and writes nothing."""
 
     def __init__(self, metrics: Metrics) -> None:
@@ -128,9 +130,9 @@ def area_of(logger: str) -> str:
 
 
 @contextmanager
-def counted_lines(metrics: Metrics) -> Iterator[None]:
+def count_log_lines(metrics: Metrics) -> Iterator[None]:
     """Count the warnings and errors that are logged meanwhile."""
-    handler = CountedLines(metrics)
+    handler = LogLineCounter(metrics)
     logging.getLogger().addHandler(handler)
     try:
         yield

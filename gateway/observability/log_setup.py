@@ -11,7 +11,7 @@ from typing import Any, Literal, TextIO
 
 import structlog
 
-SECRETS = re.compile(
+SECRET_PATTERNS = re.compile(
     r"(?:(?P<bot>\bbot)|(?<![0-9A-Za-z]))\d{5,}:[A-Za-z0-9_-]{20,}"  # Telegram, alone or in a URL's path
     r"|\b(?P<scheme>Bearer|Basic|Bot)\s+[A-Za-z0-9._~+/=:-]{6,}"
     r"|\b(?P<kind>whsec_|dvk_|dvj_|jtk_|job_token_|xox[abeoprs]-|xapp-|sk-|e2b_|dtn_|gh[opsu]_)[A-Za-z0-9_+/=.-]{6,}"
@@ -20,32 +20,43 @@ SECRETS = re.compile(
 )
 """The secrets we know by their looks, wherever in a text they stand."""
 
-NAMES = re.compile(r"authorization|token|secret|password|api_?key|admin_key|cookie|env_?vars", re.IGNORECASE)
+SECRET_FIELD_NAMES = re.compile(
+    r"authorization|token|secret|password|api_?key|admin_key|cookie|env_?vars", re.IGNORECASE
+)
 """Fields whose value is never logged, whatever it looks like."""
 
-QUIET = ("httpx", "httpx2", "httpcore", "telegram", "alembic", "sqlalchemy", "aiohttp.access", "asyncio")
+QUIET_LOGGERS = (
+    "httpx",
+    "httpx2",
+    "httpcore",
+    "telegram",
+    "alembic",
+    "sqlalchemy",
+    "aiohttp.access",
+    "asyncio",
+)
 """Loggers of libraries that would log URLs, statements or chatter below WARNING."""
 
-SHORTEST = 6
+MIN_SECRET_LENGTH = 6
 """Shorter secrets are words of every other line; blotting them out would make logs unreadable."""
 
 
 def redact(text: str) -> str:
     """Return `text` with every secret we recognise blotted out."""
-    return SECRETS.sub(_blot, text)
+    return SECRET_PATTERNS.sub(_mask, text)
 
 
-def _blot(match: re.Match[str]) -> str:
+def _mask(match: re.Match[str]) -> str:
     if match["scheme"]:
         return f"{match['scheme']} ***"
     return f"{match['bot'] or match['kind'] or ''}***"
 
 
 @dataclass(frozen=True, slots=True)
-class Redactor:
+class LogRedactor:
     """A structlog processor that blots secrets out of every field: known ones by value, others by looks."""
 
-    known: tuple[str, ...] = ()
+    known_secrets: tuple[str, ...] = ()
 
     def __call__(
         self, _logger: object, _method: str, event: MutableMapping[str, Any]
@@ -58,20 +69,20 @@ class Redactor:
     def _clean(self, name: str, value: object) -> object:
         if isinstance(value, bool | int | float) or value is None:
             return value
-        if NAMES.search(name):
+        if SECRET_FIELD_NAMES.search(name):
             return "***"
         if isinstance(value, Mapping):
             return {key: self._clean(str(key), inner) for key, inner in value.items()}
         if isinstance(value, list | tuple | set | frozenset):
             return [self._clean("", inner) for inner in value]
         text = str(value)
-        for secret in self.known:
+        for secret in self.known_secrets:
             text = text.replace(secret, "***")
         return redact(text)
 
 
 def set_up_logging(
-    form: Literal["console", "json"] = "console",
+    log_format: Literal["console", "json"] = "console",
     level: str = "info",
     stream: TextIO | None = None,
     *,
@@ -95,22 +106,22 @@ def set_up_logging(
         cache_logger_on_first_use=False,
     )
     target = stream or sys.stderr
-    known = sorted((one for one in secrets if len(one) >= SHORTEST), key=len, reverse=True)
-    redactor = Redactor(tuple(known))
+    known = sorted((one for one in secrets if len(one) >= MIN_SECRET_LENGTH), key=len, reverse=True)
+    redactor = LogRedactor(tuple(known))
     handler = logging.StreamHandler(target)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared, processors=_last_steps(form, target, redactor)
+            foreign_pre_chain=shared, processors=_final_processors(log_format, target, redactor)
         )
     )
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(level.upper())
-    for name in QUIET:
+    for name in QUIET_LOGGERS:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
-def _last_steps(form: str, target: TextIO, redactor: Redactor) -> list[Any]:
+def _final_processors(log_format: str, target: TextIO, redactor: LogRedactor) -> list[Any]:
     """Format exceptions before redaction, so that no traceback carries a secret out."""
     steps: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
@@ -118,6 +129,6 @@ def _last_steps(form: str, target: TextIO, redactor: Redactor) -> list[Any]:
         structlog.processors.format_exc_info,
         redactor,
     ]
-    if form == "json":
+    if log_format == "json":
         return [*steps, structlog.processors.JSONRenderer()]
     return [*steps, structlog.dev.ConsoleRenderer(colors=target.isatty())]

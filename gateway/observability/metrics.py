@@ -9,12 +9,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
-SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
-Catalogue = Mapping[str, tuple[str, tuple[str, ...]]]
+MetricCatalogue = Mapping[str, tuple[str, tuple[str, ...]]]
 """What a number means and how it is divided; a label never holds an id or what somebody said."""
 
-COUNTERS: Catalogue = {
+COUNTERS: MetricCatalogue = {
     "messages": ("messages accepted from people", ()),
     "inbound": ("updates of platforms, by what became of them", ("platform", "kind", "outcome")),
     "turns": ("turns that ended, by final state", ("state",)),
@@ -33,7 +33,7 @@ COUNTERS: Catalogue = {
     "http_requests": ("requests answered, by route and status", ("method", "route", "status")),
     "log_lines": ("warnings and errors logged, by part of the program", ("level", "area")),
 }
-GAUGES: Catalogue = {
+GAUGES: MetricCatalogue = {
     "queue_depth": ("rows that wait, by queue", ("queue",)),
     "queue_oldest_seconds": ("age of the oldest row that waits, by queue", ("queue",)),
     "sandboxes": ("live sandboxes, by state", ("state",)),
@@ -45,7 +45,7 @@ GAUGES: Catalogue = {
     "disk_free_bytes": ("bytes free where the data directory stands", ()),
     "build": ("1, with the version", ("version",)),
 }
-HISTOGRAMS: Catalogue = {
+HISTOGRAMS: MetricCatalogue = {
     "turn_seconds": ("seconds from a turn's start to its end", ()),
     "turn_wait_seconds": ("seconds from a turn's acceptance to its start", ()),
     "model_seconds": (
@@ -79,7 +79,7 @@ class Metrics:
             self.gauges[name] = Gauge(f"dovecote_{name}", about, labels, registry=self.registry)
         for name, (about, labels) in HISTOGRAMS.items():
             self.histograms[name] = Histogram(
-                f"dovecote_{name}", about, labels, registry=self.registry, buckets=SECONDS
+                f"dovecote_{name}", about, labels, registry=self.registry, buckets=BUCKETS
             )
 
     def count(self, name: str, amount: float = 1, **labels: str) -> None:
@@ -87,7 +87,7 @@ class Metrics:
         counter = self.counters[name]
         (counter.labels(**labels) if labels else counter).inc(max(amount, 0))
 
-    def show(self, name: str, value: float, **labels: str) -> None:
+    def set(self, name: str, value: float, **labels: str) -> None:
         """Set a gauge of the catalogue."""
         gauge = self.gauges[name]
         (gauge.labels(**labels) if labels else gauge).set(value)
@@ -97,7 +97,7 @@ class Metrics:
         histogram = self.histograms[name]
         (histogram.labels(**labels) if labels else histogram).observe(max(seconds, 0.0))
 
-    def answered(self, method: str, route: str, status: int, seconds: float | None) -> None:
+    def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
         """Note an answered request; a stream has no duration."""
         self.count("http_requests", method=method, route=route, status=str(status))
         if seconds is not None:

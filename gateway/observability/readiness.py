@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from delivery.broker.epochs import ALARM
+from delivery.broker.epochs import FILL_WARNING
 from gateway.config.setting_types import Role
 
 
@@ -13,11 +13,11 @@ def assess(
     roles: frozenset[Role],
     *,
     database: str,
-    broker: bool,
-    waiting: Sequence[str],
-    deaf: Mapping[str, str],
-    troubles: Mapping[str, str],
-    fill: float,
+    is_broker_up: bool,
+    starting: Sequence[str],
+    not_receiving: Mapping[str, str],
+    channel_errors: Mapping[str, str],
+    fill_ratio: float,
 ) -> Health:
     """Return what is missing and what is degraded: ingress needs SQL and its channels, the others NATS too.
 
@@ -27,12 +27,12 @@ def assess(
     """
     checks = {"database": database}
     if roles & {Role.TURNS, Role.DELIVERY}:
-        checks["broker"] = "ok" if broker else "not connected"
-    silent = [*waiting, *(f"{name} ({why})" for name, why in deaf.items())]
+        checks["broker"] = "ok" if is_broker_up else "not connected"
+    silent = [*starting, *(f"{name} ({why})" for name, why in not_receiving.items())]
     checks["channels"] = f"not receiving: {', '.join(silent)}" if silent else "ok"
-    degraded = dict(troubles)
-    if fill > ALARM:
-        degraded["event log"] = f"takes {fill:.0%} of its room; when it is full, the oldest events go"
+    degraded = dict(channel_errors)
+    if fill_ratio > FILL_WARNING:
+        degraded["event log"] = f"takes {fill_ratio:.0%} of its room; when it is full, the oldest events go"
     return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
 
 

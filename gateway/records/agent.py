@@ -6,19 +6,19 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StrictBool, field_validator
 
-from gateway.agents.port import Limits, Persona
+from gateway.agents.port import AgentSpec, TurnLimits
 from gateway.config.setting_types import LanguageModelName, LimitSettings, ModelName, WebUrl
 from gateway.records.fields import EventPattern, HookUrl, Reference, Whsec
 from gateway.store.accounts.records import Record
 
 
-class _Part(BaseModel):
+class _AgentConfigModel(BaseModel):
     """A part of an agent's config: fixed once read, closed to unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class WorkspaceUse(_Part):
+class WorkspaceUse(_AgentConfigModel):
     """A workspace the agent works in; its own `sandbox` wins over the agent's, null means none."""
 
     name: Annotated[str, Field(min_length=1, max_length=200)]
@@ -27,7 +27,7 @@ class WorkspaceUse(_Part):
     read_only: StrictBool = Field(default=False, alias="readOnly")
 
 
-class Hook(_Part):
+class AgentHook(_AgentConfigModel):
     """Where the agent's own events go besides the account's webhooks."""
 
     url: HookUrl
@@ -35,13 +35,13 @@ class Hook(_Part):
     events: tuple[EventPattern, ...] = Field(default=("agent.finished",), min_length=1, max_length=50)
 
 
-class Hooks(_Part):
+class AgentHooks(_AgentConfigModel):
     """What is told to others about the agent's work."""
 
-    webhook: Hook | None = None
+    webhook: AgentHook | None = None
 
 
-class QueueConfig(_Part):
+class QueueConfig(_AgentConfigModel):
     """What happens to input that arrives while a turn runs, and how many turns may wait (null: as the
     gateway's `queue_limit` says)."""
 
@@ -49,7 +49,7 @@ class QueueConfig(_Part):
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
 
-class AgentConfig(_Part):
+class AgentConfig(_AgentConfigModel):
     """An agent record's `config`, defaults filled in."""
 
     model: ModelName = "builtin:shell"
@@ -61,7 +61,7 @@ class AgentConfig(_Part):
     tools: tuple[Annotated[str, Field(min_length=1, max_length=60)], ...] | None = Field(
         default=None, max_length=100
     )
-    hooks: Hooks = Hooks()
+    hooks: AgentHooks = AgentHooks()
     limits: LimitSettings = LimitSettings()
     queue: QueueConfig = QueueConfig()
 
@@ -76,11 +76,11 @@ def agent_config(record: Record) -> AgentConfig:
     return AgentConfig.model_validate(record.config)
 
 
-def persona_of(record: Record) -> Persona:
+def agent_spec(record: Record) -> AgentSpec:
     """Return a stored agent as a turn needs it."""
     config = agent_config(record)
-    limits = Limits(**config.limits.model_dump())
-    return Persona(
+    limits = TurnLimits(**config.limits.model_dump())
+    return AgentSpec(
         id=record.id,
         name=record.name,
         models=(config.model, *config.fallback),

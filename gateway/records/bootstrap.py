@@ -11,10 +11,10 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from delivery.events.event import new_id
 from gateway.accounts import api_keys
-from gateway.accounts.api_keys import KEY_FORM, digest_of
+from gateway.accounts.api_keys import KEY_PATTERN, key_digest
 from gateway.accounts.vault import read_private, write_private
 from gateway.config.setting_types import AgentSettings
-from gateway.records.records import Book
+from gateway.records.records import Records
 from gateway.store.accounts import accounts as account_store
 from gateway.store.accounts import records as store
 from gateway.store.accounts.accounts import Account
@@ -39,7 +39,7 @@ class Defaults:
 
 async def ensure_defaults(
     connection: Connection,
-    book: Book,
+    records: Records,
     *,
     data: Path,
     agent: AgentSettings,
@@ -51,17 +51,17 @@ async def ensure_defaults(
     Of an agent, a sandbox or a workspace only what the settings say is written over; what people changed
     over HTTP stays. Channels of the configuration file are `managed`: those no longer in it are removed.
     """
-    account = await _account(connection)
-    await _key_file(connection, account.id, data / "key")
-    workspace = await _record(connection, book, account.id, "workspace", {})
-    sandbox = await _record(connection, book, account.id, "sandbox", _sandbox_config(provider))
+    account = await _ensure_account(connection)
+    await _ensure_key_file(connection, account.id, data / "key")
+    workspace = await _ensure_record(connection, records, account.id, "workspace", {})
+    sandbox = await _ensure_record(connection, records, account.id, "sandbox", _sandbox_config(provider))
     start = {
         "sandbox": sandbox.id,
         "workspaces": [{"name": NAME, "workspaceId": workspace.id}],
     }
-    ready = await _record(connection, book, account.id, "agent", start)
-    ready = await _follow(connection, book, ready, _agent_patch(agent))
-    opened = await _channels(connection, book, ready, channels or {})
+    ready = await _ensure_record(connection, records, account.id, "agent", start)
+    ready = await _apply_settings(connection, records, ready, _agent_patch(agent))
+    opened = await _ensure_channels(connection, records, ready, channels or {})
     return Defaults(
         account=account.id,
         key_file=data / "key",
@@ -72,19 +72,19 @@ async def ensure_defaults(
     )
 
 
-async def _account(connection: Connection) -> Account:
-    found = await account_store.find_account(connection, name=NAME)
+async def _ensure_account(connection: Connection) -> Account:
+    found = await account_store.get_account(connection, name=NAME)
     if found is None:
         found = Account(id=new_id("acc"), name=NAME, created_at=utc_now())
         await account_store.add_account(connection, found)
     return found
 
 
-async def _key_file(connection: Connection, account: str, path: Path) -> None:
+async def _ensure_key_file(connection: Connection, account: str, path: Path) -> None:
     """Keep a key in the file that opens the account; a revoked or foreign one is replaced."""
     text = read_private(path)
-    if KEY_FORM.match(text):
-        known = await account_store.key_by_digest(connection, digest_of(text))
+    if KEY_PATTERN.match(text):
+        known = await account_store.get_key_by_digest(connection, key_digest(text))
         if known is None:
             await api_keys.create_key(connection, account, name=NAME, text=text)
         if known is None or (known.account == account and known.revoked_at is None):
@@ -98,16 +98,16 @@ def _sandbox_config(provider: str) -> dict[str, Any]:
     return {"provider": provider} | ({"persistent": True} if lasting else {})
 
 
-async def _record(
-    connection: Connection, book: Book, account: str, kind: store.Kind, config: Mapping[str, Any]
+async def _ensure_record(
+    connection: Connection, records: Records, account: str, kind: store.RecordKind, config: Mapping[str, Any]
 ) -> Record:
-    found = await store.find(connection, account, kind, NAME)
+    found = await store.get(connection, account, kind, NAME)
     if found is not None:
         provider = config.get("provider")
         if kind == "sandbox" and found.config.get("provider") != provider:
-            return (await book.change(connection, found, patch=config)).record
+            return (await records.update(connection, found, patch=config)).record
         return found
-    return (await book.create(connection, account, kind, name=NAME, config=config)).record
+    return (await records.create(connection, account, kind, name=NAME, config=config)).record
 
 
 def _agent_patch(agent: AgentSettings) -> dict[str, Any]:
@@ -116,32 +116,34 @@ def _agent_patch(agent: AgentSettings) -> dict[str, Any]:
     return {"base_url": None, "fallback": None} | said | {"model": agent.model}
 
 
-async def _follow(connection: Connection, book: Book, record: Record, patch: Mapping[str, Any]) -> Record:
+async def _apply_settings(
+    connection: Connection, records: Records, record: Record, patch: Mapping[str, Any]
+) -> Record:
     if all(record.config.get(key) == value for key, value in patch.items()):
         return record
-    return (await book.change(connection, record, patch=patch)).record
+    return (await records.update(connection, record, patch=patch)).record
 
 
-async def _channels(
-    connection: Connection, book: Book, agent: Record, wanted: Mapping[str, Mapping[str, Any]]
+async def _ensure_channels(
+    connection: Connection, records: Records, agent: Record, configured: Mapping[str, Mapping[str, Any]]
 ) -> tuple[Record, ...]:
-    present = {one.name: one for one in await store.list_of(connection, agent.account, "channel")}
+    present = {one.name: one for one in await store.list_by_kind(connection, agent.account, "channel")}
     for name, record in present.items():
-        if record.managed and name not in wanted:
-            await store.remove(connection, agent.account, record.id)
+        if record.managed and name not in configured:
+            await store.delete_record(connection, agent.account, record.id)
     return tuple(
         [
-            await _channel(connection, book, agent, present.get(name), name=name, table=table)
-            for name, table in wanted.items()
+            await _ensure_channel(connection, records, agent, present.get(name), name=name, table=table)
+            for name, table in configured.items()
         ]
     )
 
 
-async def _channel(
+async def _ensure_channel(
     connection: Connection,
-    book: Book,
+    records: Records,
     agent: Record,
-    present: Record | None,
+    existing: Record | None,
     *,
     name: str,
     table: Mapping[str, Any],
@@ -149,11 +151,11 @@ async def _channel(
     settings = {key: value for key, value in table.items() if key not in ("kind", "agent")}
     config = {"kind": table.get("kind", name), "agent": table.get("agent", agent.id), "settings": settings}
     below = f"/channels/{name}"
-    if present is None:
-        made = await book.create(
+    if existing is None:
+        made = await records.create(
             connection, agent.account, "channel", name=name, config=config, below=below, managed=True
         )
         return made.record
-    if present.managed and book.opened(present) == config:
-        return present
-    return (await book.rewrite(connection, present, config=config, below=below, managed=True)).record
+    if existing.managed and records.with_secrets(existing) == config:
+        return existing
+    return (await records.replace(connection, existing, config=config, below=below, managed=True)).record

@@ -16,7 +16,7 @@ from typing import ClassVar, Literal
 from pydantic import SecretStr, ValidationError
 from pydantic_core import ErrorDetails
 
-from sandbox.config import Problem
+from sandbox.config import ConfigProblem
 
 _PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars"})
 
@@ -30,19 +30,19 @@ class RecordError(Exception):
         super().__init__(detail or (self.__doc__ or "").strip())
 
 
-class Invalid(RecordError):
+class InvalidRecord(RecordError):
     """The input is not valid."""
 
-    def __init__(self, problems: Iterable[Problem]) -> None:
+    def __init__(self, problems: Iterable[ConfigProblem]) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(f"{problem.pointer}: {problem.detail}" for problem in self.problems))
 
 
-class Missing(RecordError):
+class RecordNotFound(RecordError):
     """There is no such record in this account."""
 
 
-class Taken(RecordError):
+class RecordNameTaken(RecordError):
     """This name is in use."""
 
 
@@ -50,19 +50,19 @@ class InUse(RecordError):
     """Other records refer to this one."""
 
 
-class Managed(RecordError):
+class ManagedByOperator(RecordError):
     """This record stands in the operator's configuration file: change it there."""
 
 
-def pointer(parts: Iterable[object]) -> str:
+def json_pointer(parts: Iterable[object]) -> str:
     """Return a JSON pointer (RFC 6901)."""
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def explain(error: ValidationError, *, below: str = "") -> tuple[Problem, ...]:
+def to_problems(error: ValidationError, *, below: str = "") -> tuple[ConfigProblem, ...]:
     """Return what pydantic found as problems: where, what is allowed and what was given."""
     return tuple(
-        Problem(pointer=below + pointer(found["loc"]), detail=_detail(found, below))
+        ConfigProblem(pointer=below + json_pointer(found["loc"]), detail=_detail(found, below))
         for found in error.errors(include_url=False)
     )
 

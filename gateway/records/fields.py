@@ -9,13 +9,13 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, StrictStr
 
-from delivery.events.event import Kind
-from delivery.webhooks.signing import PREFIX, BadSecret, secret_key, secret_of
+from delivery.events.event import EventType
+from delivery.webhooks.signing import PREFIX, BadSecret, secret_from_text, secret_key
 
 MASK = "***"
 """What stands for a secret in every answer; sent back, it keeps the secret that is stored."""
 
-_SURELY_BASE64 = 16
+_MIN_BASE64_KEY_BYTES = 16
 """Bytes of key from which on a text that can be base64 is taken for it, as the standard's libraries do."""
 
 
@@ -28,9 +28,9 @@ def _plain(text: str) -> str:
 
 
 def _event_pattern(text: str) -> str:
-    families = {kind.split(".", 1)[0] + ".*" for kind in Kind}
-    if text != "*" and text not in families and text not in set(Kind):
-        known = ", ".join(["*", *sorted(families), *sorted(Kind)])
+    families = {kind.split(".", 1)[0] + ".*" for kind in EventType}
+    if text != "*" and text not in families and text not in set(EventType):
+        known = ", ".join(["*", *sorted(families), *sorted(EventType)])
         raise ValueError(f"there is no such event; there are {known}")
     return text
 
@@ -54,9 +54,9 @@ def _whsec(secret: SecretStr) -> SecretStr:
         return secret
     if not text.startswith(PREFIX):
         with suppress(BadSecret):
-            if len(secret_key(PREFIX + text)) >= _SURELY_BASE64:
+            if len(secret_key(PREFIX + text)) >= _MIN_BASE64_KEY_BYTES:
                 return SecretStr(PREFIX + text)
-        text = secret_of(text)
+        text = secret_from_text(text)
     try:
         secret_key(text)
     except BadSecret as error:

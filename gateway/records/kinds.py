@@ -10,14 +10,14 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool, ValidationError
 
 from channels import registry as channel_plugins
 from gateway.records.agent import AgentConfig
-from gateway.records.errors import Invalid, explain, pointer
+from gateway.records.errors import InvalidRecord, json_pointer, to_problems
 from gateway.records.fields import Reference
-from gateway.records.patches import separate
-from gateway.store.accounts.records import Kind
+from gateway.records.patches import extract_secrets
+from gateway.store.accounts.records import RecordKind
 from sandbox import registry as sandbox_plugins
-from sandbox.config import Problem, SandboxConfig, problems
+from sandbox.config import ConfigProblem, SandboxConfig, problems
 
-AGENT: Kind = "agent"
+AGENT: RecordKind = "agent"
 WorkspaceStores = Literal["directory"]
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -50,50 +50,50 @@ class ChannelConfig(BaseModel):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class ValidatedConfig:
     """A valid config: as JSON with MASK for secrets, the secrets by pointer, references by pointer."""
 
     config: dict[str, Any]
     secrets: dict[str, str]
-    references: tuple[tuple[str, Kind], ...] = ()
+    references: tuple[tuple[str, RecordKind], ...] = ()
 
 
-def check(kind: Kind, config: Mapping[str, Any], *, below: str = "/config") -> Checked:
+def validate(kind: RecordKind, config: Mapping[str, Any], *, below: str = "/config") -> ValidatedConfig:
     """Return the config as it is stored, or raise Invalid with every problem, pointers below `below`."""
-    return _CHECKS[kind](config, below)
+    return _VALIDATORS[kind](config, below)
 
 
-def _parsed(model: type[Model], config: Mapping[str, Any], below: str) -> Model:
+def _parse(model: type[Model], config: Mapping[str, Any], below: str) -> Model:
     try:
         return model.model_validate(dict(config))
     except ValidationError as error:
-        raise Invalid(explain(error, below=below)) from error
+        raise InvalidRecord(to_problems(error, below=below)) from error
 
 
-def _kept(model: BaseModel) -> dict[str, Any]:
+def _dump(model: BaseModel) -> dict[str, Any]:
     return model.model_dump(by_alias=True, exclude_unset=True)
 
 
-def _check_sandbox(config: Mapping[str, Any], below: str) -> Checked:
-    parsed = _parsed(SandboxConfig, config, below)
+def _validate_sandbox(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    parsed = _parse(SandboxConfig, config, below)
     try:
         plugin = sandbox_plugins.plugin(parsed.provider)
-    except sandbox_plugins.UnknownKind as error:
-        raise Invalid([Problem(pointer=f"{below}/provider", detail=str(error))]) from error
+    except sandbox_plugins.UnknownProvider as error:
+        raise InvalidRecord([ConfigProblem(pointer=f"{below}/provider", detail=str(error))]) from error
     found = problems(parsed, plugin)
     if found:
-        raise Invalid(Problem(pointer=below + one.pointer, detail=one.detail) for one in found)
-    stored, secrets = separate(_kept(parsed), texts_below="/envVars")
-    return Checked(config=stored, secrets=secrets)
+        raise InvalidRecord(ConfigProblem(pointer=below + one.pointer, detail=one.detail) for one in found)
+    stored, secrets = extract_secrets(_dump(parsed), texts_below="/envVars")
+    return ValidatedConfig(config=stored, secrets=secrets)
 
 
-def _check_agent(config: Mapping[str, Any], below: str) -> Checked:
-    parsed = _parsed(AgentConfig, config, below)
-    stored, secrets = separate(_kept(parsed))
-    return Checked(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
+def _validate_agent(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    parsed = _parse(AgentConfig, config, below)
+    stored, secrets = extract_secrets(_dump(parsed))
+    return ValidatedConfig(config=stored, secrets=secrets, references=tuple(_agent_references(parsed)))
 
 
-def _agent_references(config: AgentConfig) -> Iterator[tuple[str, Kind]]:
+def _agent_references(config: AgentConfig) -> Iterator[tuple[str, RecordKind]]:
     if config.sandbox is not None:
         yield "/sandbox", "sandbox"
     for place, use in enumerate(config.workspaces):
@@ -102,45 +102,47 @@ def _agent_references(config: AgentConfig) -> Iterator[tuple[str, Kind]]:
             yield f"/workspaces/{place}/sandbox", "sandbox"
 
 
-def _check_workspace(config: Mapping[str, Any], below: str) -> Checked:
-    return Checked(config=_kept(_parsed(WorkspaceConfig, config, below)), secrets={})
+def _validate_workspace(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    return ValidatedConfig(config=_dump(_parse(WorkspaceConfig, config, below)), secrets={})
 
 
-def _check_skill(config: Mapping[str, Any], below: str) -> Checked:
-    return Checked(config=_kept(_parsed(SkillConfig, config, below)), secrets={})
+def _validate_skill(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    return ValidatedConfig(config=_dump(_parse(SkillConfig, config, below)), secrets={})
 
 
-def _check_channel(config: Mapping[str, Any], below: str) -> Checked:
-    parsed = _parsed(ChannelConfig, config, below)
+def _validate_channel(config: Mapping[str, Any], below: str) -> ValidatedConfig:
+    parsed = _parse(ChannelConfig, config, below)
     try:
         plugin = channel_plugins.plugin(parsed.kind)
-    except channel_plugins.UnknownKind as error:
-        raise Invalid([Problem(pointer=f"{below}/kind", detail=str(error))]) from error
-    settings = _parsed(plugin.settings, parsed.settings, f"{below}/settings")
+    except channel_plugins.UnknownChannelKind as error:
+        raise InvalidRecord([ConfigProblem(pointer=f"{below}/kind", detail=str(error))]) from error
+    settings = _parse(plugin.settings, parsed.settings, f"{below}/settings")
     _refuse_blank(settings, f"{below}/settings")
-    stored, secrets = separate(
+    stored, secrets = extract_secrets(
         {"kind": parsed.kind, "agent": parsed.agent, "settings": settings.model_dump(exclude_unset=True)}
     )
     rooms = tuple(
-        (f"/settings/rooms{pointer((room,))}/agent", AGENT)
+        (f"/settings/rooms{json_pointer((room,))}/agent", AGENT)
         for room, said in settings.rooms.items()
         if said.agent is not None
     )
-    return Checked(config=stored, secrets=secrets, references=(("/agent", "agent"), *rooms))
+    return ValidatedConfig(config=stored, secrets=secrets, references=(("/agent", "agent"), *rooms))
 
 
 def _refuse_blank(settings: BaseModel, below: str) -> None:
     """An empty secret must never mean an open door."""
-    _stored, secrets = separate(settings.model_dump(exclude_unset=True))
+    _stored, secrets = extract_secrets(settings.model_dump(exclude_unset=True))
     blank = [where for where, text in secrets.items() if not text.strip()]
     if blank:
-        raise Invalid(Problem(pointer=below + where, detail="must not be blank") for where in blank)
+        raise InvalidRecord(
+            ConfigProblem(pointer=below + where, detail="must not be blank") for where in blank
+        )
 
 
-_CHECKS: Mapping[Kind, Callable[[Mapping[str, Any], str], Checked]] = {
-    "sandbox": _check_sandbox,
-    "agent": _check_agent,
-    "workspace": _check_workspace,
-    "channel": _check_channel,
-    "skill": _check_skill,
+_VALIDATORS: Mapping[RecordKind, Callable[[Mapping[str, Any], str], ValidatedConfig]] = {
+    "sandbox": _validate_sandbox,
+    "agent": _validate_agent,
+    "workspace": _validate_workspace,
+    "channel": _validate_channel,
+    "skill": _validate_skill,
 }

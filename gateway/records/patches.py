@@ -9,34 +9,34 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_core import to_jsonable_python
 
-from gateway.records.errors import pointer
+from gateway.records.errors import json_pointer
 from gateway.records.fields import MASK
 
 
-def separate(value: Any, *, texts_below: str | None = None) -> tuple[Any, dict[str, str]]:
+def extract_secrets(value: Any, *, texts_below: str | None = None) -> tuple[Any, dict[str, str]]:
     """Return the value as JSON with MASK for every secret, and the secrets by pointer.
 
     A secret is a SecretStr anywhere, or any text directly below the pointer `texts_below`.
     """
     secrets: dict[str, str] = {}
-    return _masked(value, (), secrets, texts_below), secrets
+    return _mask(value, (), secrets, texts_below), secrets
 
 
-def _masked(value: Any, path: tuple[str, ...], secrets: dict[str, str], below: str | None) -> Any:
+def _mask(value: Any, path: tuple[str, ...], secrets: dict[str, str], below: str | None) -> Any:
     if isinstance(value, Mapping):
-        return {key: _masked(inner, (*path, str(key)), secrets, below) for key, inner in value.items()}
+        return {key: _mask(inner, (*path, str(key)), secrets, below) for key, inner in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(inner, (*path, str(place)), secrets, below) for place, inner in enumerate(value)]
+        return [_mask(inner, (*path, str(place)), secrets, below) for place, inner in enumerate(value)]
     if isinstance(value, SecretStr):
-        secrets[pointer(path)] = value.get_secret_value()
+        secrets[json_pointer(path)] = value.get_secret_value()
         return MASK
-    if isinstance(value, str) and below is not None and pointer(path[:-1]) == below:
-        secrets[pointer(path)] = value
+    if isinstance(value, str) and below is not None and json_pointer(path[:-1]) == below:
+        secrets[json_pointer(path)] = value
         return MASK
     return to_jsonable_python(value)
 
 
-def restore(config: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
+def insert_secrets(config: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, Any]:
     """Return the config with every secret in its place again."""
     whole: dict[str, Any] = copy.deepcopy(dict(config))
     for where, text in secrets.items():
@@ -48,7 +48,7 @@ def restore(config: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, 
     return whole
 
 
-def merge(config: Any, patch: Any) -> Any:
+def merge_patch(config: Any, patch: Any) -> Any:
     """Apply a merge patch; MASK where something stands keeps what stands there."""
     if not isinstance(patch, Mapping):
         return config if patch == MASK and isinstance(config, str) else patch
@@ -57,5 +57,5 @@ def merge(config: Any, patch: Any) -> Any:
         if value is None:
             merged.pop(key, None)
         else:
-            merged[key] = merge(merged.get(key), value)
+            merged[key] = merge_patch(merged.get(key), value)
     return merged

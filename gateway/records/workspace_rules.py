@@ -10,15 +10,15 @@ from gateway.records.agent import AgentConfig, WorkspaceUse, agent_config
 from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from sandbox import registry
-from sandbox.config import Problem, SandboxConfig
+from sandbox.config import ConfigProblem, SandboxConfig
 from sandbox.port import Feature
 
-_LASTING = {Feature.MOUNTS_WORKSPACE, Feature.CARRIES_WORKSPACE}
+_DURABLE = {Feature.MOUNTS_WORKSPACE, Feature.SYNCS_WORKSPACE}
 
 
-async def unfit(
+async def workspace_problems(
     connection: Connection, account: str, config: AgentConfig, below: str
-) -> AsyncIterator[Problem]:
+) -> AsyncIterator[ConfigProblem]:
     """Yield a problem for every workspace of an agent whose files would die with its sandbox.
 
     Where a provider neither mounts the workspace store nor carries files there in each turn, they live in the
@@ -26,39 +26,39 @@ async def unfit(
     """
     for place, use in enumerate(config.workspaces):
         wanted = _sandbox_of(use, config)
-        sandbox = await records.find(connection, account, "sandbox", wanted) if wanted else None
+        sandbox = await records.get(connection, account, "sandbox", wanted) if wanted else None
         if sandbox is None:
             continue
         parsed = SandboxConfig.model_validate(sandbox.config)
-        if _keeps_files(parsed):
+        if _has_durable_files(parsed):
             continue
         pointer = f"/workspaces/{place}/sandbox" if use.sandbox else "/sandbox"
-        yield Problem(
+        yield ConfigProblem(
             pointer=below + pointer,
             detail=f"{sandbox.name!r} is not reserved, and on {parsed.provider} a workspace's files live in "
             "its sandbox: set persistent to true there",
         )
 
 
-async def unfit_for_agents(
+async def agent_workspace_problems(
     connection: Connection, sandbox: Record, config: Mapping[str, Any], below: str
-) -> AsyncIterator[Problem]:
+) -> AsyncIterator[ConfigProblem]:
     """Yield a problem for every agent that has a workspace in a sandbox, whose new config cannot keep it."""
     parsed = SandboxConfig.model_validate(config)
-    if _keeps_files(parsed):
+    if _has_durable_files(parsed):
         return
-    for agent in await records.list_of(connection, sandbox.account, "agent"):
+    for agent in await records.list_by_kind(connection, sandbox.account, "agent"):
         of_agent = agent_config(agent)
         if any(_sandbox_of(use, of_agent) in (sandbox.id, sandbox.name) for use in of_agent.workspaces):
-            yield Problem(
+            yield ConfigProblem(
                 pointer=f"{below}/persistent",
                 detail=f"agent {agent.name!r} has a workspace in it, and on {parsed.provider} a workspace's "
                 "files live in its sandbox: set persistent to true, or give the agent another sandbox",
             )
 
 
-def _keeps_files(config: SandboxConfig) -> bool:
-    return config.persistent or bool(_LASTING & registry.plugin(config.provider).features)
+def _has_durable_files(config: SandboxConfig) -> bool:
+    return config.persistent or bool(_DURABLE & registry.plugin(config.provider).features)
 
 
 def _sandbox_of(use: WorkspaceUse, config: AgentConfig) -> str | None:

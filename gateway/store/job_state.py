@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from delivery.events.event import Kind
+from delivery.events.event import EventType
 from sandbox.model import OUTPUT_CAP
 
 
@@ -32,24 +32,24 @@ class JobState(StrEnum):
     LOST = "lost"
 
 
-ANNOUNCED = {
-    JobState.COMPLETED: Kind.JOB_COMPLETED,
-    JobState.FAILED: Kind.JOB_FAILED,
-    JobState.STOPPED: Kind.JOB_STOPPED,
-    JobState.LOST: Kind.JOB_LOST,
+EVENT_KINDS = {
+    JobState.COMPLETED: EventType.JOB_COMPLETED,
+    JobState.FAILED: EventType.JOB_FAILED,
+    JobState.STOPPED: EventType.JOB_STOPPED,
+    JobState.LOST: EventType.JOB_LOST,
 }
 
 LOST_AFTER = 24 * 3600.0
 """Seconds without an answer from the provider after which a job is lost."""
 
 WORKSPACE_FULL = "workspace_full"
-EXPLAINED = {
+REASON_TEXTS = {
     WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace held more than it may, remove files before going on",
     "sandbox_expired": "sandbox_expired: the sandbox had reached its maximum lifetime",
 }
 """What a model is told beside the name of a reason."""
 
-MOST_RUNNING = 10
+MAX_RUNNING = 10
 """Jobs one sandbox may run at a time."""
 
 
@@ -64,7 +64,7 @@ class JobEnd:
     reason: str | None = None
 
 
-def ended(
+def job_end(
     exit_code: int,
     output: bytes,
     *,
@@ -81,10 +81,10 @@ def ended(
     return JobEnd(state=state, exit_code=exit_code, output=text, truncated=cut, reason=reason)
 
 
-def told(end: JobEnd, command: str, result_id: str) -> str:
+def render_result(end: JobEnd, command: str, result_id: str) -> str:
     """Return the words in which a follow-up turn is given a job's end."""
     code = f"exit code {end.exit_code}" if end.exit_code is not None else ""
-    reason = EXPLAINED.get(end.reason or "", end.reason)
+    reason = REASON_TEXTS.get(end.reason or "", end.reason)
     how = ", ".join(filter(None, (reason, code))) or "no exit code"
     cut = " (only its end is shown)" if end.truncated else ""
     output = end.output.rstrip("\n") or "(no output)"

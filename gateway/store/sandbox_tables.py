@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 from delivery.database.engine import metadata
-from delivery.database.tables import Moment
+from delivery.database.tables import UtcDateTime
 
 installations = Table(
     "installations",
@@ -45,14 +45,14 @@ sandboxes = Table(
     Column("lock_version", Integer, nullable=False),
     Column("boot", Integer, nullable=False),
     Column("seconds", Float, nullable=False),
-    Column("active_since", Moment),
-    Column("made_at", Moment),
-    Column("used_at", Moment, nullable=False),
-    Column("changed_at", Moment, nullable=False),
+    Column("active_since", UtcDateTime),
+    Column("made_at", UtcDateTime),
+    Column("used_at", UtcDateTime, nullable=False),
+    Column("changed_at", UtcDateTime, nullable=False),
     Column("idle_timeout", Float, nullable=False),
     Column("max_lifetime", Float, nullable=False),
     Column("snapshot", String(300)),
-    Column("snapshot_at", Moment),
+    Column("snapshot_at", UtcDateTime),
 )
 """The register: a row stands before its sandbox is made, and is changed by compare-and-set only."""
 
@@ -62,7 +62,7 @@ sandbox_leases = Table(
     Column("label", String(120), primary_key=True),
     Column("holder", String(80)),
     Column("fence", Integer, nullable=False),
-    Column("expires_at", Moment, nullable=False, index=True),
+    Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
 """Which replica works on a sandbox; no holder: nobody does."""
 
@@ -81,8 +81,8 @@ usage = Table(
     Column("input_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
     Column("micros", BigInteger, nullable=False),
-    Column("started_at", Moment, nullable=False),
-    Column("ended_at", Moment, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("ended_at", UtcDateTime, nullable=False),
     Index("ix_usage_account", "account", "ended_at"),
 )
 """A stretch of a sandbox's activity (`kind` sandbox), or what a turn used of a model (`kind` model).

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import and_, delete, func, or_, select, update
 
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.sandbox_tables import installations, sandbox_leases, sandboxes
 from gateway.store.tables import jobs
 from sandbox.labels import Owner, Scope
-from sandbox.lifecycle.reservations import Reservation, Status
+from sandbox.lifecycle.reservations import Reservation, ReservationStatus
 
 _OWNER = ("account", "scope", "conversation", "agent", "person", "record", "workspace")
 _OWN = tuple(name for name in Reservation.__dataclass_fields__ if name != "owner")
@@ -22,7 +22,7 @@ _COLUMNS = [sandboxes.c[name] for name in (*_OWNER, *_OWN)]
 
 def _row(found: Mapping[Any, Any]) -> Reservation:
     owner = Owner(**{name: found[name] for name in _OWNER} | {"scope": Scope(found["scope"])})
-    own = {name: found[name] for name in _OWN} | {"status": Status(found["status"])}
+    own = {name: found[name] for name in _OWN} | {"status": ReservationStatus(found["status"])}
     return Reservation(owner=owner, **own)
 
 
@@ -35,14 +35,14 @@ async def _all(connection: Connection, query: Any) -> list[Reservation]:
     return [_row(found) for found in (await connection.execute(query)).mappings()]
 
 
-async def installation(connection: Connection, fresh: str) -> str:
+async def get_or_create_installation(connection: Connection, new_id: str) -> str:
     """Return this installation's id; `fresh` becomes it when there is none yet."""
-    asked = insert_or(installations, connection.dialect.name).values(place=1, id=fresh)
+    asked = insert_on_conflict(installations, connection.dialect.name).values(place=1, id=new_id)
     await connection.execute(asked.on_conflict_do_nothing())
     return str((await connection.execute(select(installations.c.id))).scalar_one())
 
 
-async def find(connection: Connection, label: str) -> Reservation | None:
+async def get(connection: Connection, label: str) -> Reservation | None:
     """Return the row of a label."""
     found = await _all(connection, select(*_COLUMNS).where(sandboxes.c.label == label))
     return found[0] if found else None
@@ -50,12 +50,12 @@ async def find(connection: Connection, label: str) -> Reservation | None:
 
 async def add(connection: Connection, row: Reservation) -> bool:
     """Insert a row; False when the label has one."""
-    asked = insert_or(sandboxes, connection.dialect.name).values(_values(row))
+    asked = insert_on_conflict(sandboxes, connection.dialect.name).values(_values(row))
     done = await connection.execute(asked.on_conflict_do_nothing().returning(sandboxes.c.label))
     return done.first() is not None
 
 
-async def swap(connection: Connection, before: Reservation, after: Reservation) -> bool:
+async def compare_and_set(connection: Connection, before: Reservation, after: Reservation) -> bool:
     """Write `after` over the row if it still has the lock_version of `before`."""
     values = _values(after)
     if before.used_at == after.used_at:  # somebody may have touched it, which is no change
@@ -68,7 +68,7 @@ async def swap(connection: Connection, before: Reservation, after: Reservation) 
     return changed.rowcount == 1
 
 
-async def drop(connection: Connection, row: Reservation) -> bool:
+async def delete_reservation(connection: Connection, row: Reservation) -> bool:
     """Delete the row if it still has this lock_version."""
     done = await connection.execute(
         delete(sandboxes).where(sandboxes.c.label == row.label, sandboxes.c.lock_version == row.lock_version)
@@ -83,12 +83,12 @@ async def touch(connection: Connection, label: str, conversation: str, now: date
     )
 
 
-async def every(connection: Connection) -> list[Reservation]:
+async def list_all(connection: Connection) -> list[Reservation]:
     """Return all rows, oldest use first."""
     return await _all(connection, select(*_COLUMNS).order_by(sandboxes.c.used_at))
 
 
-async def listed(
+async def list_for_account(
     connection: Connection, account: str, *, after: str = "", limit: int = 50
 ) -> Sequence[Reservation]:
     """Return an account's rows by label."""
@@ -96,13 +96,13 @@ async def listed(
     return await _all(connection, query.order_by(sandboxes.c.label).limit(limit))
 
 
-async def of_record(connection: Connection, account: str, record: str) -> Sequence[Reservation]:
+async def list_for_record(connection: Connection, account: str, record: str) -> Sequence[Reservation]:
     """Return the rows of a sandbox record or a workspace."""
     which = or_(sandboxes.c.record == record, sandboxes.c.workspace == record)
     return await _all(connection, select(*_COLUMNS).where(sandboxes.c.account == account, which))
 
 
-async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[str]:
+async def list_running_jobs(connection: Connection, row: Reservation) -> Sequence[str]:
     """Return the ids of the jobs that run in a row's sandbox."""
     running = select(jobs.c.id).where(
         jobs.c.sandbox == row.sandbox, jobs.c.provider == row.provider, jobs.c.state == "running"
@@ -111,7 +111,7 @@ async def jobs_running_in(connection: Connection, row: Reservation) -> Sequence[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class LockRow:
     """Who holds a lease, or has left it without giving it up."""
 
     holder: str
@@ -119,15 +119,21 @@ class Held:
     expires_at: datetime
 
 
-async def take_lease(
-    connection: Connection, label: str, *, holder: str, now: datetime, ttl: float, left: Held | None = None
+async def acquire_lock(
+    connection: Connection,
+    label: str,
+    *,
+    holder: str,
+    now: datetime,
+    ttl: float,
+    abandoned: LockRow | None = None,
 ) -> int | None:
     """Take the lease of a label if nobody else has it, or its time is over; returns its fence.
 
     `left` is one whose holder is known to be gone, and which has not been renewed since.
     """
     until = now + timedelta(seconds=ttl)
-    fresh = insert_or(sandbox_leases, connection.dialect.name).values(
+    fresh = insert_on_conflict(sandbox_leases, connection.dialect.name).values(
         label=label, holder=holder, fence=1, expires_at=until
     )
     made = await connection.execute(fresh.on_conflict_do_nothing().returning(sandbox_leases.c.fence))
@@ -135,8 +141,8 @@ async def take_lease(
         return 1
     lease = sandbox_leases.c
     free = or_(lease.holder.is_(None), lease.holder == holder, lease.expires_at < now)
-    if left is not None:
-        free = or_(free, and_(lease.fence == left.fence, lease.expires_at == left.expires_at))
+    if abandoned is not None:
+        free = or_(free, and_(lease.fence == abandoned.fence, lease.expires_at == abandoned.expires_at))
     taken = await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, free)
@@ -147,7 +153,7 @@ async def take_lease(
     return fence
 
 
-async def lease_of(connection: Connection, label: str) -> Held | None:
+async def get_lock(connection: Connection, label: str) -> LockRow | None:
     """Return who holds the lease of a label; None when it was given up."""
     lease = sandbox_leases.c
     found = await connection.execute(
@@ -156,10 +162,10 @@ async def lease_of(connection: Connection, label: str) -> Held | None:
         )
     )
     row = found.one_or_none()
-    return Held(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name of it
+    return LockRow(**row._mapping) if row else None  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def renew_lease(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:
+async def renew_lock(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:
     """Go on holding a lease; False when it has been taken since."""
     renewed = await connection.execute(
         update(sandbox_leases)
@@ -173,7 +179,7 @@ async def renew_lease(connection: Connection, label: str, fence: int, *, until: 
     return renewed.rowcount == 1
 
 
-async def leave_lease(connection: Connection, label: str, fence: int) -> None:
+async def release_lock(connection: Connection, label: str, fence: int) -> None:
     """Give a lease up; its fence stays, so that the next one is higher."""
     await connection.execute(
         update(sandbox_leases)
@@ -182,12 +188,12 @@ async def leave_lease(connection: Connection, label: str, fence: int) -> None:
     )
 
 
-async def forget_leases(connection: Connection, *, before: datetime) -> None:
+async def delete_locks_before(connection: Connection, *, before: datetime) -> None:
     """Delete leases that nobody has held for long."""
     await connection.execute(delete(sandbox_leases).where(sandbox_leases.c.expires_at < before))
 
 
-async def states(connection: Connection) -> Mapping[str, int]:
+async def count_by_state(connection: Connection) -> Mapping[str, int]:
     """Count the sandboxes by what they are doing."""
     state = func.count()
     running = sandboxes.c.active_since.is_not(None)

@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from delivery.database.engine import metadata
-from delivery.database.tables import BigKey, Moment
+from delivery.database.tables import BigKey, UtcDateTime
 from gateway.store import sandbox_tables
 
 ACCOUNT = "accounts.id"
@@ -36,7 +36,7 @@ accounts = Table(
     metadata,
     Column("id", String(40), primary_key=True),
     Column("name", String(200), nullable=False, unique=True),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 
 keys = Table(
@@ -47,8 +47,8 @@ keys = Table(
     Column("name", String(200), nullable=False),
     Column("scopes", JSON, nullable=False),
     Column("digest", LargeBinary, nullable=False, unique=True),
-    Column("created_at", Moment, nullable=False),
-    Column("revoked_at", Moment),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("revoked_at", UtcDateTime),
 )
 
 records = Table(
@@ -61,8 +61,8 @@ records = Table(
     Column("config", JSON, nullable=False),
     Column("secrets", JSON, nullable=False),
     Column("managed", Boolean, nullable=False, default=False),
-    Column("created_at", Moment, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "kind", "name"),
 )
 """Agents, workspaces, sandboxes and channels: named JSON with the secret parts sealed apart.
@@ -84,7 +84,7 @@ conversations = Table(
     Column("queue_limit", Integer),
     Column("fence", Integer, nullable=False, default=0),
     Column("history", LargeBinary),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
 )
@@ -98,7 +98,7 @@ inbox = Table(
     Column("event_key", String(300), primary_key=True),
     Column("message", String(40)),
     Column("turn", String(40)),
-    Column("created_at", Moment, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 
 messages = Table(
@@ -113,7 +113,7 @@ messages = Table(
     Column("text", Text, nullable=False),
     Column("attachments", JSON, nullable=False),
     Column("platform_id", String(200)),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
     Index("ix_messages_conversation", "conversation", "position"),
     Index("ix_messages_turn", "turn"),
     Index("ix_messages_platform_id", "platform_id", "conversation"),
@@ -147,10 +147,10 @@ turns = Table(
     Column("error", Text),
     Column("paused", LargeBinary),
     Column("usage", JSON),
-    Column("created_at", Moment, nullable=False),
-    Column("next_at", Moment),
-    Column("started_at", Moment),
-    Column("finished_at", Moment),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("next_at", UtcDateTime),
+    Column("started_at", UtcDateTime),
+    Column("finished_at", UtcDateTime),
     Index("ix_turns_queue", "conversation", "state", "position"),
     Index("ix_turns_state", "state"),
 )
@@ -175,8 +175,8 @@ steps = Table(
     Column("args", JSON, nullable=False),
     Column("state", String(20), nullable=False),
     Column("result", JSON),
-    Column("started_at", Moment, nullable=False),
-    Column("finished_at", Moment),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("finished_at", UtcDateTime),
 )
 """A tool call's checkpoint: `running` before it happens, `done` with its result after."""
 
@@ -196,8 +196,8 @@ approvals = Table(
     Column("decided_by", String(200)),
     Column("decided_name", String(200)),
     Column("comment", Text),
-    Column("created_at", Moment, nullable=False),
-    Column("decided_at", Moment),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("decided_at", UtcDateTime),
 )
 """A call has one approval, or several: all but the last are then `void`."""
 
@@ -219,14 +219,14 @@ jobs = Table(
     Column("reason", String(80)),
     Column("token_digest", LargeBinary, nullable=False),
     Column("token_sealed", LargeBinary, nullable=False),
-    Column("spawned_at", Moment),
-    Column("stop_requested_at", Moment),
+    Column("spawned_at", UtcDateTime),
+    Column("stop_requested_at", UtcDateTime),
     Column("exit_code", Integer),
     Column("output", Text, nullable=False, default=""),
     Column("truncated", Boolean, nullable=False, default=False),
-    Column("unreachable_since", Moment),
-    Column("created_at", Moment, nullable=False),
-    Column("finished_at", Moment),
+    Column("unreachable_since", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("finished_at", UtcDateTime),
     Index("ix_jobs_state", "state", "sandbox"),
 )
 
@@ -239,7 +239,7 @@ replies = Table(
     Column("status", Integer),
     Column("body", LargeBinary),
     Column("holder", String(80)),
-    Column("created_at", Moment, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 """What a POST with an Idempotency-Key was answered, for 30 days; `holder` is whose process does it."""
 
@@ -251,9 +251,9 @@ pairings = Table(
     Column("code", String(20)),
     Column("name", String(200), nullable=False, default=""),
     Column("address", Text),
-    Column("paired_at", Moment),
-    Column("expires_at", Moment),
-    Column("created_at", Moment, nullable=False),
+    Column("paired_at", UtcDateTime),
+    Column("expires_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 
 marks = Table(
@@ -270,7 +270,7 @@ channel_notes = Table(
     Column("channel", String(40), primary_key=True),
     Column("name", String(200), primary_key=True),
     Column("note", String(1000), nullable=False),
-    Column("updated_at", Moment, nullable=False, index=True),
+    Column("updated_at", UtcDateTime, nullable=False, index=True),
 )
 """What an adapter remembers: how far it has read, which rooms it knows."""
 
@@ -278,7 +278,7 @@ erasures = Table(
     "erasures",
     metadata,
     Column("conversation", String(40), primary_key=True),
-    Column("created_at", Moment, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
 )
 """Conversations that were deleted and whose events may still stand in the stream."""
 
@@ -293,7 +293,7 @@ audit = Table(
     Column("object", String(300), nullable=False, default=""),
     Column("status", Integer, nullable=False),
     Column("address", String(80), nullable=False, default=""),
-    Column("created_at", Moment, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 """Who changed what: one row for every request that changes records, keys or deliveries, refused ones too."""
 
@@ -316,7 +316,7 @@ files = Table(
     Column("caption", Text, nullable=False, default=""),
     Column("note", Text),
     Column("noted_turn", String(40)),
-    Column("created_at", Moment, nullable=False, index=True),
+    Column("created_at", UtcDateTime, nullable=False, index=True),
     UniqueConstraint("conversation", "identity"),
 )
 """Files that are on their way to people or came from them; `identity` is the same when one is found again.
@@ -330,7 +330,7 @@ blobs = Table(
     Column("sha256", String(64), primary_key=True),
     Column("size", BigInteger, nullable=False),
     Column("dropping", Boolean, nullable=False, default=False),
-    Column("touched_at", Moment, nullable=False, index=True),
+    Column("touched_at", UtcDateTime, nullable=False, index=True),
 )
 """The bytes of files that are kept, once however many files have them."""
 
@@ -342,6 +342,6 @@ bundle_files = Table(
     Column("content", LargeBinary, nullable=False),
     Column("sha256", String(64), nullable=False),
     Column("size", Integer, nullable=False),
-    Column("updated_at", Moment, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )
 """Files that belong to a skill or an agent and are put into workspaces from there."""

@@ -44,7 +44,7 @@ FINAL = frozenset({TurnState.COMPLETED, TurnState.FAILED, TurnState.CANCELLED})
 OPEN = tuple(str(state) for state in TurnState if state not in FINAL)
 
 
-class Mode(StrEnum):
+class QueueMode(StrEnum):
     """What happens to a message that arrives while a turn of its conversation runs."""
 
     FOLLOWUP = "followup"
@@ -60,27 +60,27 @@ class Mode(StrEnum):
 QUEUE_LIMIT = 50
 """Turns that may wait in one conversation; one more is refused politely."""
 
-SHARED_CRASHES = 2
+QUARANTINE_AFTER_CRASHES = 2
 """Crashes a turn may share with others in flight before it is run again alone in its process."""
 
 CRASH_LIMIT = 5
 """Crashes of its process after which a turn is given up."""
 
-GIVEN_UP = "given up: "
+DEAD_LETTER_PREFIX = "given up: "
 """How the error of such a turn begins: it is a dead letter until somebody asks for it again."""
 
 
-RETRY_AFTER = (2.0, 10.0, 30.0, 120.0)
+RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0)
 """Seconds before a turn is tried again whose model's service was down; after the last it fails."""
 
 
 def retry_after(attempt: int) -> float | None:
     """Return how long a turn waits after failed attempt number `attempt` (from 1); None: no more."""
-    return RETRY_AFTER[attempt - 1] if attempt <= len(RETRY_AFTER) else None
+    return RETRY_DELAYS[attempt - 1] if attempt <= len(RETRY_DELAYS) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Suspicion:
+class PoisonDecision:
     """What a turn's crashes call for: to be tried (alone?), or given up."""
 
     crashes: int
@@ -88,11 +88,11 @@ class Suspicion:
     dead: bool
 
 
-def suspect(crashes: int, *, again: bool) -> Suspicion:
+def decide_poison(crashes: int, *, crashed_again: bool) -> PoisonDecision:
     """Judge a turn during which the process died `crashes` times before, and now `again` or not.
 
     The first crash may be anybody's fault, so everything in flight runs again at once. From the second
     on a turn runs again with no other suspect beside it, and those that wait for that count no crash.
     """
-    now = crashes + again
-    return Suspicion(crashes=now, alone=now >= SHARED_CRASHES, dead=now >= CRASH_LIMIT)
+    now = crashes + crashed_again
+    return PoisonDecision(crashes=now, alone=now >= QUARANTINE_AFTER_CRASHES, dead=now >= CRASH_LIMIT)

@@ -8,12 +8,12 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.store.turns.jobs import Job
-from gateway.tools.tool import BadArguments, Desk, Tool, text
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
 
 ACTIONS = ("", "logs", "stop")
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="async_status",
         description=(
@@ -32,21 +32,21 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    action = text(args, "action", needed=False)
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    action = str_argument(args, "action", required=False)
     if action not in ACTIONS:
-        raise BadArguments(f"action must be logs or stop, not {action!r}")
-    job = await desk.jobs.find(desk.turn, text(args, "resultId"))
+        raise InvalidArguments(f"action must be logs or stop, not {action!r}")
+    job = await context.jobs.get(context.turn, str_argument(args, "resultId"))
     if job is None:
         return ToolResult(ok=False, content=f"there is no job {args['resultId']!r} in this conversation")
     if action == "stop":
-        await desk.jobs.stop(job)
-    job, output, truncated = await desk.jobs.look(job)
-    shape = shape_of(job, output, truncated=truncated, limit=desk.bench.config.output_limit)
+        await context.jobs.stop(job)
+    job, output, truncated = await context.jobs.refresh(job)
+    shape = to_response(job, output, truncated=truncated, limit=context.environment.config.output_limit)
     return ToolResult(ok=True, content=json.dumps(shape, ensure_ascii=False), detail=shape)
 
 
-def shape_of(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict[str, Any]:
+def to_response(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict[str, Any]:
     """Return a job in its public shape, with the last `limit` bytes of its output."""
     shape: dict[str, Any] = {
         "resultId": job.id,
@@ -59,4 +59,6 @@ def shape_of(job: Job, output: bytes, *, truncated: bool, limit: int) -> dict[st
     return shape | ({"reason": job.reason} if job.reason else {})
 
 
-async_status = Tool(spec=_spec, asks=lambda _config: False, act=_act, repeatable=True, has_a_place=False)
+async_status = Tool(
+    spec=_spec, needs_approval=lambda _config: False, run=_run, idempotent=True, uses_workspace=False
+)

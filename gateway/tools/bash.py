@@ -9,17 +9,17 @@ from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
 from gateway.jobs.jobs import TooManyJobs
-from gateway.tools.tool import Desk, Tool, flag, text
-from sandbox.exec.command_lint import outside, refusal
-from sandbox.model import Command, Result
+from gateway.tools.tool import Tool, ToolContext, bool_argument, str_argument
+from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
+from sandbox.model import ExecRequest, ExecResult
 
-COMMAND_LIMIT = 64 * 1024
+MAX_COMMAND_BYTES = 64 * 1024
 """Bytes of one command."""
 
-NOT_FOUND = 127
+EXIT_NOT_FOUND = 127
 """How bash ends when there is no such program."""
 
-_MISSED = re.compile(r"([\w.+-]+): command not found")
+_COMMAND_NOT_FOUND = re.compile(r"([\w.+-]+): command not found")
 _RUNTIMES = {
     **dict.fromkeys(("python", "python3", "pip", "pip3"), "python3"),
     **dict.fromkeys(("node", "npm", "npx"), "node"),
@@ -28,9 +28,13 @@ _RUNTIMES = {
 """The contract's runtimes, by the programs that come with them."""
 
 
-def _spec(desk: Desk) -> ToolSpec:
-    config = desk.bench.config
-    missing = f" ({', '.join(desk.bench.lacks)} not installed here)" if desk.bench.lacks else ""
+def _spec(context: ToolContext) -> ToolSpec:
+    config = context.environment.config
+    missing = (
+        f" ({', '.join(context.environment.missing_runtimes)} not installed here)"
+        if context.environment.missing_runtimes
+        else ""
+    )
     network = "no network" if config.network.mode == "deny-all" else f"network: {config.network.mode}"
     return ToolSpec(
         name="bash",
@@ -51,42 +55,42 @@ def _spec(desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
-    command = text(args, "command")
-    against = refused(desk, command)
+async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+    command = str_argument(args, "command")
+    against = refusal_reason(context, command)
     if against:
         return ToolResult(ok=False, content=against)
-    if flag(args, "background"):
-        return await _in_background(desk, command, key)
-    sandbox = await desk.workbench.sandbox(desk.bench)
-    config = desk.bench.config
+    if bool_argument(args, "background"):
+        return await _start_job(context, command, key)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
+    config = context.environment.config
     result = await sandbox.run(
-        Command(script=command, timeout=float(config.timeout), output_limit=config.output_limit)
+        ExecRequest(script=command, timeout=float(config.timeout), output_limit=config.output_limit)
     )
-    shape = shape_of(result) | noted(result)
+    shape = to_response(result) | missing_runtime_note(result)
     return ToolResult(ok=result.ok, content=json.dumps(shape, ensure_ascii=False), detail=shape)
 
 
-def refused(desk: Desk, command: str) -> str | None:
+def refusal_reason(context: ToolContext, command: str) -> str | None:
     """Return the reason against a command that could not do what it is for, None for any other."""
-    if len(command.encode("utf-8", "surrogatepass")) > COMMAND_LIMIT:
-        return f"the command is longer than {COMMAND_LIMIT} bytes; write a script file and run that"
-    advice = refusal(command, desk.bench.config.runtimes)
-    if advice is None and desk.bench.workspace is not None:
-        advice = outside(command)
+    if len(command.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
+        return f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"
+    advice = missing_runtime(command, context.environment.config.runtimes)
+    if advice is None and context.environment.workspace is not None:
+        advice = path_outside_workspace(command)
     return advice
 
 
-async def _in_background(desk: Desk, command: str, key: str) -> ToolResult:
+async def _start_job(context: ToolContext, command: str, key: str) -> ToolResult:
     try:
-        job = await desk.jobs.start(desk.turn, desk.bench, command, job_id=key)
+        job = await context.jobs.start(context.turn, context.environment, command, job_id=key)
     except TooManyJobs as error:
         return ToolResult(ok=False, content=str(error))
     shape = {"resultId": job.id, "state": str(job.state)}
     return ToolResult(ok=True, content=json.dumps(shape), detail=shape)
 
 
-def shape_of(result: Result) -> dict[str, Any]:
+def to_response(result: ExecResult) -> dict[str, Any]:
     """Return a result in its public shape; text that is not UTF-8 is shown with replacement characters."""
     return {
         "ok": result.ok,
@@ -94,30 +98,30 @@ def shape_of(result: Result) -> dict[str, Any]:
         "exit_code": result.exit_code,
         "timed_out": result.timed_out,
         "duration_ms": result.duration_ms,
-        "stdout": _decoded(result.stdout, cut=result.stdout_truncated),
-        "stderr": _decoded(result.stderr, cut=result.stderr_truncated),
+        "stdout": _decode(result.stdout, truncated=result.stdout_truncated),
+        "stderr": _decode(result.stderr, truncated=result.stderr_truncated),
         **({"truncated": True} if result.stdout_truncated or result.stderr_truncated else {}),
     }
 
 
-def noted(result: Result) -> dict[str, str]:
+def missing_runtime_note(result: ExecResult) -> dict[str, str]:
     """Return what is to be said of a command that ended for want of a runtime; nothing of any other."""
-    if result.exit_code != NOT_FOUND:
+    if result.exit_code != EXIT_NOT_FOUND:
         return {}
-    missed = set(_MISSED.findall(result.stderr.decode("utf-8", "replace"))) & _RUNTIMES.keys()
+    missed = set(_COMMAND_NOT_FOUND.findall(result.stderr.decode("utf-8", "replace"))) & _RUNTIMES.keys()
     names = sorted({_RUNTIMES[program] for program in missed})
     return {"note": f"not installed in this sandbox: {', '.join(names)}"} if names else {}
 
 
-def _decoded(raw: bytes, *, cut: bool) -> str:
+def _decode(raw: bytes, *, truncated: bool) -> str:
     shown = raw.decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return f"{shown}\n[output truncated]" if cut else shown
+    return f"{shown}\n[output truncated]" if truncated else shown
 
 
 bash = Tool(
     spec=_spec,
-    asks=lambda config: config.permission_mode in {"ask", "edit"},
-    act=_act,
-    repeatable=False,
-    fits=lambda desk: not desk.bench.files_only,
+    needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    run=_run,
+    idempotent=False,
+    is_available=lambda desk: not desk.environment.files_only,
 )

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.files.collection import Declined
-from gateway.files.media_types import shown_size
-from gateway.tools.tool import BadArguments, Desk, Tool, text
-from sandbox.errors import Unsafe
+from gateway.files.collection import FileRejected
+from gateway.files.media_types import render_size
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from sandbox.errors import UnsafePath
 
-LONGEST_CAPTION = 500
-LONGEST_PATH = 1000
+MAX_CAPTION_LENGTH = 500
+MAX_PATH_LENGTH = 1000
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="deliver_file",
         description=(
@@ -34,25 +34,25 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
-    path, caption = text(args, "path"), text(args, "caption", needed=False)
-    if len(path) > LONGEST_PATH:
-        raise BadArguments(f"path has more than {LONGEST_PATH} characters")
-    if len(caption) > LONGEST_CAPTION:
-        raise BadArguments(f"caption has more than {LONGEST_CAPTION} characters")
+async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+    path, caption = str_argument(args, "path"), str_argument(args, "caption", required=False)
+    if len(path) > MAX_PATH_LENGTH:
+        raise InvalidArguments(f"path has more than {MAX_PATH_LENGTH} characters")
+    if len(caption) > MAX_CAPTION_LENGTH:
+        raise InvalidArguments(f"caption has more than {MAX_CAPTION_LENGTH} characters")
     try:
-        file = await desk.files.offer(desk.turn, desk.bench, path, caption=caption, key=key)
-    except (Declined, Unsafe) as error:
+        file = await context.files.deliver(context.turn, context.environment, path, caption=caption, key=key)
+    except (FileRejected, UnsafePath) as error:
         return ToolResult(ok=False, content=f"{path} was not sent: {error}")
-    said = f"{file.path} ({shown_size(file.size)}, {file.type}) is queued and goes out with your answer"
+    said = f"{file.path} ({render_size(file.size)}, {file.type}) is queued and goes out with your answer"
     detail = {"path": file.path, "name": file.name, "size": file.size, "type": file.type}
     return ToolResult(ok=True, content=said, detail=detail | {"sha256": file.sha256})
 
 
 deliver_file = Tool(
     spec=_spec,
-    asks=lambda _config: False,
-    act=_act,
-    repeatable=True,
-    fits=lambda desk: desk.bench.workspace is not None and not desk.bench.files_only,
+    needs_approval=lambda _config: False,
+    run=_run,
+    idempotent=True,
+    is_available=lambda desk: desk.environment.workspace is not None and not desk.environment.files_only,
 )

@@ -6,15 +6,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import PATH, explained, has_workspace, path_of, whole
-from gateway.tools.tool import BadArguments, Desk, Tool, flag, text
+from gateway.tools.file_arguments import (
+    PATH_SCHEMA,
+    has_workspace,
+    path_argument,
+    read_file,
+    with_file_errors,
+)
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
 
 
 class NoSingleMatch(ValueError):
     """The text to replace is not there, or there more than once."""
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="edit",
         description=(
@@ -24,7 +30,7 @@ def _spec(_desk: Desk) -> ToolSpec:
         schema={
             "type": "object",
             "properties": {
-                "path": PATH,
+                "path": PATH_SCHEMA,
                 "old_text": {"type": "string"},
                 "new_text": {"type": "string"},
                 "replace_all": {"type": "boolean"},
@@ -35,29 +41,29 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    path, old, new = path_of(args), text(args, "old_text"), args.get("new_text")
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    path, old, new = path_argument(args), str_argument(args, "old_text"), args.get("new_text")
     if not isinstance(new, str):
-        raise BadArguments(f"new_text must be a text, not {new!r}")
-    content = (await whole(desk, path)).decode("utf-8", "surrogateescape")
+        raise InvalidArguments(f"new_text must be a text, not {new!r}")
+    content = (await read_file(context, path)).decode("utf-8", "surrogateescape")
     try:
-        changed, count = replaced(content, old, new, every=flag(args, "replace_all"))
+        changed, count = replace_text(content, old, new, replace_all=bool_argument(args, "replace_all"))
     except NoSingleMatch as error:
         return ToolResult(ok=False, content=f"{path} was not changed: {error}")
-    sandbox = await desk.workbench.sandbox(desk.bench)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
     await sandbox.write(path, changed.encode("utf-8", "surrogateescape"))
     times = "one place" if count == 1 else f"{count} places"
     return ToolResult(ok=True, content=f"changed {path} in {times}", detail={"path": path, "count": count})
 
 
-def replaced(content: str, old: str, new: str, *, every: bool) -> tuple[str, int]:
+def replace_text(content: str, old: str, new: str, *, replace_all: bool) -> tuple[str, int]:
     """Return the text with one piece replaced and how often it was; raises NoSingleMatch."""
     count = content.count(old)
     if old == new:
         raise NoSingleMatch("old_text and new_text are the same")
     if count == 0:
         raise NoSingleMatch("old_text is not in it")
-    if count > 1 and not every:
+    if count > 1 and not replace_all:
         raise NoSingleMatch(
             f"old_text is in it {count} times: give more of what stands around it, or replace_all"
         )
@@ -66,9 +72,9 @@ def replaced(content: str, old: str, new: str, *, every: bool) -> tuple[str, int
 
 edit = Tool(
     spec=_spec,
-    asks=lambda config: config.permission_mode == "ask",
-    act=explained(_act),
-    repeatable=False,
-    fits=has_workspace,
+    needs_approval=lambda config: config.permission_mode == "ask",
+    run=with_file_errors(_run),
+    idempotent=False,
+    is_available=has_workspace,
     changes_files=True,
 )

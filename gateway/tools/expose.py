@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.tool import BadArguments, Desk, Tool
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from sandbox import registry
 from sandbox.port import Feature
 
-USUAL_PORT = 8080
+DEFAULT_PORT = 8080
 """The port of a web server where nobody says another one."""
 
-MOST_PORT = 65535
+MAX_PORT = 65535
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="expose",
         description=(
@@ -31,8 +31,8 @@ def _spec(_desk: Desk) -> ToolSpec:
                 "port": {
                     "type": "integer",
                     "minimum": 1,
-                    "maximum": MOST_PORT,
-                    "description": f"the port inside; {USUAL_PORT} if left out",
+                    "maximum": MAX_PORT,
+                    "description": f"the port inside; {DEFAULT_PORT} if left out",
                 }
             },
             "additionalProperties": False,
@@ -40,32 +40,32 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    port = port_of(args) or USUAL_PORT
-    sandbox = await desk.workbench.sandbox(desk.bench)
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    port = port_argument(args) or DEFAULT_PORT
+    sandbox = await context.environment_resolver.sandbox(context.environment)
     shape = {"port": port, "url": await sandbox.expose(port)}
     note = "It answers while something listens at this port, on 0.0.0.0, and the sandbox is awake."
     return ToolResult(ok=True, content=json.dumps({**shape, "note": note}), detail=shape)
 
 
-def port_of(args: Mapping[str, Any]) -> int | None:
+def port_argument(args: Mapping[str, Any]) -> int | None:
     """Return the port a call names, None for none; raises BadArguments."""
     port = args.get("port")
-    if port is None or (type(port) is int and 1 <= port <= MOST_PORT):
+    if port is None or (type(port) is int and 1 <= port <= MAX_PORT):
         return port
-    raise BadArguments(f"port must be a whole number from 1 to {MOST_PORT}, not {port!r}")
+    raise InvalidArguments(f"port must be a whole number from 1 to {MAX_PORT}, not {port!r}")
 
 
-def _fits(desk: Desk) -> bool:
-    config = desk.bench.config
+def _is_available(context: ToolContext) -> bool:
+    config = context.environment.config
     offers = Feature.EXPOSE in registry.plugin(config.provider).features
-    return offers and config.persistent and not desk.bench.files_only
+    return offers and config.persistent and not context.environment.files_only
 
 
 expose = Tool(
     spec=_spec,
-    asks=lambda config: config.permission_mode in {"ask", "edit"},
-    act=_act,
-    repeatable=True,
-    fits=_fits,
+    needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
+    run=_run,
+    idempotent=True,
+    is_available=_is_available,
 )

@@ -6,81 +6,81 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult
-from gateway.tools.tool import Act, BadArguments, Desk, text
+from gateway.tools.tool import InvalidArguments, ToolContext, ToolFunction, str_argument
 from sandbox.config import SandboxConfig
-from sandbox.errors import Unsafe
+from sandbox.errors import UnsafePath
 
-LARGEST = 10 * 1024 * 1024
+MAX_FILE_BYTES = 10 * 1024 * 1024
 """Bytes of a file that the tools take as a whole; for more there is bash."""
 
-LONGEST_PATH = 4096
+MAX_PATH_LENGTH = 4096
 
-PATH = {"type": "string", "description": "relative to the workspace"}
+PATH_SCHEMA = {"type": "string", "description": "relative to the workspace"}
 
 
-def path_of(args: Mapping[str, Any], *, needed: bool = True) -> str:
+def path_argument(args: Mapping[str, Any], *, required: bool = True) -> str:
     """Return the path argument; `.` is the workspace."""
-    path = text(args, "path", needed=needed) or "."
-    if len(path) > LONGEST_PATH:
-        raise BadArguments(f"path has more than {LONGEST_PATH} characters")
+    path = str_argument(args, "path", required=required) or "."
+    if len(path) > MAX_PATH_LENGTH:
+        raise InvalidArguments(f"path has more than {MAX_PATH_LENGTH} characters")
     return path
 
 
-def number(args: Mapping[str, Any], name: str, *, default: int, most: int) -> int:
+def int_argument(args: Mapping[str, Any], name: str, *, default: int, maximum: int) -> int:
     """Return a count of at least one; raises BadArguments."""
     value = args.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
-        raise BadArguments(f"{name} must be a whole number from 1 to {most}, not {value!r}")
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
+        raise InvalidArguments(f"{name} must be a whole number from 1 to {maximum}, not {value!r}")
     return value
 
 
-def never(_config: SandboxConfig) -> bool:
+def never_needs_approval(_config: SandboxConfig) -> bool:
     """Ask nobody."""
     return False
 
 
-def has_files(desk: Desk) -> bool:
+def has_files(context: ToolContext) -> bool:
     """Say whether there is a workspace to read from."""
-    return desk.bench.workspace is not None
+    return context.environment.workspace is not None
 
 
-def has_workspace(desk: Desk) -> bool:
+def has_workspace(context: ToolContext) -> bool:
     """Say whether there is a workspace to work in."""
-    return has_files(desk) and not desk.bench.files_only
+    return has_files(context) and not context.environment.files_only
 
 
-async def whole(desk: Desk, path: str) -> bytes:
+async def read_file(context: ToolContext, path: str) -> bytes:
     """Return a file's content; raises BadArguments for one that is too large."""
-    held = await desk.workbench.files(desk.bench)
-    content = await held.read(path, limit=LARGEST + 1)
-    if len(content) > LARGEST:
-        raise BadArguments(f"{path} has more than {LARGEST // 1024**2} MiB: use bash")
+    held = await context.environment_resolver.files(context.environment)
+    content = await held.read(path, limit=MAX_FILE_BYTES + 1)
+    if len(content) > MAX_FILE_BYTES:
+        raise InvalidArguments(f"{path} has more than {MAX_FILE_BYTES // 1024**2} MiB: use bash")
     return content
 
 
-def explained(act: Act) -> Act:
+def with_file_errors(run: ToolFunction) -> ToolFunction:
     """Turn what goes wrong with a file into a result that says so."""
 
-    async def acting(desk: Desk, args: Mapping[str, Any], key: str) -> ToolResult:
-        return await _explained(lambda: act(desk, args, key), str(args.get("path") or "."))
+    async def acting(desk: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+        return await _run_with_file_errors(lambda: run(desk, args, key), str(args.get("path") or "."))
 
     return acting
 
 
-async def _explained(perform: Callable[[], Awaitable[ToolResult]], path: str) -> ToolResult:
+async def _run_with_file_errors(run: Callable[[], Awaitable[ToolResult]], path: str) -> ToolResult:
     try:
-        return await perform()
+        return await run()
     except FileNotFoundError:
-        return _no(f"there is no file {path}")
+        return _failure(f"there is no file {path}")
     except IsADirectoryError:
-        return _no(f"{path} is a directory")
+        return _failure(f"{path} is a directory")
     except NotADirectoryError:
-        return _no(f"a part of {path} is a file, not a directory")
+        return _failure(f"a part of {path} is a file, not a directory")
     except PermissionError as error:
-        return _no(f"{path} cannot be changed: {error.strerror or 'the workspace is read-only'}")
-    except Unsafe as error:
-        return _no(str(error))
+        return _failure(f"{path} cannot be changed: {error.strerror or 'the workspace is read-only'}")
+    except UnsafePath as error:
+        return _failure(str(error))
 
 
-def _no(why: str) -> ToolResult:
+def _failure(why: str) -> ToolResult:
     return ToolResult(ok=False, content=why)

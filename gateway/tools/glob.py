@@ -7,13 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.environments.stored_workspace import StoredFiles
-from gateway.tools.file_arguments import PATH, explained, has_files, never, path_of
-from gateway.tools.tool import BadArguments, Desk, Tool, text
-from sandbox.model import OUTPUT_CAP, Command, Result
-from sandbox.paths import relative
+from gateway.environments.stored_workspace import StoredWorkspace
+from gateway.tools.file_arguments import (
+    PATH_SCHEMA,
+    has_files,
+    never_needs_approval,
+    path_argument,
+    with_file_errors,
+)
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, str_argument
+from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
+from sandbox.paths import relative_path
 
-MOST = 200
+MAX_FILES = 200
 
 SCRIPT = """cd -- {place} || exit 44
 shopt -s globstar nullglob dotglob
@@ -30,18 +36,19 @@ done | sort -t ' ' -k 1,1nr -k 2 | head -n {most}
 """Expanded by bash itself: `**` enters directories and follows no links."""
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="glob",
         description=(
             "Find files of your workspace by a pattern such as **/*.py or src/*.ts; the newest come first, "
-            f"{MOST} at most."
+            f"{MAX_FILES} at most."
         ),
         schema={
             "type": "object",
             "properties": {
                 "pattern": {"type": "string"},
-                "path": PATH | {"description": "the directory to begin in; the workspace itself if left out"},
+                "path": PATH_SCHEMA
+                | {"description": "the directory to begin in; the workspace itself if left out"},
             },
             "required": ["pattern"],
             "additionalProperties": False,
@@ -49,49 +56,55 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
     place, pattern = (
-        relative(path_of(args, needed=False), desk.bench.spec.mount),
-        plain(text(args, "pattern")),
+        relative_path(path_argument(args, required=False), context.environment.spec.mount),
+        relative_pattern(str_argument(args, "pattern")),
     )
-    if desk.bench.files_only:
-        return await _in_store(desk, place, pattern)
-    sandbox = await desk.workbench.sandbox(desk.bench)
-    script = SCRIPT.format(place=shlex.quote(place), pattern=shlex.quote(pattern), most=MOST + 1)
-    result = await sandbox.run(Command(script=script, timeout=60.0, output_limit=OUTPUT_CAP))
+    if context.environment.files_only:
+        return await _search_store(context, place, pattern)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
+    script = SCRIPT.format(place=shlex.quote(place), pattern=shlex.quote(pattern), most=MAX_FILES + 1)
+    result = await sandbox.run(ExecRequest(script=script, timeout=60.0, output_limit=OUTPUT_CAP))
     if result.exit_code == 44:  # noqa: PLR2004 - the script's own
         return ToolResult(ok=False, content=f"there is no directory {place}")
-    return found(result, place)
+    return to_result(result, place)
 
 
-async def _in_store(desk: Desk, place: str, pattern: str) -> ToolResult:
-    held = await desk.workbench.files(desk.bench)
-    assert isinstance(held, StoredFiles)
-    names = await held.newest(place, pattern, most=MOST + 1)
-    return told([name if place == "." else f"{place}/{name}" for name in names])
+async def _search_store(context: ToolContext, directory: str, pattern: str) -> ToolResult:
+    held = await context.environment_resolver.files(context.environment)
+    assert isinstance(held, StoredWorkspace)
+    names = await held.list_newest(directory, pattern, limit=MAX_FILES + 1)
+    return render_names([name if directory == "." else f"{directory}/{name}" for name in names])
 
 
-def plain(pattern: str) -> str:
+def relative_pattern(pattern: str) -> str:
     """Return a pattern that stays in the workspace; raises BadArguments."""
     if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
-        raise BadArguments("pattern must be relative to the workspace and not climb out of it")
+        raise InvalidArguments("pattern must be relative to the workspace and not climb out of it")
     return pattern
 
 
-def found(result: Result, place: str) -> ToolResult:
+def to_result(result: ExecResult, directory: str) -> ToolResult:
     """Return the names that a search printed, each with its time before it."""
     if result.timed_out:
         return ToolResult(ok=False, content="the search took too long: begin in a directory further down")
-    prefix = "" if place == "." else f"{place}/"
+    prefix = "" if directory == "." else f"{directory}/"
     lines = result.stdout.decode("utf-8", "replace").splitlines()
-    return told([prefix + line.partition(" ")[2] for line in lines])
+    return render_names([prefix + line.partition(" ")[2] for line in lines])
 
 
-def told(names: list[str]) -> ToolResult:
+def render_names(names: list[str]) -> ToolResult:
     """Return names as a result, as many as are shown."""
-    more = ["[there are more: narrow the pattern]"] if len(names) > MOST else []
-    said = "\n".join([*names[:MOST], *more]) or "no file matches"
-    return ToolResult(ok=True, content=said, detail={"files": names[:MOST]})
+    more = ["[there are more: narrow the pattern]"] if len(names) > MAX_FILES else []
+    said = "\n".join([*names[:MAX_FILES], *more]) or "no file matches"
+    return ToolResult(ok=True, content=said, detail={"files": names[:MAX_FILES]})
 
 
-glob = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_files)
+glob = Tool(
+    spec=_spec,
+    needs_approval=never_needs_approval,
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=has_files,
+)

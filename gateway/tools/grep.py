@@ -7,15 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import PATH, explained, has_workspace, never, number, path_of
-from gateway.tools.glob import plain
-from gateway.tools.tool import BadArguments, Desk, Tool, flag, text
-from sandbox.model import Command, Result
-from sandbox.paths import relative
+from gateway.tools.file_arguments import (
+    PATH_SCHEMA,
+    has_workspace,
+    int_argument,
+    never_needs_approval,
+    path_argument,
+    with_file_errors,
+)
+from gateway.tools.glob import relative_pattern
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argument, str_argument
+from sandbox.model import ExecRequest, ExecResult
+from sandbox.paths import relative_path
 
 OUTPUTS = ("content", "files", "count")
-MOST = 500
-LONGEST_PATTERN = 2000
+MAX_MATCHES = 500
+MAX_PATTERN_LENGTH = 2000
 SCRIPT = """[ -e {place} ] || exit 44
 if command -v rg >/dev/null; then
   rg --no-config --color never --no-heading --with-filename --sort path --max-columns 500 \\
@@ -38,7 +45,7 @@ fi
 """
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="grep",
         description=(
@@ -49,7 +56,8 @@ def _spec(_desk: Desk) -> ToolSpec:
             "type": "object",
             "properties": {
                 "pattern": {"type": "string"},
-                "path": PATH | {"description": "a file or directory; the workspace itself if left out"},
+                "path": PATH_SCHEMA
+                | {"description": "a file or directory; the workspace itself if left out"},
                 "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
                 "output": {"type": "string", "enum": list(OUTPUTS)},
                 "ignore_case": {"type": "boolean"},
@@ -61,28 +69,30 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    place = relative(path_of(args, needed=False), desk.bench.spec.mount)
-    sandbox = await desk.workbench.sandbox(desk.bench)
-    command = Command(script=_script(args, place), timeout=60.0, output_limit=desk.bench.config.output_limit)
-    return _shown(await sandbox.run(command), place)
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    place = relative_path(path_argument(args, required=False), context.environment.spec.mount)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
+    command = ExecRequest(
+        script=_script(args, place), timeout=60.0, output_limit=context.environment.config.output_limit
+    )
+    return _to_result(await sandbox.run(command), place)
 
 
-def _script(args: Mapping[str, Any], place: str) -> str:
-    pattern, only = text(args, "pattern"), text(args, "glob", needed=False)
-    output = text(args, "output", needed=False) or "content"
+def _script(args: Mapping[str, Any], path: str) -> str:
+    pattern, only = str_argument(args, "pattern"), str_argument(args, "glob", required=False)
+    output = str_argument(args, "output", required=False) or "content"
     if output not in OUTPUTS:
-        raise BadArguments(f"output must be one of {', '.join(OUTPUTS)}, not {output!r}")
-    if len(pattern) > LONGEST_PATTERN or "\n" in pattern:
-        raise BadArguments(f"pattern is one line of at most {LONGEST_PATTERN} characters")
+        raise InvalidArguments(f"output must be one of {', '.join(OUTPUTS)}, not {output!r}")
+    if len(pattern) > MAX_PATTERN_LENGTH or "\n" in pattern:
+        raise InvalidArguments(f"pattern is one line of at most {MAX_PATTERN_LENGTH} characters")
     words = {"content": ["-n"], "files": ["-l"], "count": ["-c"]}[output]
-    if flag(args, "ignore_case"):
+    if bool_argument(args, "ignore_case"):
         words.append("-i")
     if output == "content" and "context" in args:
-        words.append(f"-C{number(args, 'context', default=1, most=20)}")
-    quoted = shlex.quote(plain(only))
+        words.append(f"-C{int_argument(args, 'context', default=1, maximum=20)}")
+    quoted = shlex.quote(relative_pattern(only))
     return SCRIPT.format(
-        place=shlex.quote(place),
+        place=shlex.quote(path),
         pattern=shlex.quote(pattern),
         rg=" ".join([*words, f"--glob={quoted}"] if only else words),
         grep=" ".join(words),
@@ -90,20 +100,26 @@ def _script(args: Mapping[str, Any], place: str) -> str:
     )
 
 
-def _shown(result: Result, place: str) -> ToolResult:
+def _to_result(result: ExecResult, path: str) -> ToolResult:
     if result.exit_code == 44:  # noqa: PLR2004 - the script's own
-        return ToolResult(ok=False, content=f"there is no {place}")
+        return ToolResult(ok=False, content=f"there is no {path}")
     if result.timed_out:
         return ToolResult(ok=False, content="the search took too long: begin further down, or narrow glob")
     lines = result.stdout.decode("utf-8", "replace").splitlines()
     if result.stderr and not lines:
         said = result.stderr.decode("utf-8", "replace")[:500]
         return ToolResult(ok=False, content=f"the search was refused: {said}")
-    kept = [line.removeprefix("./") for line in lines[:MOST] if not line.endswith(":0")]
-    cut = len(lines) > MOST or result.stdout_truncated
+    kept = [line.removeprefix("./") for line in lines[:MAX_MATCHES] if not line.endswith(":0")]
+    cut = len(lines) > MAX_MATCHES or result.stdout_truncated
     more = ["[there is more: narrow the pattern, or search further down]"] if cut else []
     said = "\n".join([*kept, *more]) or "nothing matches"
     return ToolResult(ok=True, content=said, detail={"lines": len(kept), "truncated": cut})
 
 
-grep = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_workspace)
+grep = Tool(
+    spec=_spec,
+    needs_approval=never_needs_approval,
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=has_workspace,
+)

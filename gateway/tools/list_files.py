@@ -6,41 +6,55 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import PATH, explained, has_workspace, never, path_of
-from gateway.tools.tool import Desk, Tool
+from gateway.tools.file_arguments import (
+    PATH_SCHEMA,
+    has_workspace,
+    never_needs_approval,
+    path_argument,
+    with_file_errors,
+)
+from gateway.tools.tool import Tool, ToolContext
 from sandbox.exec.shell_files import ShellFiles
-from sandbox.paths import relative
+from sandbox.paths import relative_path
 
-MOST = 1000
+MAX_ENTRIES = 1000
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="list_files",
         description="List a directory of your workspace: names, kinds and sizes in bytes.",
         schema={
             "type": "object",
-            "properties": {"path": PATH | {"description": "the directory; the workspace itself if left out"}},
+            "properties": {
+                "path": PATH_SCHEMA | {"description": "the directory; the workspace itself if left out"}
+            },
             "additionalProperties": False,
         },
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    path = relative(path_of(args, needed=False), desk.bench.spec.mount)
-    sandbox = await desk.workbench.sandbox(desk.bench)
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    path = relative_path(path_argument(args, required=False), context.environment.spec.mount)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
     entries = await ShellFiles(run=sandbox.run, root=".").list(path)
     told = [
-        f"{one.name}/" if one.kind == "directory" else f"{one.name}  {one.size}" + _sort(one.kind)
-        for one in entries[:MOST]
+        f"{one.name}/" if one.kind == "directory" else f"{one.name}  {one.size}" + _kind_suffix(one.kind)
+        for one in entries[:MAX_ENTRIES]
     ]
-    more = [f"[{len(entries) - MOST} more]"] if len(entries) > MOST else []
-    names = [one.name for one in entries[:MOST]]
+    more = [f"[{len(entries) - MAX_ENTRIES} more]"] if len(entries) > MAX_ENTRIES else []
+    names = [one.name for one in entries[:MAX_ENTRIES]]
     return ToolResult(ok=True, content="\n".join([*told, *more]) or "empty", detail={"names": names})
 
 
-def _sort(kind: str) -> str:
+def _kind_suffix(kind: str) -> str:
     return "" if kind == "file" else f"  ({kind})"
 
 
-list_files = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_workspace)
+list_files = Tool(
+    spec=_spec,
+    needs_approval=never_needs_approval,
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=has_workspace,
+)

@@ -6,48 +6,50 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.environments.agent_files import STAGED_SKILLS
-from gateway.tools.file_arguments import explained, has_workspace, never
-from gateway.tools.tool import Desk, Tool, text
+from gateway.environments.agent_files import SKILLS_DIRECTORY
+from gateway.tools.file_arguments import has_workspace, never_needs_approval, with_file_errors
+from gateway.tools.tool import Tool, ToolContext, str_argument
 
 MANUAL = "SKILL.md"
-SHOWN = 64 * 1024
+MAX_MANUAL_BYTES = 64 * 1024
 
 
-def _spec(desk: Desk) -> ToolSpec:
+def _spec(context: ToolContext) -> ToolSpec:
     known = "; ".join(
-        f"{one.name}: {one.description}" if one.description else one.name for one in desk.skills
+        f"{one.name}: {one.description}" if one.description else one.name for one in context.skills
     )
     return ToolSpec(
         name="load_skill",
         description=f"Load a skill: instructions and files for a kind of work. There are: {known}",
         schema={
             "type": "object",
-            "properties": {"name": {"type": "string", "enum": [one.name for one in desk.skills]}},
+            "properties": {"name": {"type": "string", "enum": [one.name for one in context.skills]}},
             "required": ["name"],
             "additionalProperties": False,
         },
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    name = text(args, "name")
-    if desk.bundles is None or name not in {one.name for one in desk.skills}:
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    name = str_argument(args, "name")
+    if context.agent_files is None or name not in {one.name for one in context.skills}:
         return ToolResult(ok=False, content=f"there is no skill {name!r}")
-    sandbox = await desk.workbench.sandbox(desk.bench)
-    files = await desk.bundles.load(desk.turn.account, name, sandbox)
+    sandbox = await context.environment_resolver.sandbox(context.environment)
+    files = await context.agent_files.load_skill(context.turn.account, name, sandbox)
     if files is None:
         return ToolResult(ok=False, content=f"there is no skill {name!r} any more")
-    place = f"{STAGED_SKILLS}/{name}"
-    manual = files.get(MANUAL, b"")[:SHOWN].decode("utf-8", "replace")
+    place = f"{SKILLS_DIRECTORY}/{name}"
+    manual = files.get(MANUAL, b"")[:MAX_MANUAL_BYTES].decode("utf-8", "replace")
     said = f"The skill stands in {place}: {', '.join(files) or 'no files'}\n\n{manual}".rstrip()
     return ToolResult(ok=True, content=said, detail={"place": place, "files": list(files)})
 
 
 load_skill = Tool(
     spec=_spec,
-    asks=never,
-    act=explained(_act),
-    repeatable=True,
-    fits=lambda desk: has_workspace(desk) and not desk.bench.spec.read_only and bool(desk.skills),
+    needs_approval=never_needs_approval,
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=lambda desk: (
+        has_workspace(desk) and not desk.environment.spec.read_only and bool(desk.skills)
+    ),
 )

@@ -6,27 +6,35 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import PATH, explained, has_files, never, number, path_of, whole
-from gateway.tools.tool import Desk, Tool
+from gateway.tools.file_arguments import (
+    PATH_SCHEMA,
+    has_files,
+    int_argument,
+    never_needs_approval,
+    path_argument,
+    read_file,
+    with_file_errors,
+)
+from gateway.tools.tool import Tool, ToolContext
 
-LINES = 2000
-LONGEST_LINE = 2000
-SNIFFED = 8192
+MAX_LINES = 2000
+MAX_LINE_LENGTH = 2000
+SNIFF_BYTES = 8192
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="read",
         description=(
-            f"Read a text file of your workspace, with line numbers; at most {LINES} lines at a time. "
+            f"Read a text file of your workspace, with line numbers; at most {MAX_LINES} lines at a time. "
             "For a part of a long file give offset and limit."
         ),
         schema={
             "type": "object",
             "properties": {
-                "path": PATH,
+                "path": PATH_SCHEMA,
                 "offset": {"type": "integer", "minimum": 1, "description": "the first line, from 1"},
-                "limit": {"type": "integer", "minimum": 1, "maximum": LINES},
+                "limit": {"type": "integer", "minimum": 1, "maximum": MAX_LINES},
             },
             "required": ["path"],
             "additionalProperties": False,
@@ -34,14 +42,14 @@ def _spec(_desk: Desk) -> ToolSpec:
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    path = path_of(args)
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    path = path_argument(args)
     first, most = (
-        number(args, "offset", default=1, most=10**9),
-        number(args, "limit", default=LINES, most=LINES),
+        int_argument(args, "offset", default=1, maximum=10**9),
+        int_argument(args, "limit", default=MAX_LINES, maximum=MAX_LINES),
     )
-    content = await whole(desk, path)
-    if b"\0" in content[:SNIFFED]:
+    content = await read_file(context, path)
+    if b"\0" in content[:SNIFF_BYTES]:
         return ToolResult(ok=False, content=f"{path} is not text ({len(content)} bytes): use bash")
     lines = content.decode("utf-8", "replace").splitlines()
     detail = {"path": path, "lines": len(lines)}
@@ -49,19 +57,29 @@ async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
         return ToolResult(ok=True, content=f"{path} is empty", detail=detail)
     if first > len(lines):
         return ToolResult(ok=False, content=f"{path} has {len(lines)} lines", detail=detail)
-    return ToolResult(ok=True, content=numbered(lines, first, most), detail=detail)
+    return ToolResult(ok=True, content=number_lines(lines, first, most), detail=detail)
 
 
-def numbered(lines: list[str], first: int, most: int) -> str:
+def number_lines(lines: list[str], first: int, limit: int) -> str:
     """Return a part of a file with the number of each line before it, and what was left out."""
-    part = lines[first - 1 : first - 1 + most]
-    told = [f"{place:6}\t{_cut(line)}" for place, line in enumerate(part, start=first)]
+    part = lines[first - 1 : first - 1 + limit]
+    told = [f"{place:6}\t{_truncate(line)}" for place, line in enumerate(part, start=first)]
     left = len(lines) - (first - 1 + len(part))
     return "\n".join([*told, *([f"[{left} more lines; the file has {len(lines)}]"] if left else [])])
 
 
-def _cut(line: str) -> str:
-    return line if len(line) <= LONGEST_LINE else f"{line[:LONGEST_LINE]}[… {len(line) - LONGEST_LINE} more]"
+def _truncate(line: str) -> str:
+    return (
+        line
+        if len(line) <= MAX_LINE_LENGTH
+        else f"{line[:MAX_LINE_LENGTH]}[… {len(line) - MAX_LINE_LENGTH} more]"
+    )
 
 
-read = Tool(spec=_spec, asks=never, act=explained(_act), repeatable=True, fits=has_files)
+read = Tool(
+    spec=_spec,
+    needs_approval=never_needs_approval,
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=has_files,
+)

@@ -6,11 +6,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
-from gateway.tools.file_arguments import LARGEST, PATH, explained, has_workspace, path_of
-from gateway.tools.tool import BadArguments, Desk, Tool
+from gateway.tools.file_arguments import (
+    MAX_FILE_BYTES,
+    PATH_SCHEMA,
+    has_workspace,
+    path_argument,
+    with_file_errors,
+)
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 
 
-def _spec(_desk: Desk) -> ToolSpec:
+def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="write",
         description=(
@@ -19,21 +25,23 @@ def _spec(_desk: Desk) -> ToolSpec:
         ),
         schema={
             "type": "object",
-            "properties": {"path": PATH, "content": {"type": "string"}},
+            "properties": {"path": PATH_SCHEMA, "content": {"type": "string"}},
             "required": ["path", "content"],
             "additionalProperties": False,
         },
     )
 
 
-async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
-    path, content = path_of(args), args.get("content")
+async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> ToolResult:
+    path, content = path_argument(args), args.get("content")
     if not isinstance(content, str):
-        raise BadArguments(f"content must be a text, not {content!r}")
+        raise InvalidArguments(f"content must be a text, not {content!r}")
     raw = content.encode("utf-8", "replace")
-    if len(raw) > LARGEST:
-        raise BadArguments(f"content has more than {LARGEST // 1024**2} MiB: write it by a command")
-    sandbox = await desk.workbench.sandbox(desk.bench)
+    if len(raw) > MAX_FILE_BYTES:
+        raise InvalidArguments(
+            f"content has more than {MAX_FILE_BYTES // 1024**2} MiB: write it by a command"
+        )
+    sandbox = await context.environment_resolver.sandbox(context.environment)
     await sandbox.write(path, raw)
     return ToolResult(
         ok=True, content=f"wrote {path}, {len(raw)} bytes", detail={"path": path, "size": len(raw)}
@@ -42,9 +50,9 @@ async def _act(desk: Desk, args: Mapping[str, Any], _key: str) -> ToolResult:
 
 write = Tool(
     spec=_spec,
-    asks=lambda config: config.permission_mode == "ask",
-    act=explained(_act),
-    repeatable=True,
-    fits=has_workspace,
+    needs_approval=lambda config: config.permission_mode == "ask",
+    run=with_file_errors(_run),
+    idempotent=True,
+    is_available=has_workspace,
     changes_files=True,
 )

@@ -9,15 +9,25 @@ from typing import Any
 
 from delivery.broker.port import Lease
 from delivery.database.clock import utc_now
-from delivery.deliveries.transactions import Entry, Ledger
+from delivery.deliveries.transactions import Transaction, Transactions
 from delivery.errors import LeaseLost
-from delivery.events.event import Event, Kind
-from gateway.agents.port import Agent, Asked, Delta, Finished, Said, Saved, Step, Tools, Work
+from delivery.events.event import Event, EventType
+from gateway.agents.port import (
+    Agent,
+    AgentEvent,
+    ApprovalRequired,
+    Checkpoint,
+    Delta,
+    Finished,
+    MessageCompleted,
+    Tools,
+    TurnInput,
+)
 from gateway.conversations import approvals
-from gateway.conversations.message_ids import event_of, message_of
-from gateway.files.collection import Outgoing, Taken
+from gateway.conversations.message_ids import completed_event_id, message_id
+from gateway.files.collection import CollectedFiles, FileCollector
 from gateway.store.conversations import conversations, messages
-from gateway.store.conversations.conversations import Spoken
+from gateway.store.conversations.conversations import MessageRow
 from gateway.store.turn_state import TurnState
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import turn_queue, turns
@@ -26,7 +36,7 @@ from gateway.store.turns.turns import Turn
 from gateway.turns.deltas import Deltas
 
 
-class Performance:
+class TurnAttempt:
     """Writes what an agent says and does. Every write fails once another holder has the conversation."""
 
     def __init__(
@@ -35,129 +45,137 @@ class Performance:
         *,
         fence: int,
         lease: Lease,
-        ledger: Ledger,
+        transactions: Transactions,
         deltas: Deltas,
-        said_before: int,
-        files: Outgoing | None = None,
+        replies_before: int,
+        file_collector: FileCollector | None = None,
     ) -> None:
         self.turn = turn
-        self._files = files
-        self._gather: Callable[[], Awaitable[None]] | None = None
+        self._file_collector = file_collector
+        self._collect_files: Callable[[], Awaitable[None]] | None = None
         self._fence = fence
         self._lease = lease
-        self._ledger = ledger
+        self._transactions = transactions
         self._deltas = deltas
-        self._place = said_before
-        self._unwritten: list[str] = []
-        self._half_said: list[str] = []
-        self._heard: list[str] | None = None
-        self._sandbox = ""
-        self.ended: TurnState | None = None
+        self._next_message = replies_before
+        self._pending_messages: list[str] = []
+        self._partial_text: list[str] = []
+        self._steered: list[str] | None = None
+        self._sandbox_fingerprint = ""
+        self.end_state: TurnState | None = None
 
-    def check(self) -> None:
+    def ensure_held(self) -> None:
         """Raise LeaseLost unless the conversation is certainly still ours."""
-        self._lease.check()
+        self._lease.ensure_held()
 
     @asynccontextmanager
-    async def write(self, step: str, *, last: bool = False) -> AsyncIterator[Entry]:
+    async def begin(self, step: str, *, last: bool = False) -> AsyncIterator[Transaction]:
         """Open a ledger entry under the fence, with what was said before it; the `last` has the files."""
-        self._lease.check()
-        async with self._ledger.entry(step) as entry:
-            if not await conversations.holds(entry.connection, self.turn.conversation, self._fence):
+        self._lease.ensure_held()
+        async with self._transactions.begin(step) as entry:
+            if not await conversations.fence_is_current(
+                entry.connection, self.turn.conversation, self._fence
+            ):
                 raise LeaseLost(f"conversation {self.turn.conversation} has another holder")
-            taken = await self._files.take(entry, self.turn.conversation) if self._files and last else Taken()
-            await self._write_said(entry, taken.files)
-            await taken.tell(entry, self.turn.conversation)
+            taken = (
+                await self._file_collector.attach(entry, self.turn.conversation)
+                if self._file_collector and last
+                else CollectedFiles()
+            )
+            await self._write_messages(entry, taken.files)
+            await taken.emit_notice(entry, self.turn.conversation)
             yield entry
 
-    def bind(self, sandbox: str) -> None:
+    def set_environment(self, fingerprint: str) -> None:
         """Say in which sandbox, as it is configured now (`mark_of`), approvals are asked for."""
-        self._sandbox = sandbox
+        self._sandbox_fingerprint = fingerprint
 
-    async def renew(self, asked: Sequence[Approval]) -> bool:
+    async def renew_approvals(self, decided: Sequence[Approval]) -> bool:
         """Ask again for what was approved in a sandbox that was changed since; True: the turn waits again."""
-        if not any(approval.state == "approved" for approval in asked):
+        if not any(approval.state == "approved" for approval in decided):
             return False
-        async with self.write("turn.pause") as entry:
-            outdated = await approvals.outdated(entry, asked, self._sandbox)
+        async with self.begin("turn.pause") as entry:
+            outdated = await approvals.list_outdated(entry, decided, self._sandbox_fingerprint)
             if outdated:
-                await approvals.ask_again(entry, self.turn, outdated, self._sandbox)
+                await approvals.request_again(entry, self.turn, outdated, self._sandbox_fingerprint)
                 saved = self.turn.paused or b""
                 await turns.pause(entry.connection, self.turn, fence=self._fence, state=saved)
         return bool(outdated)
 
-    async def hear(self) -> Sequence[str]:
+    async def take_steering(self) -> Sequence[str]:
         """Take what people have said to this turn since, for good, and return all of it."""
-        self._lease.check()
-        async with self._ledger.database.read() as connection:
-            if self._heard is None:
-                self._heard = (
-                    await turn_queue.heard(connection, self.turn.id) if self.turn.attempt > 1 else []
+        self._lease.ensure_held()
+        async with self._transactions.database.read() as connection:
+            if self._steered is None:
+                self._steered = (
+                    await turn_queue.list_steered(connection, self.turn.id) if self.turn.attempt > 1 else []
                 )
-            waiting = await turn_queue.steering(connection, self.turn)
+            waiting = await turn_queue.list_steering(connection, self.turn)
         if waiting:
-            await self._take_in(waiting, self._heard)
-        return tuple(self._heard)
+            await self._merge_steering(waiting, self._steered)
+        return tuple(self._steered)
 
-    async def _take_in(self, waiting: Sequence[Turn], heard: list[str]) -> None:
-        async with self.write("turn.hear") as entry:
+    async def _merge_steering(self, waiting: Sequence[Turn], steered: list[str]) -> None:
+        async with self.begin("turn.hear") as entry:
             for one in waiting:
-                if await turn_queue.merge(entry.connection, one, self.turn, place=len(heard)):
-                    await messages.give_to(entry.connection, one.id, self.turn.id)
-                    tell_merged(entry, one, self.turn.id)
-                    heard.append(one.input)
+                if await turn_queue.merge(entry.connection, one, self.turn, place=len(steered)):
+                    await messages.reassign(entry.connection, one.id, self.turn.id)
+                    emit_merged(entry, one, self.turn.id)
+                    steered.append(one.input)
 
-    def keep_half_said(self) -> None:
+    def keep_partial_text(self) -> None:
         """Let what was being said when the turn was cut short stand as a message."""
-        if half := "".join(self._half_said).strip():
-            self._unwritten.append(half)
-        self._half_said = []
+        if half := "".join(self._partial_text).strip():
+            self._pending_messages.append(half)
+        self._partial_text = []
 
-    async def play(
+    async def run(
         self,
         agent: Agent,
-        work: Work,
+        turn_input: TurnInput,
         tools: Tools,
-        gather: Callable[[], Awaitable[None]] | None = None,
+        collect_files: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Let the agent perform, to its end; `gather` then takes the files it leaves."""
-        self._gather = gather
-        async with aclosing(agent.perform(work, tools)) as steps:
+        self._collect_files = collect_files
+        async with aclosing(agent.run(turn_input, tools)) as steps:
             async for step in steps:
-                await self._take(step)
+                await self._handle_event(step)
 
-    async def _take(self, step: Step) -> None:
-        match step:
+    async def _handle_event(self, event: AgentEvent) -> None:
+        match event:
             case Delta(text=text):
-                self._lease.check()
-                self._half_said.append(text)
-                await self._deltas.add(message_of(self.turn.id, self._place + len(self._unwritten)), text)
-            case Said(text=text):
+                self._lease.ensure_held()
+                self._partial_text.append(text)
+                await self._deltas.add(
+                    message_id(self.turn.id, self._next_message + len(self._pending_messages)), text
+                )
+            case MessageCompleted(text=text):
                 await self._deltas.close()
-                self._half_said = []
-                self._unwritten.append(text)
-            case Saved(state=state):
-                async with self.write("turn.save") as entry:
-                    await turns.save(entry.connection, self.turn, fence=self._fence, state=state)
-            case Asked():
-                await self._pause(step)
+                self._partial_text = []
+                self._pending_messages.append(text)
+            case Checkpoint(state=state):
+                async with self.begin("turn.save") as entry:
+                    await turns.save_progress(entry.connection, self.turn, fence=self._fence, state=state)
+            case ApprovalRequired():
+                await self._pause(event)
             case Finished():
-                await self._finish(step)
+                await self._finish(event)
 
-    async def _write_said(self, entry: Entry, files: Sequence[dict[str, Any]]) -> None:
+    async def _write_messages(self, tx: Transaction, files: Sequence[dict[str, Any]]) -> None:
         """Write what was said; the files go with the last of it, or on their own."""
-        unwritten, self._unwritten = self._unwritten, []
+        unwritten, self._pending_messages = self._pending_messages, []
         if files and not unwritten:
             unwritten = [""]
         for left, text in zip(range(len(unwritten), 0, -1), unwritten, strict=True):
-            message = message_of(self.turn.id, self._place)
-            await self._write_message(entry, message, text, files if left == 1 else ())
-            self._place += 1
+            message = message_id(self.turn.id, self._next_message)
+            await self._write_message(tx, message, text, files if left == 1 else ())
+            self._next_message += 1
 
     async def _write_message(
-        self, entry: Entry, message: str, text: str, files: Sequence[dict[str, Any]]
+        self, tx: Transaction, message: str, text: str, files: Sequence[dict[str, Any]]
     ) -> None:
-        spoken = Spoken(
+        spoken = MessageRow(
             id=message,
             role="assistant",
             author=self.turn.agent,
@@ -166,10 +184,10 @@ class Performance:
             attachments=files,
             created_at=utc_now(),
         )
-        await conversations.add_message(entry.connection, self.turn.conversation, spoken)
-        entry.tell(
+        await conversations.add_message(tx.connection, self.turn.conversation, spoken)
+        tx.emit(
             Event.now(
-                Kind.MESSAGE_COMPLETED,
+                EventType.MESSAGE_COMPLETED,
                 self.turn.conversation,
                 {
                     "message": message,
@@ -179,19 +197,19 @@ class Performance:
                     "files": list(files),
                 },
                 turn=self.turn.id,
-                event_id=event_of(message),
+                event_id=completed_event_id(message),
             )
         )
 
-    async def _pause(self, asked: Asked) -> None:
-        async with self.write("turn.pause") as entry:
-            await turns.pause(entry.connection, self.turn, fence=self._fence, state=asked.state)
-            await approvals.ask(entry, self.turn, asked.calls, self._sandbox)
+    async def _pause(self, required: ApprovalRequired) -> None:
+        async with self.begin("turn.pause") as entry:
+            await turns.pause(entry.connection, self.turn, fence=self._fence, state=required.state)
+            await approvals.request(entry, self.turn, required.calls, self._sandbox_fingerprint)
 
     async def _finish(self, finished: Finished) -> None:
-        if self._gather is not None:
-            await self._gather()
-        async with self.write("turn.settle", last=True) as entry:
+        if self._collect_files is not None:
+            await self._collect_files()
+        async with self.begin("turn.settle", last=True) as entry:
             settled = await self.settle(
                 entry,
                 TurnState.COMPLETED,
@@ -199,11 +217,11 @@ class Performance:
                 usage=asdict(finished.usage),
             )
             if settled and finished.history is not None:
-                await conversations.keep_history(entry.connection, self.turn.conversation, finished.history)
+                await conversations.save_history(entry.connection, self.turn.conversation, finished.history)
 
     async def settle(
         self,
-        entry: Entry,
+        tx: Transaction,
         state: TurnState,
         *,
         output: str | None = None,
@@ -212,10 +230,10 @@ class Performance:
     ) -> bool:
         """Bring the turn to its end in this entry, once, and tell everybody."""
         files: Sequence[dict[str, Any]] = ()
-        if self._files is not None and self.turn.notify:
-            files = await self._files.of_turn(entry.connection, self.turn)
+        if self._file_collector is not None and self.turn.notify:
+            files = await self._file_collector.list_for_turn(tx.connection, self.turn)
         settled = await end_turn(
-            entry,
+            tx,
             self.turn,
             fence=self._fence,
             state=state,
@@ -224,19 +242,19 @@ class Performance:
             usage=usage,
             files=files,
         )
-        self.ended = state if settled else None
+        self.end_state = state if settled else None
         return settled
 
 
-ENDS: dict[TurnState, Kind] = {
-    TurnState.COMPLETED: Kind.TURN_COMPLETED,
-    TurnState.FAILED: Kind.TURN_FAILED,
-    TurnState.CANCELLED: Kind.TURN_CANCELLED,
+END_KINDS: dict[TurnState, EventType] = {
+    TurnState.COMPLETED: EventType.TURN_COMPLETED,
+    TurnState.FAILED: EventType.TURN_FAILED,
+    TurnState.CANCELLED: EventType.TURN_CANCELLED,
 }
 
 
 async def end_turn(
-    entry: Entry,
+    tx: Transaction,
     turn: Turn,
     *,
     fence: int,
@@ -251,26 +269,26 @@ async def end_turn(
     What an unfinished turn had got to becomes the agent's memory of it.
     """
     if state is not TurnState.COMPLETED:
-        await turns.keep_progress(entry.connection, turn)
+        await turns.save_progress_as_history(tx.connection, turn)
     settled = await turns.settle(
-        entry.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
+        tx.connection, turn, fence=fence, state=state, output=output, error=error, usage=usage
     )
     if not settled:
         return False
-    await approval_store.expire_of(entry.connection, turn.id)
+    await approval_store.expire_for_turn(tx.connection, turn.id)
     result: dict[str, object] = {"state": str(state), "output": output or "", "attempt": turn.attempt}
     if state is TurnState.CANCELLED:
-        result["reason"] = await turns.why_cancelled(entry.connection, turn.id)
+        result["reason"] = await turns.cancel_reason(tx.connection, turn.id)
     if error:
         result["error"] = error
-    entry.tell(Event.now(ENDS[state], turn.conversation, result, turn=turn.id))
+    tx.emit(Event.now(END_KINDS[state], turn.conversation, result, turn=turn.id))
     if turn.notify:
-        finished = _finished(turn, result, files)
-        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
+        finished = _finished_data(turn, result, files)
+        tx.emit(Event.now(EventType.AGENT_FINISHED, turn.conversation, finished, turn=turn.id))
     return True
 
 
-def _finished(
+def _finished_data(
     turn: Turn, result: dict[str, object], files: Sequence[dict[str, Any]] = ()
 ) -> dict[str, object]:
     finished: dict[str, object] = {"turnId": turn.id, "agent": turn.agent, "trigger": turn.trigger}
@@ -281,9 +299,11 @@ def _finished(
     )
 
 
-def tell_merged(entry: Entry, turn: Turn, into: str) -> None:
+def emit_merged(tx: Transaction, turn: Turn, into: str) -> None:
     """Tell that a turn is over because another one, already at work, took in what it asked."""
     result: dict[str, object] = {"state": "completed", "output": "", "attempt": 0, "merged_into": into}
-    entry.tell(Event.now(Kind.TURN_COMPLETED, turn.conversation, result, turn=turn.id))
+    tx.emit(Event.now(EventType.TURN_COMPLETED, turn.conversation, result, turn=turn.id))
     if turn.notify:
-        entry.tell(Event.now(Kind.AGENT_FINISHED, turn.conversation, _finished(turn, result), turn=turn.id))
+        tx.emit(
+            Event.now(EventType.AGENT_FINISHED, turn.conversation, _finished_data(turn, result), turn=turn.id)
+        )

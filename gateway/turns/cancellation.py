@@ -8,52 +8,52 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from gateway.store.turns import turns
 
 log = structlog.get_logger(__name__)
 
-LOOK = 0.5
+POLL_SECONDS = 0.5
 """Seconds between looks for what was cancelled on another replica; here `cancel` reaches a turn at once."""
 
 
-class Cancels:
+class CancellationWatcher:
     """Knows the turns at work here and which of them are to end. `look` is the time between looks."""
 
-    def __init__(self, database: Database, *, look: float = LOOK) -> None:
+    def __init__(self, database: Database, *, interval: float = POLL_SECONDS) -> None:
         self._database = database
-        self._look = look
-        self._wanted: dict[str, asyncio.Event] = {}
+        self._interval = interval
+        self._events: dict[str, asyncio.Event] = {}
 
     @contextmanager
-    def of(self, turn: str) -> Iterator[asyncio.Event]:
+    def track(self, turn: str) -> Iterator[asyncio.Event]:
         """Hold what is set when a turn is to end, while it is performed."""
         try:
-            yield self._wanted.setdefault(turn, asyncio.Event())
+            yield self._events.setdefault(turn, asyncio.Event())
         finally:
-            self._wanted.pop(turn, None)
+            self._events.pop(turn, None)
 
     def cancel(self, turn: str) -> None:
         """Cancel a turn at once if it is performed in this process."""
-        if turn in self._wanted:
-            self._wanted[turn].set()
+        if turn in self._events:
+            self._events[turn].set()
 
-    async def watch(self, stop: asyncio.Event) -> None:
+    async def run(self, stop: asyncio.Event) -> None:
         """Look for turns cancelled elsewhere, until stopped and nothing is performed any more."""
-        while not stop.is_set() or self._wanted:
-            for turn in await self._cancelled_elsewhere():
+        while not stop.is_set() or self._events:
+            for turn in await self._list_cancelled():
                 self.cancel(turn)
             await self._pause(stop)
 
-    async def _cancelled_elsewhere(self) -> list[str]:
-        running = list(self._wanted)
+    async def _list_cancelled(self) -> list[str]:
+        running = list(self._events)
         if not running:
             return []
         try:
             async with self._database.read() as connection:
-                return await turns.cancelled_among(connection, running)
-        except Unavailable as error:
-            log.warning("conductor.cancel_look_failed", error=str(error))
+                return await turns.list_cancelled(connection, running)
+        except DatabaseUnavailable as error:
+            log.warning("turns.cancel_poll_failed", error=str(error))
             return []
 
     async def _pause(self, stop: asyncio.Event) -> None:
@@ -61,5 +61,5 @@ class Cancels:
             await asyncio.sleep(0.05)
             return
         with suppress(TimeoutError):
-            async with asyncio.timeout(self._look):
+            async with asyncio.timeout(self._interval):
                 await stop.wait()

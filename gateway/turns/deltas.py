@@ -7,16 +7,16 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Self
 
-from delivery.events.event import Event, Kind
+from delivery.events.event import Event, EventType
 
-EVERY = 0.1
+INTERVAL = 0.1
 """Seconds between two transient events of one message, the first one excepted."""
 
-ENOUGH = 1024
+MAX_BUFFERED = 1024
 """Characters that are sent without waiting."""
 
-Whisper = Callable[[Event], Awaitable[None]]
-Heard = Callable[[str, str | None], None]
+PublishTransient = Callable[[Event], Awaitable[None]]
+OnMessageText = Callable[[str, str | None], None]
 """Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
 
 
@@ -29,22 +29,22 @@ class Deltas:
         turn: str,
         attempt: int,
         *,
-        whisper: Whisper,
-        heard: Heard | None = None,
+        publish_transient: PublishTransient,
+        on_text: OnMessageText | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._conversation = conversation
         self._turn = turn
         self._attempt = attempt
-        self._whisper = whisper
-        self._heard = heard
+        self._publish_transient = publish_transient
+        self._on_text = on_text
         self._clock = clock
         self._start("")
 
     def _start(self, message: str) -> None:
         self._message = message
-        self._whole: list[str] = []
-        self._held = ""
+        self._full_text: list[str] = []
+        self._buffer = ""
         self._part = 0
         self._sent_at = float("-inf")
 
@@ -52,43 +52,45 @@ class Deltas:
         """Take some more of a message."""
         if message != self._message:
             self._start(message)
-        self._held += text
-        self._whole.append(text)
-        if self._clock() - self._sent_at >= EVERY or len(self._held) >= ENOUGH:
+        self._buffer += text
+        self._full_text.append(text)
+        if self._clock() - self._sent_at >= INTERVAL or len(self._buffer) >= MAX_BUFFERED:
             await self._send()
 
     async def __aenter__(self) -> Self:
         """Begin to send what is held back when no more comes for a while."""
-        self._ticking = asyncio.create_task(self._tick())
+        self._timer = asyncio.create_task(self._send_regularly())
         return self
 
     async def __aexit__(self, *_exception: object) -> None:
         """Send no more."""
-        self._ticking.cancel()
-        await asyncio.gather(self._ticking, return_exceptions=True)
+        self._timer.cancel()
+        await asyncio.gather(self._timer, return_exceptions=True)
 
-    async def _tick(self) -> None:
+    async def _send_regularly(self) -> None:
         while True:
-            await asyncio.sleep(EVERY)
-            if self._held and self._clock() - self._sent_at >= EVERY:
+            await asyncio.sleep(INTERVAL)
+            if self._buffer and self._clock() - self._sent_at >= INTERVAL:
                 await self._send()
 
     async def close(self) -> None:
         """Forget the rest: the complete message follows as a lasting event."""
-        if self._heard is not None and self._message:
-            self._heard(self._message, None)
+        if self._on_text is not None and self._message:
+            self._on_text(self._message, None)
         self._start("")
 
     async def _send(self) -> None:
         data = {
             "message": self._message,
             "part": self._part,
-            "text": self._held,
+            "text": self._buffer,
             "attempt": self._attempt,
         }
-        self._held = ""
+        self._buffer = ""
         self._part += 1
         self._sent_at = self._clock()
-        await self._whisper(Event.now(Kind.MESSAGE_DELTA, self._conversation, data, turn=self._turn))
-        if self._heard is not None:
-            self._heard(self._message, "".join(self._whole))
+        await self._publish_transient(
+            Event.now(EventType.MESSAGE_DELTA, self._conversation, data, turn=self._turn)
+        )
+        if self._on_text is not None:
+            self._on_text(self._message, "".join(self._full_text))

@@ -10,9 +10,9 @@ from typing import Any
 from aiohttp import web
 from pydantic import TypeAdapter
 
-from delivery.events.event import Kind
-from gateway.web.http.auth import Public
-from gateway.web.http.route import Call, Nothing, Route
+from delivery.events.event import EventType
+from gateway.web.http.auth import PublicAccess
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent
 from gateway.web.stream.frames import ClientFrame
 
 _REF = "#/components/schemas/{model}"
@@ -27,7 +27,7 @@ _EVENT: dict[str, Any] = {
         "n": {"type": "integer", "minimum": 1},
         "id": {"type": "string"},
         "time": {"type": "string", "format": "date-time"},
-        "type": {"enum": [str(kind) for kind in Kind]},
+        "type": {"enum": [str(kind) for kind in EventType]},
         "conversation": {"type": "string"},
         "turn": {"type": "string"},
         "data": {"type": "object"},
@@ -46,7 +46,7 @@ def _frame(kind: str, about: str, **fields: dict[str, Any]) -> dict[str, Any]:
 
 _TEXT = {"type": "string"}
 _NUMBER = {"type": "integer"}
-_SENT: dict[str, dict[str, Any]] = {
+_SERVER_FRAMES: dict[str, dict[str, Any]] = {
     "subscribed": _frame(
         "subscribed",
         "The replay begins.",
@@ -71,7 +71,7 @@ def document() -> dict[str, Any]:
     """Return the AsyncAPI document."""
     received = TypeAdapter[ClientFrame](ClientFrame).json_schema(ref_template=_REF)
     schemas = received.pop("$defs", {}) | {"Event": _EVENT, "Received": received}
-    messages = {name: {"payload": shape} for name, shape in _SENT.items()}
+    messages = {name: {"payload": shape} for name, shape in _SERVER_FRAMES.items()}
     event = {"payload": {"$ref": "#/components/schemas/Event"}}
     frame = {"payload": {"$ref": "#/components/schemas/Received"}}
     return {
@@ -99,19 +99,19 @@ def _text() -> bytes:
     return json.dumps(document(), separators=(",", ":")).encode()
 
 
-async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
+async def serve(_call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Answer with the document."""
     return web.Response(body=_text(), content_type="application/json")
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/asyncapi.json",
-        access=Public(),
+        access=PublicAccess(),
         handler=serve,
         summary="the streams' and webhooks' document",
-        media="application/json",
+        media_type="application/json",
         tag="documents",
     ),
 )

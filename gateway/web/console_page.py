@@ -6,10 +6,10 @@ from aiohttp import web
 
 from gateway import console
 from gateway.web.http.problems import not_found
-from gateway.web.http.route import Call, Nothing
+from gateway.web.http.route import ApiCall, NoContent
 
 
-async def serve(call: Call[Nothing, Nothing]) -> web.Response:
+async def serve(call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Answer with one file of the console, or 304 for the copy the browser has."""
     name = call.path.get("file", "") or console.INDEX
     try:

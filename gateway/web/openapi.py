@@ -14,20 +14,28 @@ from aiohttp import web
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gateway.web.http.auth import Admin, JobToken, Key, Platform, Public, Signed, Socket
-from gateway.web.http.problems import MEDIA_TYPE, ProblemShape
-from gateway.web.http.route import Call, Nothing, Route
+from gateway.web.http.auth import (
+    AdminAccess,
+    JobTokenAccess,
+    KeyAccess,
+    PlatformAccess,
+    PublicAccess,
+    SignedLinkAccess,
+    SocketAccess,
+)
+from gateway.web.http.problems import MEDIA_TYPE, ProblemDetails
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent
 
 _REF = "#/components/schemas/{model}"
 _MODE = {True: "serialization", False: "validation"}
 _SECURITY: dict[type, list[dict[str, list[str]]]] = {
-    Key: [{"key": []}],
-    Admin: [{"admin": []}],
-    JobToken: [{"job": []}],
-    Socket: [{"key": []}],
-    Signed: [{}, {"key": []}],
-    Public: [],
-    Platform: [],
+    KeyAccess: [{"key": []}],
+    AdminAccess: [{"admin": []}],
+    JobTokenAccess: [{"job": []}],
+    SocketAccess: [{"key": []}],
+    SignedLinkAccess: [{}, {"key": []}],
+    PublicAccess: [],
+    PlatformAccess: [],
 }
 _SCHEMES = {
     "key": {"type": "http", "scheme": "bearer", "description": "an account's API key (dvk_…)"},
@@ -36,18 +44,20 @@ _SCHEMES = {
 }
 
 
-def document(routes: Sequence[Route]) -> dict[str, Any]:
+def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes."""
     told = [route for route in routes if not route.hidden]
-    used: list[tuple[type[BaseModel], Any]] = [(ProblemShape, "serialization")]
+    used: list[tuple[type[BaseModel], Any]] = [(ProblemDetails, "serialization")]
     for route in told:
-        used += [(model, _MODE[False]) for model in (route.takes, route.query) if model is not None]
-        used += [(model, _MODE[True]) for model in (route.gives,) if model is not None]
+        used += [
+            (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
+        ]
+        used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
     references, definitions = models_json_schema(used, ref_template=_REF)
     paths: dict[str, dict[str, Any]] = {}
     for route in told:
         operation = _operation(route, references, definitions.get("$defs", {}))
-        paths.setdefault(_plain(route.path), {})[route.method.lower()] = operation
+        paths.setdefault(_openapi_path(route.path), {})[route.method.lower()] = operation
     return {
         "openapi": "3.1.0",
         "info": {
@@ -60,15 +70,17 @@ def document(routes: Sequence[Route]) -> dict[str, Any]:
     }
 
 
-def _plain(path: str) -> str:
+def _openapi_path(path: str) -> str:
     return re.sub(r"\{(\w+):[^}]*\}", r"{\1}", path)
 
 
-def _name(route: Route) -> str:
-    return f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', _plain(route.path).lower()).strip('_')}"
+def _name(route: ApiRoute) -> str:
+    return (
+        f"{route.method.lower()}_{re.sub(r'[^a-z0-9]+', '_', _openapi_path(route.path).lower()).strip('_')}"
+    )
 
 
-def _operation(route: Route, references: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+def _operation(route: ApiRoute, references: Any, definitions: dict[str, Any]) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": _name(route),
         "summary": route.summary,
@@ -77,14 +89,14 @@ def _operation(route: Route, references: Any, definitions: dict[str, Any]) -> di
         "parameters": [*_path_parameters(route), *_query_parameters(route, references, definitions)],
         "responses": _responses(route, references),
     }
-    if isinstance(route.access, Key):
+    if isinstance(route.access, KeyAccess):
         operation["description"] = f"Needs a key with the scope `{route.access.scope}`."
-    if route.method == "POST" and isinstance(route.access, Key | Admin) and not route.raw:
+    if route.method == "POST" and isinstance(route.access, KeyAccess | AdminAccess) and not route.raw:
         operation["parameters"].append(_IDEMPOTENCY)
-    if route.takes is not None:
+    if route.request_model is not None:
         operation["requestBody"] = {
             "required": not route.optional_body,
-            "content": {"application/json": {"schema": references[route.takes, "validation"]}},
+            "content": {"application/json": {"schema": references[route.request_model, "validation"]}},
         }
     elif route.raw and route.method in ("PUT", "POST"):
         operation["requestBody"] = {"content": {"application/octet-stream": {"schema": {}}}}
@@ -100,18 +112,18 @@ _IDEMPOTENCY = {
 }
 
 
-def _path_parameters(route: Route) -> list[dict[str, Any]]:
-    names = re.findall(r"\{(\w+)\}", _plain(route.path))
+def _path_parameters(route: ApiRoute) -> list[dict[str, Any]]:
+    names = re.findall(r"\{(\w+)\}", _openapi_path(route.path))
     return [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in names
     ]
 
 
-def _query_parameters(route: Route, references: Any, definitions: dict[str, Any]) -> list[dict[str, Any]]:
-    if route.query is Nothing:
+def _query_parameters(route: ApiRoute, references: Any, definitions: dict[str, Any]) -> list[dict[str, Any]]:
+    if route.query_model is NoContent:
         return []
-    name = references[route.query, "validation"]["$ref"].rpartition("/")[2]
+    name = references[route.query_model, "validation"]["$ref"].rpartition("/")[2]
     shape = definitions[name]
     required = set(shape.get("required", ()))
     return [
@@ -120,41 +132,41 @@ def _query_parameters(route: Route, references: Any, definitions: dict[str, Any]
     ]
 
 
-def _responses(route: Route, references: Any) -> dict[str, Any]:
+def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
     problem = {
         "description": "a problem (RFC 9457)",
-        "content": {MEDIA_TYPE: {"schema": references[ProblemShape, "serialization"]}},
+        "content": {MEDIA_TYPE: {"schema": references[ProblemDetails, "serialization"]}},
     }
     ok: dict[str, Any] = {"description": route.summary}
     content: dict[str, Any] = {}
-    if route.media is not None:
-        content[route.media] = {"schema": {}}
-    if route.gives is not None:
-        content["application/json"] = {"schema": references[route.gives, "serialization"]}
+    if route.media_type is not None:
+        content[route.media_type] = {"schema": {}}
+    if route.response_model is not None:
+        content["application/json"] = {"schema": references[route.response_model, "serialization"]}
     if content:
         ok["content"] = content
-    also = {str(status): {**problem, "description": text} for status, text in route.also.items()}
+    also = {str(status): {**problem, "description": text} for status, text in route.error_responses.items()}
     usual = {str(status): {**problem, "description": HTTPStatus(status).phrase} for status in _errors(route)}
     return {**usual, **also, str(route.status): ok}
 
 
-def _errors(route: Route) -> list[int]:
+def _errors(route: ApiRoute) -> list[int]:
     found = [400, 404, 408, 413, 415, 422, 429, 503]
-    if not isinstance(route.access, Public):
+    if not isinstance(route.access, PublicAccess):
         found += [401, 403]
     return sorted(found)
 
 
 def handler_for(
-    routes: Callable[[], Sequence[Route]],
-) -> Callable[[Call[Nothing, Nothing]], Awaitable[web.Response]]:
+    routes: Callable[[], Sequence[ApiRoute]],
+) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[web.Response]]:
     """Return the handler that serves the document of `routes`, which is made at the first request."""
 
     @cache
     def body() -> bytes:
         return json.dumps(document(routes()), separators=(",", ":")).encode()
 
-    async def serve(_call: Call[Nothing, Nothing]) -> web.Response:
+    async def serve(_call: ApiCall[NoContent, NoContent]) -> web.Response:
         """Answer with the document."""
         return web.Response(body=body(), content_type="application/json")
 

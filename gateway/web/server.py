@@ -9,63 +9,65 @@ from aiohttp import web
 from gateway.web.admin import audit
 from gateway.web.api import job_completion
 from gateway.web.http import request_metrics
-from gateway.web.http.auth import RATE, Door, Public
-from gateway.web.http.context import Surface
-from gateway.web.http.problems import answer_problems
-from gateway.web.http.route import DOOR, SURFACE, Route, endpoint
+from gateway.web.http.auth import RATE_LIMIT, Authenticator, PublicAccess
+from gateway.web.http.context import WebContext
+from gateway.web.http.problems import problem_middleware
+from gateway.web.http.route import AUTHENTICATOR, CONTEXT, ApiRoute, endpoint
 from gateway.web.routes import ROUTES
 from gateway.web.stream import handlers
 
 
-def build(surface: Surface) -> web.Application:
+def build(context: WebContext) -> web.Application:
     """Return the gateway's whole public face."""
-    application = assemble(surface, ROUTES)
-    handlers.install(application, surface)
+    application = assemble(context, ROUTES)
+    handlers.install(application, context)
     return application
 
 
-def build_callbacks(surface: Surface) -> web.Application:
+def build_callbacks(context: WebContext) -> web.Application:
     """Return what the callback socket serves: the end of jobs and nothing else."""
-    return assemble(surface, job_completion.ROUTES)
+    return assemble(context, job_completion.ROUTES)
 
 
-def assemble(surface: Surface, routes: Iterable[Route]) -> web.Application:
+def assemble(context: WebContext, routes: Iterable[ApiRoute]) -> web.Application:
     """Return an application of these routes."""
-    door = Door.of(surface)
+    door = Authenticator.for_context(context)
     application = web.Application(
         middlewares=[
-            request_metrics.middleware(surface.answered),
-            answer_problems,
-            audit.middleware(surface, door),
+            request_metrics.middleware(context.observe_request),
+            problem_middleware,
+            audit.middleware(context, door),
             door.middleware(),
         ],
-        client_max_size=surface.bounds.body_bytes,
+        client_max_size=context.limits.body_bytes,
         handler_args={
-            "keepalive_timeout": surface.bounds.header_deadline,
+            "keepalive_timeout": context.limits.header_deadline,
             "lingering_time": 1.0,
             "auto_decompress": False,
         },
     )
-    application.on_response_prepare.append(_say_little)
-    application[SURFACE] = surface
-    application[DOOR] = door
+    application.on_response_prepare.append(_set_headers)
+    application[CONTEXT] = context
+    application[AUTHENTICATOR] = door
     for route in routes:
         _mount(application, door, route)
     return application
 
 
-async def _say_little(request: web.Request, response: web.StreamResponse) -> None:
+async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Name no versions of what we are made of; tell the asker what is left of its minute."""
     response.headers["Server"] = "dovecote"
-    standing = request.get(RATE)
+    standing = request.get(RATE_LIMIT)
     if standing is not None:
         response.headers.update(standing.headers())
     response.headers.setdefault("X-Content-Type-Options", "nosniff")
 
 
-def _mount(application: web.Application, door: Door, route: Route) -> None:
+def _mount(application: web.Application, authenticator: Authenticator, route: ApiRoute) -> None:
     handler = endpoint(route)
     made = application.router.add_route(route.method, route.path, handler)
-    door.markers[made] = route.access
-    if route.method == "GET" and isinstance(route.access, Public):
-        door.markers[application.router.add_route("HEAD", route.path, handler)] = route.access
+    authenticator.access_by_route[made] = route.access
+    if route.method == "GET" and isinstance(route.access, PublicAccess):
+        authenticator.access_by_route[application.router.add_route("HEAD", route.path, handler)] = (
+            route.access
+        )

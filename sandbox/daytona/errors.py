@@ -8,30 +8,36 @@ from contextlib import contextmanager
 import aiohttp
 from daytona.common import errors as vendor
 
-from sandbox.errors import Gone, Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.errors import (
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxError,
+    SandboxGone,
+)
 
 TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
-    (vendor.DaytonaNotFoundError, Gone),
-    (vendor.DaytonaGoneError, Gone),
-    (vendor.DaytonaSpotEvictedError, Gone),
-    (vendor.DaytonaAuthenticationError, Unauthorized),
-    (vendor.DaytonaForbiddenError, Refused),
-    (vendor.DaytonaRateLimitError, Unreachable),
-    (vendor.DaytonaTimeoutError, Unreachable),
-    (vendor.DaytonaConnectionError, Unreachable),
-    (vendor.DaytonaBadRequestError, Refused),
-    (vendor.DaytonaConflictError, Refused),
-    (vendor.DaytonaUnprocessableEntityError, Refused),
-    (vendor.DaytonaError, Unreachable),
-    (aiohttp.ClientError, Unreachable),
-    (TimeoutError, Unreachable),
-    (OSError, Unreachable),
+    (vendor.DaytonaNotFoundError, SandboxGone),
+    (vendor.DaytonaGoneError, SandboxGone),
+    (vendor.DaytonaSpotEvictedError, SandboxGone),
+    (vendor.DaytonaAuthenticationError, ProviderUnauthorized),
+    (vendor.DaytonaForbiddenError, ProviderRefused),
+    (vendor.DaytonaRateLimitError, ProviderUnreachable),
+    (vendor.DaytonaTimeoutError, ProviderUnreachable),
+    (vendor.DaytonaConnectionError, ProviderUnreachable),
+    (vendor.DaytonaBadRequestError, ProviderRefused),
+    (vendor.DaytonaConflictError, ProviderRefused),
+    (vendor.DaytonaUnprocessableEntityError, ProviderRefused),
+    (vendor.DaytonaError, ProviderUnreachable),
+    (aiohttp.ClientError, ProviderUnreachable),
+    (TimeoutError, ProviderUnreachable),
+    (OSError, ProviderUnreachable),
 )
 """The first line that fits."""
 
 
 @contextmanager
-def folded() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn what the SDK raises into our errors."""
     try:
         yield

@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig, meaningless
+from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.daytona.settings import DaytonaSettings
-from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_MEANINGLESS = {
+_UNSUPPORTED = {
     "image": "a snapshot is named instead: snapshot",
     "template": "a snapshot is named instead: snapshot",
     "cpu": "the snapshot says how many",
@@ -22,40 +22,40 @@ _MEANINGLESS = {
 }
 
 
-def _check(config: SandboxConfig) -> Sequence[Problem]:
+def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
     return list(_problems(config))
 
 
-def _problems(config: SandboxConfig) -> Iterator[Problem]:
-    yield from meaningless(config, "daytona", _MEANINGLESS)
+def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    yield from unsupported_options(config, "daytona", _UNSUPPORTED)
     if config.options.persistent_home is False and config.persistent:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/options/persistentHome",
             detail="false is not possible on daytona: a stopped sandbox keeps it",
         )
     network = config.network
     if network.mode == "restricted" and not (network.allow_domains or network.allow_cidrs):
-        yield Problem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
+        yield ConfigProblem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
 
 
-def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
     from sandbox.daytona.provider import open_provider
 
-    return open_provider(settings, surroundings)
+    return open_provider(settings, context)
 
 
-def _abilities(settings: Any) -> Sequence[Ability]:
+def _capabilities(settings: Any) -> Sequence[Capability]:
     installed = find_spec("daytona") is not None
     with_key = settings.api_key is not None
     return (
-        Ability(
+        Capability(
             name="sdk",
             present=installed,
             detail="the daytona package is installed"
             if installed
             else "install it: pip install 'dovecote[daytona]'",
         ),
-        Ability(
+        Capability(
             name="key",
             present=with_key,
             detail="a key is set" if with_key else "no key: set DAYTONA_API_KEY or [sandbox.daytona] api_key",
@@ -73,11 +73,11 @@ plugin = ProviderPlugin(
             Feature.SUSPEND,
             Feature.RESTRICTED_NETWORK,
             Feature.EXPOSE,
-            Feature.CARRIES_WORKSPACE,
+            Feature.SYNCS_WORKSPACE,
         }
     ),
     settings=DaytonaSettings,
     check=_check,
     open=_open,
-    abilities=_abilities,
+    capabilities=_capabilities,
 )

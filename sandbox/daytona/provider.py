@@ -11,137 +11,137 @@ from urllib.parse import urlsplit
 from daytona import AsyncDaytona, AsyncSandbox, CreateSandboxFromSnapshotParams, DaytonaConfig
 from daytona import ListSandboxesQuery as Query
 
-from sandbox.config import LOADERS, NAME
-from sandbox.daytona.errors import folded
-from sandbox.daytona.sandbox import DaytonaSandbox, Machine
+from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.daytona.errors import translate_errors
+from sandbox.daytona.sandbox import DaytonaHandle, DaytonaSandbox
 from sandbox.daytona.settings import DaytonaSettings
-from sandbox.errors import Gone, Refused, Unauthorized
-from sandbox.exec.background_jobs import Callback
-from sandbox.model import Network, SandboxId, Spec
-from sandbox.port import Provider, Sandbox, Surroundings
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.port import Provider, ProviderContext, Sandbox
 
-MARK = "dovecote"
+MARKER_LABEL = "dovecote"
 LABEL = "dovecote-label"
-ENDED = frozenset({"destroyed", "destroying", "build_failed"})
-PAGE = 100
+ENDED_STATES = frozenset({"destroyed", "destroying", "build_failed"})
+PAGE_SIZE = 100
 
 
 class DaytonaProvider(Provider):
     """Makes sandboxes at the service and finds them again."""
 
     def __init__(
-        self, client: AsyncDaytona | None, settings: DaytonaSettings, surroundings: Surroundings
+        self, client: AsyncDaytona | None, settings: DaytonaSettings, context: ProviderContext
     ) -> None:
-        self._named = client
+        self._optional_client = client
         self._settings = settings
-        self._surroundings = surroundings
+        self._context = context
 
     @property
     def _client(self) -> AsyncDaytona:
-        if self._named is None:
-            raise Unauthorized("no key for daytona: set DAYTONA_API_KEY or [sandbox.daytona] api_key")
-        return self._named
+        if self._optional_client is None:
+            raise ProviderUnauthorized("no key for daytona: set DAYTONA_API_KEY or [sandbox.daytona] api_key")
+        return self._optional_client
 
-    async def create(self, spec: Spec) -> Sandbox:
+    async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label, made when there is none; the label is on it from the beginning."""
         self._check(spec)
-        standing = await self._of_label(spec.label)
+        standing = await self._list_by_label(spec.label)
         if standing:
-            return await self._opened(standing[0], spec)
-        self._surroundings.checkpoint("sandbox.create")
-        with folded():
-            made = await self._client.create(self._order(spec), timeout=self._settings.start_timeout)
-        return await self._only(made, spec)
+            return await self._open(standing[0], spec)
+        self._context.checkpoint("sandbox.create")
+        with translate_errors():
+            made = await self._client.create(self._create_params(spec), timeout=self._settings.start_timeout)
+        return await self._deduplicate(made, spec)
 
-    async def _only(self, made: AsyncSandbox, spec: Spec) -> Sandbox:
+    async def _deduplicate(self, created: AsyncSandbox, spec: SandboxSpec) -> Sandbox:
         """Keep one sandbox a label when two processes made one at the same moment: the older one."""
-        standing = await self._of_label(spec.label)
-        if not standing or standing[0].id == made.id:
-            return await self._opened(made, spec)
-        await self.destroy(SandboxId(made.id))
-        return await self._opened(standing[0], spec)
+        standing = await self._list_by_label(spec.label)
+        if not standing or standing[0].id == created.id:
+            return await self._open(created, spec)
+        await self.destroy(SandboxId(created.id))
+        return await self._open(standing[0], spec)
 
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, started when it was stopped or archived; raises Gone."""
         self._check(spec)
-        return await self._opened(await self._get(sandbox_id), spec)
+        return await self._open(await self._get(sandbox_id), spec)
 
     async def _get(self, sandbox_id: SandboxId) -> AsyncSandbox:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise Gone(f"{sandbox_id!r} is no sandbox of this provider")
-        with folded():
+            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+        with translate_errors():
             found = await self._client.get(sandbox_id)
-        if MARK not in found.labels or str(found.state) in ENDED:
-            raise Gone(f"{sandbox_id!r} is no sandbox of this provider any more")
+        if MARKER_LABEL not in found.labels or str(found.state) in ENDED_STATES:
+            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider any more")
         return found
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Delete a sandbox, stopped or not; one that is gone is no error."""
         try:
             found = await self._get(sandbox_id)
-            with folded():
+            with translate_errors():
                 await found.delete(timeout=self._settings.start_timeout, wait=True)
-        except Gone:
+        except SandboxGone:
             return
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return our sandboxes, whatever their state."""
-        found = await self._all({MARK: "sandbox"})
+        found = await self._list({MARKER_LABEL: "sandbox"})
         labels = [(SandboxId(one.id), one.labels.get(LABEL, "")) for one in found]
         return sorted((number, label) for number, label in labels if label.startswith(label_prefix))
 
-    async def _of_label(self, label: str) -> Sequence[AsyncSandbox]:
-        found = [one for one in await self._all({LABEL: label}) if one.labels.get(LABEL) == label]
+    async def _list_by_label(self, label: str) -> Sequence[AsyncSandbox]:
+        found = [one for one in await self._list({LABEL: label}) if one.labels.get(LABEL) == label]
         return sorted(found, key=lambda one: (one.created_at or "", one.id))
 
-    async def _all(self, labels: Mapping[str, str]) -> Sequence[AsyncSandbox]:
-        with folded():
+    async def _list(self, labels: Mapping[str, str]) -> Sequence[AsyncSandbox]:
+        with translate_errors():
             async with aclosing(
-                cast("Any", self._client.list(Query(labels=dict(labels), limit=PAGE)))
+                cast("Any", self._client.list(Query(labels=dict(labels), limit=PAGE_SIZE)))
             ) as pages:
-                return [one async for one in pages if str(one.state) not in ENDED]
+                return [one async for one in pages if str(one.state) not in ENDED_STATES]
 
-    async def _opened(self, machine: AsyncSandbox, spec: Spec) -> DaytonaSandbox:
-        handle = Machine(
-            machine, stop_after=_minutes(spec.idle_timeout), patience=self._settings.start_timeout
+    async def _open(self, vendor_sandbox: AsyncSandbox, spec: SandboxSpec) -> DaytonaSandbox:
+        handle = DaytonaHandle(
+            vendor_sandbox, autostop_minutes=_minutes(spec.idle_timeout), timeout=self._settings.start_timeout
         )
-        await handle.wake()
+        await handle.ensure_started()
         sandbox = DaytonaSandbox(handle, spec, await handle.home(), self._callback(spec))
         await sandbox.prepare()
         return sandbox
 
-    def _order(self, spec: Spec) -> CreateSandboxFromSnapshotParams:
+    def _create_params(self, spec: SandboxSpec) -> CreateSandboxFromSnapshotParams:
         archive = spec.options.get("auto_archive_seconds")
         minutes = self._settings.archive_minutes if archive is None else math.ceil(float(archive) / 60)
         wanted = {
             "snapshot": spec.options.get("snapshot") or self._settings.snapshot,
-            "labels": {MARK: "sandbox", LABEL: spec.label},
+            "labels": {MARKER_LABEL: "sandbox", LABEL: spec.label},
             "public": False,
             "auto_stop_interval": _minutes(spec.idle_timeout),
             "auto_archive_interval": minutes,
             "auto_delete_interval": -1 if spec.persistent else 0,
             "ttl_minutes": max(1, math.ceil(spec.max_lifetime / 60)),
-            **network_of(spec, self._callback(spec)),
+            **network_options(spec, self._callback(spec)),
         }
         return CreateSandboxFromSnapshotParams(**cast("Any", wanted))
 
-    def _callback(self, spec: Spec) -> Callback:
+    def _callback(self, spec: SandboxSpec) -> CompletionCallback:
         reachable = spec.network is not Network.DENY_ALL
-        return Callback(url=self._surroundings.callback_url if reachable else "")
+        return CompletionCallback(url=self._context.callback_url if reachable else "")
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: SandboxSpec) -> None:
         snapshot = spec.options.get("snapshot")
         if snapshot is not None and snapshot not in {self._settings.snapshot, *self._settings.snapshots}:
             names = ", ".join(filter(None, (self._settings.snapshot, *self._settings.snapshots))) or "none"
-            raise Refused(f"the snapshot {snapshot!r} is not one the operator allows: {names}")
+            raise ProviderRefused(f"the snapshot {snapshot!r} is not one the operator allows: {names}")
         if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
-            raise Refused("the namespace must be one plain path component")
+            raise ProviderRefused("the namespace must be one plain path component")
         for name, value in spec.env.items():
-            if not NAME.match(name) or LOADERS.match(name) or "\0" in value:
-                raise Refused(f"the variable {name!r} is not allowed in a sandbox")
+            if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
+                raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
 
 
-def network_of(spec: Spec, callback: Callback) -> Mapping[str, Any]:
+def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[str, Any]:
     """Return what the service is told of the network: nothing, all, or what is listed and the callback."""
     if spec.network is Network.ALLOW_ALL:
         return {"network_block_all": False}
@@ -159,13 +159,13 @@ def _minutes(seconds: float) -> int:
 
 
 @asynccontextmanager
-async def open_provider(settings: DaytonaSettings, surroundings: Surroundings) -> AsyncIterator[Provider]:
+async def open_provider(settings: DaytonaSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Yield the provider, with the SDK's client open meanwhile."""
     if settings.api_key is None:
-        yield DaytonaProvider(None, settings, surroundings)
+        yield DaytonaProvider(None, settings, context)
         return
     config = DaytonaConfig(
         api_key=settings.api_key.get_secret_value(), api_url=settings.api_url, target=settings.target
     )
     async with AsyncDaytona(config) as client:
-        yield DaytonaProvider(client, settings, surroundings)
+        yield DaytonaProvider(client, settings, context)

@@ -6,52 +6,52 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig, meaningless
+from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.docker.settings import IMAGE, DockerSettings
-from sandbox.errors import Refused
-from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+from sandbox.errors import ProviderRefused
+from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
 _EXTRA = "the docker provider needs its extra: pip install 'dovecote[docker]'"
-_UNKNOWN = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
+_UNSUPPORTED = ("template", "snapshot", "persistent_disk_gb", "auto_archive_seconds", "workspace_root")
 
 
-def _check(config: SandboxConfig) -> Sequence[Problem]:
+def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
     return list(_problems(config))
 
 
-def _problems(config: SandboxConfig) -> Iterator[Problem]:
+def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     if config.network.mode == "restricted":
-        yield Problem(
+        yield ConfigProblem(
             pointer="/network/mode", detail="'restricted' is not possible on docker: allow-all or deny-all"
         )
-    yield from meaningless(config, "docker", dict.fromkeys(_UNKNOWN, "leave it out"))
+    yield from unsupported_options(config, "docker", dict.fromkeys(_UNSUPPORTED, "leave it out"))
     image = config.options.image
     if image is not None and not IMAGE.fullmatch(image):
-        yield Problem(
+        yield ConfigProblem(
             pointer="/options/image", detail=f"{image!r} is no name of an image, as in 'python:3.12-slim'"
         )
     if config.options.memory_gb is not None:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/options/memoryGb", detail="memoryGb means nothing on docker: memoryLimit, in MB, does"
         )
     if config.options.persistent_home and not config.persistent:
-        yield Problem(pointer="/options/persistentHome", detail="persistentHome needs persistent: true")
+        yield ConfigProblem(pointer="/options/persistentHome", detail="persistentHome needs persistent: true")
 
 
-def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
     try:
         from sandbox.docker.provider import open_provider
     except ImportError as error:
-        raise Refused(f"{_EXTRA} ({error})") from error
-    return open_provider(settings, surroundings)
+        raise ProviderRefused(f"{_EXTRA} ({error})") from error
+    return open_provider(settings, context)
 
 
-def _abilities(settings: Any) -> Sequence[Ability]:
+def _capabilities(settings: Any) -> Sequence[Capability]:
     try:
-        from sandbox.docker.capabilities import abilities
+        from sandbox.docker.capabilities import capabilities
     except ImportError as error:
-        return [Ability(name="isolation", present=False, detail=f"{_EXTRA} ({error})")]
-    return abilities(settings)
+        return [Capability(name="isolation", present=False, detail=f"{_EXTRA} ({error})")]
+    return capabilities(settings)
 
 
 plugin = ProviderPlugin(
@@ -71,5 +71,5 @@ plugin = ProviderPlugin(
     settings=DockerSettings,
     check=_check,
     open=_open,
-    abilities=_abilities,
+    capabilities=_capabilities,
 )

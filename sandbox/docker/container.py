@@ -10,30 +10,30 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sandbox.config import LOADERS, NAME
+from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import Refused, Unsupported
+from sandbox.errors import FeatureUnsupported, ProviderRefused
 from sandbox.exec.scripts import program
-from sandbox.labels import digest
-from sandbox.model import Network, SandboxId, Spec
+from sandbox.labels import key_of
+from sandbox.model import Network, SandboxId, SandboxSpec
 
-LABEL, SHAPE = "dovecote.label", "dovecote.shape"
+LABEL, CONFIG_DIGEST = "dovecote.label", "dovecote.shape"
 PREFIX = "dovecote-box-"
 HOME = "/home/sandbox"
 CALLBACKS, SOCKET = "/run/dovecote", "callback.sock"
-TASK = "DOVECOTE_TASK"
+TASK_VARIABLE = "DOVECOTE_TASK"
 """The variable that says to which run or job a process belongs."""
 
 OPEN_FILES = 4096
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MEGABYTE = 1024 * 1024
-_FIRST = "trap 'kill -KILL -1' USR1; while :; do sleep 2147483647 & wait; done"
+_INIT_SCRIPT = "trap 'kill -KILL -1' USR1; while :; do sleep 2147483647 & wait; done"
 """The container's first process. It reaps whatever is orphaned, and on USR1 kills everybody else in one call:
 that needs no process more, so that it works in a container that is full of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
+class ContainerDefaults:
     """What this gateway gives to its containers."""
 
     settings: DockerSettings
@@ -50,44 +50,44 @@ class Ground:
         return self.state / "homes" / sandbox_id
 
 
-def id_of(label: str) -> SandboxId:
+def container_id(label: str) -> SandboxId:
     """Return the container's name: one for each label, so that the engine keeps a second from being made."""
-    return SandboxId(PREFIX + digest("sandbox", label))
+    return SandboxId(PREFIX + key_of("sandbox", label))
 
 
-def is_id(sandbox_id: str) -> bool:
+def is_container_id(sandbox_id: str) -> bool:
     """Whether this can be a container of ours; nothing else ever becomes a part of a URL."""
     rest = sandbox_id.removeprefix(PREFIX)
     return rest != sandbox_id and rest.isascii() and rest.isalnum()
 
 
-def check(spec: Spec, settings: DockerSettings) -> None:
+def validate_spec(spec: SandboxSpec, settings: DockerSettings) -> None:
     """Raise Unsupported or Refused for what cannot be made."""
     if spec.network is Network.RESTRICTED:
-        raise Unsupported("docker cannot restrict the network to domains: allow-all or deny-all")
+        raise FeatureUnsupported("docker cannot restrict the network to domains: allow-all or deny-all")
     if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
-        raise Refused("the namespace must be one plain path component")
+        raise ProviderRefused("the namespace must be one plain path component")
     for name, value in spec.env.items():
-        if not NAME.match(name) or LOADERS.match(name) or "\0" in value:
-            raise Refused(f"the variable {name!r} is not allowed in a sandbox")
+        if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
+            raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
     image = image_of(spec, settings)
     if image != settings.image and image not in settings.images:
         known = ", ".join((settings.image, *settings.images))
-        raise Refused(f"the image {image!r} is not one the operator allows ({known})")
+        raise ProviderRefused(f"the image {image!r} is not one the operator allows ({known})")
 
 
-def image_of(spec: Spec, settings: DockerSettings) -> str:
+def image_of(spec: SandboxSpec, settings: DockerSettings) -> str:
     """Return the image to use."""
     return str(spec.options.get("image") or settings.image)
 
 
-def body(sandbox_id: SandboxId, spec: Spec, ground: Ground) -> dict[str, Any]:
+def body(sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults) -> dict[str, Any]:
     """Return the engine's description of the container, our labels on it."""
-    settings = ground.settings
+    settings = defaults.settings
     asked = {
         "Image": image_of(spec, settings),
-        "User": ground.user,
-        "Entrypoint": ["bash", "-c", _FIRST],
+        "User": defaults.user,
+        "Entrypoint": ["bash", "-c", _INIT_SCRIPT],
         "Cmd": [],
         "WorkingDir": spec.mount,
         "Hostname": "sandbox",
@@ -95,19 +95,19 @@ def body(sandbox_id: SandboxId, spec: Spec, ground: Ground) -> dict[str, Any]:
         "HostConfig": {
             **_limits(spec, settings),
             **_isolation(spec, settings),
-            "Mounts": list(_mounts(sandbox_id, spec, ground)),
-            "Tmpfs": _memory(spec, ground.user),
+            "Mounts": list(_mounts(sandbox_id, spec, defaults)),
+            "Tmpfs": _tmpfs(spec, defaults.user),
         },
     }
-    return {**asked, "Labels": {LABEL: spec.label, SHAPE: shape(asked)}}
+    return {**asked, "Labels": {LABEL: spec.label, CONFIG_DIGEST: config_digest(asked)}}
 
 
-def shape(asked: Mapping[str, Any]) -> str:
+def config_digest(config: Mapping[str, Any]) -> str:
     """Return a digest of what was asked for: a container of another shape is not the sandbox meant."""
-    return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:32]
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def _limits(spec: Spec, settings: DockerSettings) -> dict[str, Any]:
+def _limits(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
     memory = spec.memory_mb * _MEGABYTE
     return {
         "Memory": memory,
@@ -123,7 +123,7 @@ def _limits(spec: Spec, settings: DockerSettings) -> dict[str, Any]:
     }
 
 
-def _isolation(spec: Spec, settings: DockerSettings) -> dict[str, Any]:
+def _isolation(spec: SandboxSpec, settings: DockerSettings) -> dict[str, Any]:
     networked = spec.network is Network.ALLOW_ALL
     binding = [{"HostIp": settings.publish_address, "HostPort": ""}]
     chosen = {"Runtime": settings.runtime} if settings.runtime else {}
@@ -140,17 +140,19 @@ def _isolation(spec: Spec, settings: DockerSettings) -> dict[str, Any]:
     }
 
 
-def _ports(spec: Spec, settings: DockerSettings) -> Sequence[int]:
+def _ports(spec: SandboxSpec, settings: DockerSettings) -> Sequence[int]:
     return settings.ports if spec.network is Network.ALLOW_ALL else ()
 
 
-def _mounts(sandbox_id: SandboxId, spec: Spec, ground: Ground) -> Iterable[dict[str, Any]]:
-    yield _bind(ground.callbacks, CALLBACKS, read_only=True)
+def _mounts(
+    sandbox_id: SandboxId, spec: SandboxSpec, defaults: ContainerDefaults
+) -> Iterable[dict[str, Any]]:
+    yield _bind(defaults.callbacks, CALLBACKS, read_only=True)
     if spec.workspace is not None:
         yield _bind(spec.workspace, spec.mount, read_only=spec.read_only)
     if spec.persistent:
-        yield _bind(ground.home(sandbox_id), HOME, read_only=False)
-    for source, target, read_only in ground.settings.binds():
+        yield _bind(defaults.home(sandbox_id), HOME, read_only=False)
+    for source, target, read_only in defaults.settings.binds():
         yield _bind(Path(source), target, read_only=read_only)
 
 
@@ -159,7 +161,7 @@ def _bind(source: Path, target: str, *, read_only: bool) -> dict[str, Any]:
     return {"Type": "bind", "Source": where, "Target": target, "ReadOnly": read_only}
 
 
-def _memory(spec: Spec, user: str) -> dict[str, str]:
+def _tmpfs(spec: SandboxSpec, user: str) -> dict[str, str]:
     """Return the file systems in memory: each may hold half of the memory limit."""
     owner, _, group = user.partition(":")
     size = f"rw,exec,nosuid,nodev,size={spec.memory_mb * _MEGABYTE // 2}"
@@ -172,7 +174,7 @@ def _memory(spec: Spec, user: str) -> dict[str, str]:
     return places
 
 
-def environment(spec: Spec, image: Mapping[str, str], task: str) -> list[str]:
+def environment(spec: SandboxSpec, image: Mapping[str, str], task: str) -> list[str]:
     """Return a run's whole environment: the declared variables, and the runtime's own, which win."""
     own = {
         "PATH": f"{HOME}/.local/bin:{image.get('PATH') or _PATH}",
@@ -187,24 +189,24 @@ def environment(spec: Spec, image: Mapping[str, str], task: str) -> list[str]:
         "NPM_CONFIG_PREFIX": f"{HOME}/.local",
         "DOVECOTE_WORKSPACE": spec.mount,
         "DOVECOTE_CALLBACK": f"{CALLBACKS}/{SOCKET}",
-        TASK: task,
+        TASK_VARIABLE: task,
     }
     return [f"{name}={value}" for name, value in {**spec.env, **own}.items()]
 
 
-def foreign(given: Sequence[str], image: Mapping[str, str]) -> list[str]:
+def image_variables(declared: Sequence[str], image: Mapping[str, str]) -> list[str]:
     """Return the names that the image and the engine would add to a run's environment."""
-    named = {entry.partition("=")[0] for entry in given}
-    return sorted(name for name in {*image, "HOSTNAME"} - named if NAME.match(name))
+    named = {entry.partition("=")[0] for entry in declared}
+    return sorted(name for name in {*image, "HOSTNAME"} - named if VARIABLE_NAME.match(name))
 
 
-def running(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> list[str]:
+def run_command(mode: str, script: str, stdin: bytes, unset: Sequence[str]) -> list[str]:
     """Return the command line of a run; with mode `keep` what it started is left alone."""
     text = program("jobs.sh") + _program("sweep.sh") + _program("run.sh")
     return ["sh", "-c", text, "run", mode, script, str(len(stdin)), *unset]
 
 
-def sweeping(task: str) -> list[str]:
+def cleanup_command(task: str) -> list[str]:
     """Return the command line that ends what is left of a run."""
     return ["sh", "-c", program("jobs.sh") + _program("sweep.sh") + 'clear_task "$1"', "sweep", task]
 

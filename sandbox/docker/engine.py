@@ -16,15 +16,15 @@ from aiodocker import Docker
 from aiodocker.containers import DockerContainer
 from aiodocker.exceptions import DockerError
 
-from sandbox.docker.errors import CONFLICT, NOT_FOUND, SERVER_ERROR, folded
+from sandbox.docker.errors import CONFLICT, NOT_FOUND, SERVER_ERROR, translate_errors
 from sandbox.docker.execution import Execution
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import Gone, Refused
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.model import SandboxId
 
 _UNIX = "unix://"
-_GLANCES, _PAUSE = 20, 0.05
-_MADE_ALREADY = {304, CONFLICT}
+_ATTEMPTS, _PAUSE = 20, 0.05
+_ALREADY_DONE = {304, CONFLICT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +40,14 @@ class Engine:
         """Return a container by its name, without asking for it."""
         return self.docker.containers.container(sandbox_id)
 
-    async def show(self, sandbox_id: SandboxId) -> dict[str, Any]:
+    async def inspect(self, sandbox_id: SandboxId) -> dict[str, Any]:
         """Return what the engine knows of a container; raises Gone."""
-        with folded():
+        with translate_errors():
             shown: dict[str, Any] = await self.container(sandbox_id).show()
         return shown
 
     async def start(
-        self, sandbox_id: SandboxId, *, user: str, order: Order, waking: bool = True
+        self, sandbox_id: SandboxId, *, user: str, exec_spec: ExecSpec, resume: bool = True
     ) -> Execution:
         """Start a process; a container that sleeps is woken first, or raises Gone too.
 
@@ -55,86 +55,88 @@ class Engine:
         container makes it say "paused" once more, until the event of the waking comes too.
         """
         container = self.container(sandbox_id)
-        for glance in range(_GLANCES):
+        for glance in range(_ATTEMPTS):
             try:
-                return await self._start(container, user, order)
+                return await self._start(container, user, exec_spec)
             except DockerError as error:
                 if error.status != CONFLICT:
                     raise
-                if not waking:
-                    raise Gone("the container sleeps") from error
+                if not resume:
+                    raise SandboxGone("the container sleeps") from error
             await asyncio.sleep(_PAUSE if glance else 0)
-            await self.wake(sandbox_id)
-        return await self._start(container, user, order)
+            await self.ensure_running(sandbox_id)
+        return await self._start(container, user, exec_spec)
 
-    async def _start(self, container: DockerContainer, user: str, order: Order) -> Execution:
+    async def _start(self, container: DockerContainer, user: str, exec_spec: ExecSpec) -> Execution:
         execution = await container.exec(
-            order.argv,
-            stdin=order.stdin,
-            environment=order.environment,
-            workdir=order.directory,
+            exec_spec.argv,
+            stdin=exec_spec.stdin,
+            environment=exec_spec.environment,
+            workdir=exec_spec.directory,
             user=user,
         )
         stream = execution.start(detach=False)
         await stream.__aenter__()
-        return Execution(execution, stream, order.output_limit)
+        return Execution(execution, stream, exec_spec.output_limit)
 
-    async def wake(self, sandbox_id: SandboxId) -> None:
+    async def ensure_running(self, sandbox_id: SandboxId) -> None:
         """Bring a container to run, whatever it does now; raises Gone."""
-        state = (await self.show(sandbox_id))["State"]
+        state = (await self.inspect(sandbox_id))["State"]
         container = self.container(sandbox_id)
-        with folded():
+        with translate_errors():
             _raise_gone(state)
             if state.get("Paused"):
-                await _at_most_once(container.unpause(), {*_MADE_ALREADY, SERVER_ERROR})
+                await _tolerate(container.unpause(), {*_ALREADY_DONE, SERVER_ERROR})
             elif not state.get("Running"):
-                await _at_most_once(container.start())
+                await _tolerate(container.start())
 
-    async def rest(self, sandbox_id: SandboxId) -> None:
+    async def suspend(self, sandbox_id: SandboxId) -> None:
         """Stop or pause a container, as the settings say; it may have come to rest meanwhile."""
         container = self.container(sandbox_id)
-        with folded():
+        with translate_errors():
             if self.settings.suspend == "pause":
-                await _at_most_once(container.pause())
+                await _tolerate(container.pause())
             else:
-                await _at_most_once(container.stop(t=0))
+                await _tolerate(container.stop(t=0))
 
     async def signal(self, sandbox_id: SandboxId, name: str) -> None:
         """Send the container's first process a signal; one that no longer runs needs none."""
-        with suppress(Gone, Refused), folded():
+        with suppress(SandboxGone, ProviderRefused), translate_errors():
             await self.container(sandbox_id).kill(signal=name)
 
-    async def stays(self, sandbox_id: SandboxId) -> None:
+    async def check_not_removed(self, sandbox_id: SandboxId) -> None:
         """Raise Gone when a container whose process was killed is being removed, not merely stopped."""
-        for _ in range(_GLANCES):
-            state = (await self.show(sandbox_id))["State"]
+        for _ in range(_ATTEMPTS):
+            state = (await self.inspect(sandbox_id))["State"]
             _raise_gone(state)
             if state.get("Running"):
                 return
             await asyncio.sleep(_PAUSE)
 
-    async def fetch(self, image: str) -> None:
+    async def pull(self, image: str) -> None:
         """Fetch an image that the engine lacks; raises Refused."""
         if not self.settings.pull:
-            raise Refused(f"the engine has no image {image!r}, and `pull` is off: fetch or build it")
+            raise ProviderRefused(f"the engine has no image {image!r}, and `pull` is off: fetch or build it")
         try:
             async with asyncio.timeout(self.settings.pull_timeout):
                 await self.docker.images.pull(image, timeout=None)
         except DockerError as error:
-            raise Refused(f"the image {image!r} cannot be fetched: {error.message}") from error
+            raise ProviderRefused(f"the image {image!r} cannot be fetched: {error.message}") from error
         except TimeoutError:
-            raise Refused(f"fetching the image {image!r} takes too long: fetch it by hand once") from None
+            raise ProviderRefused(
+                f"fetching the image {image!r} takes too long: fetch it by hand once"
+            ) from None
 
     async def list(self, label: str) -> Sequence[Mapping[str, Any]]:
         """Return the containers that have this label, sleeping ones too."""
         filters = {"label": [label]}
-        with folded():
+        with translate_errors():
             found = await self.docker.containers.list(all=True, filters=filters)
         return [one._container for one in found]  # noqa: SLF001 - the listing's own fields; asking again may race
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ExecSpec:
     """A process to start in a container."""
 
     argv: Sequence[str]
@@ -146,22 +148,22 @@ class Order:
 
 def _raise_gone(state: Mapping[str, Any]) -> None:
     if state.get("Dead") or state.get("Status") == "removing":
-        raise Gone
+        raise SandboxGone
 
 
-async def _at_most_once(change: Any, made: Collection[int] = _MADE_ALREADY) -> None:
+async def _tolerate(change: Any, statuses: Collection[int] = _ALREADY_DONE) -> None:
     """Await a change of state; somebody else may have made it meanwhile."""
     try:
         await change
     except DockerError as error:
-        if error.status not in made:
+        if error.status not in statuses:
             raise
 
 
 @asynccontextmanager
-async def connected(settings: DockerSettings) -> AsyncIterator[Engine]:
+async def open_engine(settings: DockerSettings) -> AsyncIterator[Engine]:
     """Yield the engine; whether it answers shows at the first call."""
-    connector, url, base = _way(settings)
+    connector, url, base = _connector(settings)
     limits = aiohttp.ClientTimeout(total=settings.api_timeout)
     async with aiohttp.ClientSession(connector=connector, timeout=limits) as session:
         docker = Docker(url=url, connector=connector, session=session, timeout=limits)
@@ -171,23 +173,23 @@ async def connected(settings: DockerSettings) -> AsyncIterator[Engine]:
             await docker.close()
 
 
-def _way(settings: DockerSettings) -> tuple[aiohttp.BaseConnector, str, str]:
+def _connector(settings: DockerSettings) -> tuple[aiohttp.BaseConnector, str, str]:
     """Return how the engine is reached, without a limit of connections: each running command holds one."""
     if settings.host.startswith(_UNIX):
         path = settings.host.removeprefix(_UNIX)
         return aiohttp.UnixConnector(path, limit=0), "unix://localhost", "http://localhost"
-    context = _certified(settings.certificates) if settings.certificates else None
+    context = _tls_context(settings.certificates) if settings.certificates else None
     scheme = "https" if context or settings.host.startswith("https:") else "http"
     base = re.sub(r"^\w+://", f"{scheme}://", settings.host).rstrip("/")
     return aiohttp.TCPConnector(limit=0, ssl=context or True), base, base
 
 
-def _certified(directory: Path) -> ssl.SSLContext:
+def _tls_context(directory: Path) -> ssl.SSLContext:
     context = ssl.create_default_context(cafile=directory / "ca.pem")
     context.load_cert_chain(directory / "cert.pem", directory / "key.pem")
     return context
 
 
-def is_missing(error: DockerError) -> bool:
+def is_not_found(error: DockerError) -> bool:
     """Whether the engine says that something does not exist."""
     return bool(error.status == NOT_FOUND)

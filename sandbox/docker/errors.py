@@ -8,47 +8,55 @@ from contextlib import contextmanager
 import aiohttp
 from aiodocker.exceptions import DockerError
 
-from sandbox.errors import Gone, Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.errors import (
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxError,
+    SandboxGone,
+)
 
 CONFLICT, NOT_FOUND, SERVER_ERROR = 409, 404, 500
 _NO_ANSWER = 900
 """What aiodocker uses as the status of a connection that could not be made."""
 
 _TABLE: dict[int, type[SandboxError]] = {
-    400: Refused,
-    401: Unauthorized,
-    403: Unauthorized,
-    404: Gone,
-    406: Refused,
-    409: Refused,
-    500: Refused,
-    502: Unreachable,
-    503: Unreachable,
-    504: Unreachable,
-    _NO_ANSWER: Unreachable,
+    400: ProviderRefused,
+    401: ProviderUnauthorized,
+    403: ProviderUnauthorized,
+    404: SandboxGone,
+    406: ProviderRefused,
+    409: ProviderRefused,
+    500: ProviderRefused,
+    502: ProviderUnreachable,
+    503: ProviderUnreachable,
+    504: ProviderUnreachable,
+    _NO_ANSWER: ProviderUnreachable,
 }
 _DENIED = "permission denied"
 
 
-def fold(error: DockerError) -> SandboxError:
+def translate_error(error: DockerError) -> SandboxError:
     """Return the port's error for the engine's."""
     said = str(error.message)
     if error.status == _NO_ANSWER and _DENIED in said.lower():
-        return Unauthorized(f"the gateway may not use the engine's socket (add it to the group): {said}")
-    kind = _TABLE.get(error.status, Refused)
-    if kind is Unreachable:
-        return Unreachable(f"the container engine does not answer: {said}")
+        return ProviderUnauthorized(
+            f"the gateway may not use the engine's socket (add it to the group): {said}"
+        )
+    kind = _TABLE.get(error.status, ProviderRefused)
+    if kind is ProviderUnreachable:
+        return ProviderUnreachable(f"the container engine does not answer: {said}")
     return kind(f"the container engine says: {said}")
 
 
 @contextmanager
-def folded() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Raise the port's errors for the engine's."""
     try:
         yield
     except DockerError as error:
-        raise fold(error) from error
+        raise translate_error(error) from error
     except PermissionError as error:
-        raise Unauthorized(f"the gateway may not use the engine's socket: {error}") from error
+        raise ProviderUnauthorized(f"the gateway may not use the engine's socket: {error}") from error
     except (aiohttp.ClientError, TimeoutError, OSError) as error:
-        raise Unreachable(f"the container engine does not answer: {error!r}") from error
+        raise ProviderUnreachable(f"the container engine does not answer: {error!r}") from error

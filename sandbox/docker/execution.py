@@ -12,24 +12,24 @@ from typing import Any
 from aiodocker.execs import Exec
 from aiodocker.stream import Stream
 
-from sandbox.docker.errors import folded
-from sandbox.errors import Gone, SandboxError
-from sandbox.model import OUTPUT_CAP, Result
+from sandbox.docker.errors import translate_errors
+from sandbox.errors import SandboxError, SandboxGone
+from sandbox.model import OUTPUT_CAP, ExecResult
 
 STDIN, STDERR = 0, 2
-BREATH = 0.002
+DROP_PAUSE_SECONDS = 0.002
 """Seconds between two reads of what is dropped: a flood is slowed down, and costs the gateway little."""
 
-LAST_WORDS = 0.5
+FINAL_OUTPUT_SECONDS = 0.5
 """Seconds for the last of a killed process's output to come."""
 
-_PATIENCE, _GLANCE = 2.0, 0.01
-_STARTING = 10.0
+_EXIT_TIMEOUT_SECONDS, _POLL_SECONDS = 2.0, 0.01
+_START_TIMEOUT_SECONDS = 10.0
 """Seconds for an engine to start a process whose start it has confirmed."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Kept:
+class BoundedBuffer:
     """The first `limit` bytes of a stream."""
 
     limit: int
@@ -50,9 +50,9 @@ class Execution:
         self._execution = execution
         self._stream = stream
         self._started = time.monotonic()
-        self._out, self._error = Kept(limit=limit), Kept(limit=limit)
+        self._out, self._error = BoundedBuffer(limit=limit), BoundedBuffer(limit=limit)
 
-    async def see_through(self, stdin: bytes) -> int:
+    async def wait(self, stdin: bytes) -> int:
         """Feed and read to the end of the output and return the exit code."""
         feeding = asyncio.ensure_future(self._feed(stdin))
         try:
@@ -72,56 +72,56 @@ class Execution:
 
     async def drain(self) -> None:
         """Read to the end of both streams."""
-        with folded():
+        with translate_errors():
             while (message := await self._stream.read_out()) is not None:
                 kept = self._error if message.stream == STDERR else self._out
                 if kept.truncated:
-                    await asyncio.sleep(BREATH)
+                    await asyncio.sleep(DROP_PAUSE_SECONDS)
                 kept.add(message.data)
 
-    async def reading_on(self, work: Coroutine[None, None, None]) -> None:
+    async def drain_while(self, work: Coroutine[None, None, None]) -> None:
         """Do work that ends the process, reading on meanwhile: full pipes keep an engine from all else."""
-        reading = asyncio.ensure_future(self._drained())
+        reading = asyncio.ensure_future(self._drain_quietly())
         try:
             await work
-            await asyncio.wait({reading}, timeout=LAST_WORDS)
+            await asyncio.wait({reading}, timeout=FINAL_OUTPUT_SECONDS)
         finally:
             reading.cancel()
             await asyncio.wait({reading})
 
-    async def _drained(self) -> None:
+    async def _drain_quietly(self) -> None:
         with contextlib.suppress(SandboxError):
             await self.drain()
 
-    async def begun(self) -> None:
+    async def wait_started(self) -> None:
         """Wait until the process is there, or has been: engines call one running that has no number yet."""
-        deadline = time.monotonic() + _STARTING
-        with contextlib.suppress(SandboxError), folded():
+        deadline = time.monotonic() + _START_TIMEOUT_SECONDS
+        with contextlib.suppress(SandboxError), translate_errors():
             while time.monotonic() < deadline:
                 told: dict[str, Any] = await self._execution.inspect()
                 if told.get("Pid") or told.get("ExitCode") is not None:
                     return
-                await asyncio.sleep(_GLANCE)
+                await asyncio.sleep(_POLL_SECONDS)
 
     async def exit_code(self) -> int:
         """Return the exit code; engines tell it a moment after the output's end."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         while True:
-            with folded():
+            with translate_errors():
                 told: dict[str, Any] = await self._execution.inspect()
             if not told.get("Running") and told.get("ExitCode") is not None:
                 return int(told["ExitCode"])
             if time.monotonic() > deadline:
-                raise Gone("the engine does not say how the command ended")
-            await asyncio.sleep(_GLANCE)
+                raise SandboxGone("the engine does not say how the command ended")
+            await asyncio.sleep(_POLL_SECONDS)
 
     async def close(self) -> None:
         """Give the connection back."""
         await self._stream.close()
 
-    def result(self, exit_code: int, *, timed_out: bool = False) -> Result:
+    def result(self, exit_code: int, *, timed_out: bool = False) -> ExecResult:
         """Return what came of it."""
-        return Result(
+        return ExecResult(
             exit_code=exit_code,
             stdout=bytes(self._out.content),
             stderr=bytes(self._error.content),
@@ -132,6 +132,6 @@ class Execution:
         )
 
 
-def cap(limit: int) -> int:
+def output_cap(limit: int) -> int:
     """Return how much of a run's output is kept at the source."""
     return min(limit, OUTPUT_CAP)

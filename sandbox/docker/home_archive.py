@@ -20,26 +20,26 @@ import aiohttp
 from sandbox.docker import tar_members
 from sandbox.docker.container import HOME
 from sandbox.docker.engine import Engine
-from sandbox.docker.errors import folded
-from sandbox.errors import Gone, Refused
+from sandbox.docker.errors import translate_errors
+from sandbox.errors import ProviderRefused, SandboxGone
 from sandbox.model import SandboxId
 
-MOST_BYTES = 4 * 1024**3
+MAX_BYTES = 4 * 1024**3
 """The most that is saved or restored, unpacked."""
 
-MOST_PATHS = 2000
+MAX_PATHS = 2000
 """The most changed places of the image's own files that are saved."""
 
 _CHUNK = 256 * 1024
 _UNLIMITED = aiohttp.ClientTimeout(total=None, sock_read=120)
 _DIRECTORY = 1 << 31
 _ADDED, _DELETED = 1, 2
-_ELSEWHERE = (HOME, "/tmp", "/mnt", "/run", "/proc", "/dev", "/sys", "/var/run", "/var/tmp")  # noqa: S108
-_ENGINES_OWN = {"/.dockerenv", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab"}
+_EXCLUDED = (HOME, "/tmp", "/mnt", "/run", "/proc", "/dev", "/sys", "/var/run", "/var/tmp")  # noqa: S108
+_ENGINE_FILES = {"/.dockerenv", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf", "/etc/mtab"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Archives:
+class ContainerArchives:
     """The archives of one container."""
 
     engine: Engine
@@ -48,23 +48,25 @@ class Archives:
     def _url(self, what: str) -> str:
         return f"{self.engine.base}/containers/{self.sandbox_id}/{what}"
 
-    async def changed(self) -> list[str]:
+    async def changed_paths(self) -> list[str]:
         """Return the places where the image's own files were added to or changed, the uppermost of each."""
-        with folded():
+        with translate_errors():
             async with self.engine.session.get(self._url("changes")) as answer:
                 told: list[dict[str, Any]] | None = await answer.json() if answer.ok else None
         if told is None:
-            raise Gone
-        mounts = (await self.engine.show(self.sandbox_id)).get("Mounts") or ()
-        elsewhere = (*_ELSEWHERE, *(mount["Destination"] for mount in mounts))
-        paths = uppermost(((one["Path"], one["Kind"]) for one in told), elsewhere)
+            raise SandboxGone
+        mounts = (await self.engine.inspect(self.sandbox_id)).get("Mounts") or ()
+        elsewhere = (*_EXCLUDED, *(mount["Destination"] for mount in mounts))
+        paths = topmost_changes(((one["Path"], one["Kind"]) for one in told), elsewhere)
         found = [path for path, whole in paths if whole or not await self._is_directory(path)]
-        if len(found) > MOST_PATHS:
-            raise Refused(f"{len(found)} places of the image were changed, too many to be saved: use HOME")
+        if len(found) > MAX_PATHS:
+            raise ProviderRefused(
+                f"{len(found)} places of the image were changed, too many to be saved: use HOME"
+            )
         return found
 
     async def _is_directory(self, path: str) -> bool:
-        with folded():
+        with translate_errors():
             async with self.engine.session.head(self._url("archive"), params={"path": path}) as answer:
                 told = answer.headers.get("X-Docker-Container-Path-Stat", "")
         return not told or bool(json.loads(base64.b64decode(told))["mode"] & _DIRECTORY)
@@ -72,7 +74,7 @@ class Archives:
     async def fetch(self, path: str, into: IO[bytes]) -> bool:
         """Write the engine's tar of a place; False when there is none."""
         size = 0
-        with folded():
+        with translate_errors():
             where = {"path": path}
             async with self.engine.session.get(
                 self._url("archive"), params=where, timeout=_UNLIMITED
@@ -81,29 +83,31 @@ class Archives:
                     return False
                 async for chunk in answer.content.iter_chunked(_CHUNK):
                     size += len(chunk)
-                    if size > MOST_BYTES:
-                        raise Refused("the sandbox holds more than can be saved")
+                    if size > MAX_BYTES:
+                        raise ProviderRefused("the sandbox holds more than can be saved")
                     await asyncio.to_thread(into.write, chunk)
         into.seek(0)
         return True
 
-    async def put(self, path: str, content: IO[bytes]) -> None:
+    async def write(self, path: str, content: IO[bytes]) -> None:
         """Have the engine unpack a tar below a directory of the container."""
         content.seek(0)
-        with folded():
+        with translate_errors():
             async with self.engine.session.put(
                 self._url("archive"), params={"path": path}, data=_chunks(content), timeout=_UNLIMITED
             ) as answer:
                 if not answer.ok:
-                    raise Refused(f"the engine does not unpack the snapshot: {(await answer.text())[:500]}")
+                    raise ProviderRefused(
+                        f"the engine does not unpack the snapshot: {(await answer.text())[:500]}"
+                    )
 
 
-def uppermost(
-    changes: Iterable[tuple[str, int]], elsewhere: Sequence[str] = _ELSEWHERE
+def topmost_changes(
+    changes: Iterable[tuple[str, int]], excluded: Sequence[str] = _EXCLUDED
 ) -> list[tuple[str, bool]]:
     """Return the changed places with whether all below belongs to it; what is mounted is left out."""
     kept = sorted(
-        (path, kind) for path, kind in changes if kind != _DELETED and not _is_elsewhere(path, elsewhere)
+        (path, kind) for path, kind in changes if kind != _DELETED and not _is_excluded(path, excluded)
     )
     parents = {path.rpartition("/")[0] for path, _ in kept}
     found: list[tuple[str, bool]] = []
@@ -117,57 +121,57 @@ def uppermost(
     return found
 
 
-def _is_elsewhere(path: str, elsewhere: Sequence[str]) -> bool:
+def _is_excluded(path: str, excluded: Sequence[str]) -> bool:
     """Whether a path is mounted, the engine's own, or on the way to such a one."""
-    return path in _ENGINES_OWN or any(
-        path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") for place in elsewhere
+    return path in _ENGINE_FILES or any(
+        path == place or path.startswith(f"{place}/") or place.startswith(f"{path}/") for place in excluded
     )
 
 
 async def save(engine: Engine, sandbox_id: SandboxId, *, persistent: bool) -> AsyncIterator[bytes]:
     """Yield a gzip tar of HOME (below `home/`) and of what was changed (below `root/`)."""
-    archives = Archives(engine=engine, sandbox_id=sandbox_id)
+    archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
     places = [(HOME, tar_members.HOME)] if persistent else []
-    places += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed()]
+    places += [(path, tar_members.ROOT + path.rpartition("/")[0]) for path in await archives.changed_paths()]
     with TemporaryFile() as packed:
         with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as target:
             for path, below in places:
                 with TemporaryFile() as fetched:
                     if await archives.fetch(path, fetched):
-                        await asyncio.to_thread(_move, fetched, target, below, whole=path == HOME)
+                        await asyncio.to_thread(_copy_members, fetched, target, below, strip_top=path == HOME)
         packed.seek(0)
         async for chunk in _chunks(packed):
             yield chunk
 
 
-def _move(fetched: IO[bytes], target: tarfile.TarFile, below: str, *, whole: bool) -> None:
+def _copy_members(fetched: IO[bytes], target: tarfile.TarFile, below: str, *, strip_top: bool) -> None:
     """Add what the engine packed, with its names below another one."""
     with tarfile.open(fileobj=fetched, mode="r:") as source:
         for member in source:
-            name = member.name.partition("/")[2] if whole else member.name
-            linked = member.linkname.partition("/")[2] if whole else member.linkname
-            entry = tar_members.packed(member, f"{below}/{name}", f"{below}/{linked}")
+            name = member.name.partition("/")[2] if strip_top else member.name
+            linked = member.linkname.partition("/")[2] if strip_top else member.linkname
+            entry = tar_members.repack(member, f"{below}/{name}", f"{below}/{linked}")
             if name and entry is not None:
                 target.addfile(entry, source.extractfile(member) if entry.isreg() else None)
 
 
 async def restore(engine: Engine, sandbox_id: SandboxId, user: str, archive: AsyncIterator[bytes]) -> None:
     """Unpack what `save` yielded; raises Unsafe for one that was made to leave its place."""
-    archives = Archives(engine=engine, sandbox_id=sandbox_id)
+    archives = ContainerArchives(engine=engine, sandbox_id=sandbox_id)
     with TemporaryFile() as packed, TemporaryFile() as home, TemporaryFile() as root:
         size = 0
         async for chunk in archive:
             size += len(chunk)
-            if size > MOST_BYTES:
-                raise Refused("the snapshot is larger than can be restored")
+            if size > MAX_BYTES:
+                raise ProviderRefused("the snapshot is larger than can be restored")
             await asyncio.to_thread(packed.write, chunk)
         packed.seek(0)
         filled = await asyncio.to_thread(
-            tar_members.sort, packed, {tar_members.HOME: home, tar_members.ROOT: root}, user
+            tar_members.split_by_folder, packed, {tar_members.HOME: home, tar_members.ROOT: root}, user
         )
         for name, path, content in ((tar_members.ROOT, "/", root), (tar_members.HOME, HOME, home)):
             if name in filled:
-                await archives.put(path, content)
+                await archives.write(path, content)
 
 
 async def _chunks(file: IO[bytes]) -> AsyncIterator[bytes]:

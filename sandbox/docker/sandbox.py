@@ -11,37 +11,46 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sandbox.docker import container, home_archive
-from sandbox.docker.container import Ground
-from sandbox.docker.engine import Engine, Order
-from sandbox.docker.errors import folded
-from sandbox.docker.execution import Execution, cap
-from sandbox.errors import Gone, Refused, SandboxError, Unsafe
-from sandbox.exec.background_jobs import LONGEST_SCRIPT, Callback, Detached
-from sandbox.exec.shielded import finished
-from sandbox.model import Command, Job, JobReport, JobState, Network, Result, SandboxId, Spec
+from sandbox.docker.container import ContainerDefaults
+from sandbox.docker.engine import Engine, ExecSpec
+from sandbox.docker.errors import translate_errors
+from sandbox.docker.execution import Execution, output_cap
+from sandbox.errors import ProviderRefused, SandboxError, SandboxGone, UnsafePath
+from sandbox.exec.background_jobs import MAX_SCRIPT_BYTES, BackgroundJobs, CompletionCallback
+from sandbox.exec.shielded import shielded
+from sandbox.model import (
+    BackgroundJob,
+    BackgroundJobState,
+    ExecRequest,
+    ExecResult,
+    JobReport,
+    Network,
+    SandboxId,
+    SandboxSpec,
+)
 from sandbox.port import Sandbox
 from sandbox.workspaces import local_files
-from sandbox.workspaces.disk_quota import overfull, quota_of, watched
+from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quota
 
 KILLED = 137
 SIGNALLED = 128
-_SWEEP = 5.0
+_SWEEP_TIMEOUT_SECONDS = 5.0
 """Seconds for one attempt to sweep: where there is no room for it, it fails at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
+class ContainerHandle:
     """A container as it was found: the image's own variables are known once."""
 
     engine: Engine
-    ground: Ground
+    defaults: ContainerDefaults
     sandbox_id: SandboxId
-    spec: Spec
+    spec: SandboxSpec
     image: Mapping[str, str]
 
-    def order(self, argv: list[str], task: str, *, attached: bool = False, limit: int = 4096) -> Order:
+    def exec_spec(self, argv: list[str], task: str, *, attached: bool = False, limit: int = 4096) -> ExecSpec:
         """Return how to start a process in it."""
-        return Order(
+        return ExecSpec(
             argv=argv,
             environment=container.environment(self.spec, self.image, task),
             directory=self.spec.mount,
@@ -49,65 +58,65 @@ class Box:
             output_limit=limit,
         )
 
-    async def start(self, order: Order, *, waking: bool = True) -> Execution:
+    async def start(self, exec_spec: ExecSpec, *, resume: bool = True) -> Execution:
         """Start a process in it; raises Gone."""
-        user = self.ground.user
-        with folded():
-            return await self.engine.start(self.sandbox_id, user=user, order=order, waking=waking)
+        user = self.defaults.user
+        with translate_errors():
+            return await self.engine.start(self.sandbox_id, user=user, exec_spec=exec_spec, resume=resume)
 
-    async def run(self, command: Command, *, mode: str, limit: int) -> Result:
+    async def run(self, command: ExecRequest, *, mode: str, limit: int) -> ExecResult:
         """Run a script; on time-out and cancellation all of it is dead on return, in mode sweep always."""
         task = f"{mode}-{secrets.token_hex(8)}"
-        unset = container.foreign(container.environment(self.spec, self.image, task), self.image)
-        argv = container.running(mode, command.script, command.stdin, unset)
+        unset = container.image_variables(container.environment(self.spec, self.image, task), self.image)
+        argv = container.run_command(mode, command.script, command.stdin, unset)
         attached = mode == "sweep" or bool(command.stdin)
-        order = self.order(argv, task, attached=attached, limit=limit)
+        order = self.exec_spec(argv, task, attached=attached, limit=limit)
         started: list[Execution] = []
         clean = False
         try:
             async with asyncio.timeout(command.timeout):
-                await finished(self._begin(order, started))
-                code = await started[0].see_through(command.stdin)
+                await shielded(self._begin(order, started))
+                code = await started[0].wait(command.stdin)
             clean = mode == "keep" or code < SIGNALLED
         except TimeoutError:
             code = None
         finally:
-            await finished(self._close(task, started, clean=clean))
+            await shielded(self._close(task, started, clean=clean))
         return started[0].result(KILLED if code is None else code, timed_out=code is None)
 
-    async def _begin(self, order: Order, started: list[Execution]) -> None:
+    async def _begin(self, exec_spec: ExecSpec, started: list[Execution]) -> None:
         """Start to the end: a start that nobody waits for would come after the sweep."""
-        started.append(await self.start(order))
+        started.append(await self.start(exec_spec))
 
     async def _close(self, task: str, started: list[Execution], *, clean: bool) -> None:
         for execution in started:
             try:
                 if not clean:
-                    await execution.reading_on(self._contain(task, execution))
+                    await execution.drain_while(self._kill_remaining(task, execution))
             finally:
                 await execution.close()
 
-    async def _contain(self, task: str, execution: Execution) -> None:
+    async def _kill_remaining(self, task: str, execution: Execution) -> None:
         """End what is left of a run: by its mark; else everybody in the container; else the container."""
-        await execution.begun()
-        if await self._swept(task, _SWEEP):
+        await execution.wait_started()
+        if await self._sweep(task, _SWEEP_TIMEOUT_SECONDS):
             return
         await self.engine.signal(self.sandbox_id, "SIGUSR1")
-        if await self._swept(task, _SWEEP):
+        if await self._sweep(task, _SWEEP_TIMEOUT_SECONDS):
             return
         await self.engine.signal(self.sandbox_id, "SIGKILL")
 
-    async def _swept(self, task: str, patience: float) -> bool:
+    async def _sweep(self, task: str, timeout: float) -> bool:
         """Sweep inside and say whether that worked; a container that is gone is clean."""
         try:
-            async with asyncio.timeout(patience):
-                order = self.order(container.sweeping(task), f"sweep-{task}")
-                execution = await self.start(order, waking=False)
+            async with asyncio.timeout(timeout):
+                order = self.exec_spec(container.cleanup_command(task), f"sweep-{task}")
+                execution = await self.start(order, resume=False)
                 try:
-                    return await execution.see_through(b"") == 0
+                    return await execution.wait(b"") == 0
                 finally:
                     await execution.close()
-        except Gone:
+        except SandboxGone:
             return True
         except (TimeoutError, SandboxError):
             return False
@@ -116,36 +125,38 @@ class Box:
 class DockerSandbox(Sandbox):
     """One sandbox; any number of these objects in any number of processes may stand for it."""
 
-    def __init__(self, box: Box) -> None:
-        self.id = box.sandbox_id
-        self._box = box
-        self._spec = box.spec
-        self._quota = quota_of(box.spec, box.ground.settings.workspace_bytes)
-        callback = Callback(
+    def __init__(self, handle: ContainerHandle) -> None:
+        self.id = handle.sandbox_id
+        self._handle = handle
+        self._spec = handle.spec
+        self._quota = quota_of(handle.spec, handle.defaults.settings.workspace_bytes)
+        callback = CompletionCallback(
             socket=f"{container.CALLBACKS}/{container.SOCKET}",
-            patience=box.ground.settings.callback_patience,
+            timeout_seconds=handle.defaults.settings.callback_patience,
         )
-        self._jobs = Detached(run=self._keep, callback=callback)
+        self._jobs = BackgroundJobs(run=self._run_internal, callback=callback)
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in the container; when a run is over nothing of it lives."""
         self._check(command.script)
-        limit = cap(command.output_limit)
-        result = await watched(self._quota, lambda: self._box.run(command, mode="sweep", limit=limit))
+        limit = output_cap(command.output_limit)
+        result = await run_with_quota(
+            self._quota, lambda: self._handle.run(command, mode="sweep", limit=limit)
+        )
         if result.exit_code == KILLED and not result.timed_out:
-            await self._box.engine.stays(self.id)
+            await self._handle.engine.check_not_removed(self.id)
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
         return result
 
-    async def _keep(self, command: Command) -> Result:
+    async def _run_internal(self, command: ExecRequest) -> ExecResult:
         """Run a program of ours, which may leave something running; one that was swept away is run again."""
-        result = await self._box.run(command, mode="keep", limit=command.output_limit)
+        result = await self._handle.run(command, mode="keep", limit=command.output_limit)
         if result.exit_code >= SIGNALLED and not result.timed_out:
-            result = await self._box.run(command, mode="keep", limit=command.output_limit)
+            result = await self._handle.run(command, mode="keep", limit=command.output_limit)
         return result
 
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Start a job under a supervisor of its own inside the container, once per id."""
         self._check(job.script)
         await self._jobs.spawn(job)
@@ -153,8 +164,8 @@ class DockerSandbox(Sandbox):
     async def report(self, job_id: str) -> JobReport:
         """Say how a job is doing."""
         report = await self._jobs.report(job_id)
-        if report.state is JobState.RUNNING and await overfull(self._quota):
-            return replace(report, overfull=True)
+        if report.state is BackgroundJobState.RUNNING and await is_over_quota(self._quota):
+            return replace(report, over_quota=True)
         return report
 
     async def stop(self, job_id: str) -> None:
@@ -165,7 +176,7 @@ class DockerSandbox(Sandbox):
         """Read a workspace file from outside, kept inside by the kernel."""
         workspace = await self._workspace()
         return await asyncio.to_thread(
-            local_files.read, workspace, local_files.relative(path, self._spec.mount), limit
+            local_files.read, workspace, local_files.relative_path(path, self._spec.mount), limit
         )
 
     async def write(self, path: str, content: bytes) -> None:
@@ -174,57 +185,59 @@ class DockerSandbox(Sandbox):
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
         if self._quota is not None:
-            await asyncio.to_thread(self._quota.admit, path, len(content))
+            await asyncio.to_thread(self._quota.check_fits, path, len(content))
         await asyncio.to_thread(
-            local_files.write, workspace, local_files.relative(path, self._spec.mount), content
+            local_files.write, workspace, local_files.relative_path(path, self._spec.mount), content
         )
 
     async def suspend(self) -> None:
         """Stop or pause the container; any later call wakes it."""
-        engine = self._box.engine
-        state = (await engine.show(self.id))["State"]
+        engine = self._handle.engine
+        state = (await engine.inspect(self.id))["State"]
         if state.get("Paused") or not state.get("Running"):
             return
-        if await self._jobs.running():
-            raise Refused("a sandbox with a running job is not suspended")
-        await engine.rest(self.id)
+        if await self._jobs.count_running():
+            raise ProviderRefused("a sandbox with a running job is not suspended")
+        await engine.suspend(self.id)
 
     async def expose(self, port: int) -> str:
         """Return the URL of a published port; which ones are is the operator's to say."""
-        settings = self._box.ground.settings
+        settings = self._handle.defaults.settings
         if self._spec.network is not Network.ALLOW_ALL:
-            raise Refused("only a sandbox with network.mode allow-all has ports that can be reached")
+            raise ProviderRefused("only a sandbox with network.mode allow-all has ports that can be reached")
         if port not in settings.ports:
             known = ", ".join(map(str, settings.ports)) or "none"
-            raise Refused(f"port {port} is not published ([sandbox.docker] ports: {known})")
-        await self._box.engine.wake(self.id)
-        shown = await self._box.engine.show(self.id)
+            raise ProviderRefused(f"port {port} is not published ([sandbox.docker] ports: {known})")
+        await self._handle.engine.ensure_running(self.id)
+        shown = await self._handle.engine.inspect(self.id)
         bound = (shown["NetworkSettings"].get("Ports") or {}).get(f"{port}/tcp") or []
         if not bound:
-            raise Refused(f"the engine has not published port {port}")
+            raise ProviderRefused(f"the engine has not published port {port}")
         return f"http://{settings.public_host or settings.publish_address}:{bound[0]['HostPort']}"
 
     def save(self) -> AsyncIterator[bytes]:
         """Yield HOME and what commands changed of the image's own files."""
-        return home_archive.save(self._box.engine, self.id, persistent=self._spec.persistent)
+        return home_archive.save(self._handle.engine, self.id, persistent=self._spec.persistent)
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Unpack what `save` yielded; the engine keeps it inside, and we keep it harmless."""
-        await self._box.engine.wake(self.id)
-        await home_archive.restore(self._box.engine, self.id, self._box.ground.user, archive)
+        await self._handle.engine.ensure_running(self.id)
+        await home_archive.restore(self._handle.engine, self.id, self._handle.defaults.user, archive)
 
     def _check(self, script: str) -> None:
         if self._spec.workspace is not None and not self._spec.workspace.is_dir():
-            raise Gone("the workspace's directory no longer exists")
+            raise SandboxGone("the workspace's directory no longer exists")
         if "\0" in script:
-            raise Unsafe("a script must not contain NUL")
-        if len(script.encode("utf-8", "surrogateescape")) > LONGEST_SCRIPT:
-            raise Unsafe(f"a script has at most {LONGEST_SCRIPT} bytes: put it into a file of the workspace")
+            raise UnsafePath("a script must not contain NUL")
+        if len(script.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
+            raise UnsafePath(
+                f"a script has at most {MAX_SCRIPT_BYTES} bytes: put it into a file of the workspace"
+            )
 
     async def _workspace(self) -> Path:
         self._check("")
         if self._spec.workspace is None:
-            raise Unsafe("this sandbox has no workspace")
+            raise UnsafePath("this sandbox has no workspace")
         return self._spec.workspace
 
 

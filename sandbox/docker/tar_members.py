@@ -8,16 +8,16 @@ import zlib
 from collections.abc import Mapping
 from typing import IO
 
-from sandbox.errors import Refused, Unsafe
+from sandbox.errors import ProviderRefused, UnsafePath
 
 HOME, ROOT = "home", "root"
 """The two folders of a snapshot."""
 
-MOST_MEMBERS, MOST_BYTES = 500_000, 4 * 1024**3
+MAX_MEMBERS, MAX_BYTES = 500_000, 4 * 1024**3
 _PERMISSIONS = 0o777
 
 
-def packed(member: tarfile.TarInfo, name: str, linked: str) -> tarfile.TarInfo | None:
+def repack(member: tarfile.TarInfo, name: str, linked: str) -> tarfile.TarInfo | None:
     """Return a member under another name; devices, pipes and sockets are not taken along."""
     if not (member.isreg() or member.isdir() or member.issym() or member.islnk()):
         return None
@@ -32,7 +32,7 @@ def packed(member: tarfile.TarInfo, name: str, linked: str) -> tarfile.TarInfo |
     return entry
 
 
-def sort(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: str) -> set[str]:
+def split_by_folder(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: str) -> set[str]:
     """Write each folder's members, owned by `user`, as a tar of its own; return which have some.
 
     Raises Unsafe for a name that climbs or goes through a link of the archive, Refused for one that is broken
@@ -42,23 +42,23 @@ def sort(archive: IO[bytes], folders: Mapping[str, IO[bytes]], user: str) -> set
         name: tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT)  # noqa: SIM115 - closed below
         for name, file in folders.items()
     }
-    sorting = Sorting(user)
+    sorting = FolderSplitter(user)
     try:
         with tarfile.open(fileobj=archive, mode="r:gz") as source:
             for member in source:
-                taken = sorting.take(member)
+                taken = sorting.classify(member)
                 if taken is not None:
                     folder, entry = taken
                     tars[folder].addfile(entry, source.extractfile(member) if entry.isreg() else None)
     except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise Refused(f"the snapshot is broken: {error}") from error
+        raise ProviderRefused(f"the snapshot is broken: {error}") from error
     finally:
         for tar in tars.values():
             tar.close()
-    return sorting.filled
+    return sorting.non_empty_folders
 
 
-class Sorting:
+class FolderSplitter:
     """What has been seen of an archive so far."""
 
     def __init__(self, user: str) -> None:
@@ -66,20 +66,20 @@ class Sorting:
         self._owner, self._group = int(owner), int(group or owner)
         self._links: set[str] = set()
         self._members = self._bytes = 0
-        self.filled: set[str] = set()
+        self.non_empty_folders: set[str] = set()
 
-    def take(self, member: tarfile.TarInfo) -> tuple[str, tarfile.TarInfo] | None:
+    def classify(self, member: tarfile.TarInfo) -> tuple[str, tarfile.TarInfo] | None:
         """Return the folder a member belongs to and what is unpacked there; None for what is left out."""
-        folder, name = _placed(member.name)
+        folder, name = _split_folder(member.name)
         self._count(member)
         linked = ""
         if member.islnk():
-            other, linked = _placed(member.linkname)
+            other, linked = _split_folder(member.linkname)
             if other != folder:
-                raise Unsafe(f"{member.name!r} is a link into another folder")
-            self._refuse_links(linked, itself=True)
-        self._refuse_links(name)
-        entry = None if member.issparse() or not name else packed(member, name, linked)
+                raise UnsafePath(f"{member.name!r} is a link into another folder")
+            self._check_links(linked, itself=True)
+        self._check_links(name)
+        entry = None if member.issparse() or not name else repack(member, name, linked)
         if entry is None:
             return None
         if entry.issym():
@@ -87,28 +87,28 @@ class Sorting:
         else:
             self._links.discard(f"{folder}/{name}")
         entry.uid, entry.gid = self._owner, self._group
-        self.filled.add(folder)
+        self.non_empty_folders.add(folder)
         return folder, entry
 
     def _count(self, member: tarfile.TarInfo) -> None:
         self._members += 1
         self._bytes += max(0, member.size)
-        if self._members > MOST_MEMBERS or self._bytes > MOST_BYTES:
-            raise Refused("the snapshot unpacks to more than can be restored")
+        if self._members > MAX_MEMBERS or self._bytes > MAX_BYTES:
+            raise ProviderRefused("the snapshot unpacks to more than can be restored")
 
-    def _refuse_links(self, name: str, *, itself: bool = False) -> None:
+    def _check_links(self, name: str, *, itself: bool = False) -> None:
         """Raise Unsafe when a name leads through a link that the archive itself brings."""
         parts = name.split("/")
         for end in range(1, len(parts) + (1 if itself else 0)):
             beginning = "/".join(parts[:end])
             if {f"{HOME}/{beginning}", f"{ROOT}/{beginning}"} & self._links:
-                raise Unsafe(f"{name!r} goes through a link of the snapshot")
+                raise UnsafePath(f"{name!r} goes through a link of the snapshot")
 
 
-def _placed(name: str) -> tuple[str, str]:
+def _split_folder(name: str) -> tuple[str, str]:
     """Return the folder of a member and its name below that; raises Unsafe."""
     plain = posixpath.normpath(name)
     folder, _, rest = plain.partition("/")
     if name.startswith("/") or ".." in name.split("/") or folder not in {HOME, ROOT} or "\0" in name:
-        raise Unsafe(f"{name!r} has no place in a snapshot")
+        raise UnsafePath(f"{name!r} has no place in a snapshot")
     return folder, rest

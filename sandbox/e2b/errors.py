@@ -9,24 +9,30 @@ import e2b
 import httpx
 from e2b import exceptions as vendor
 
-from sandbox.errors import Gone, Refused, SandboxError, Unauthorized, Unreachable
+from sandbox.errors import (
+    ProviderRefused,
+    ProviderUnauthorized,
+    ProviderUnreachable,
+    SandboxError,
+    SandboxGone,
+)
 
 TABLE: tuple[tuple[type[BaseException], type[SandboxError]], ...] = (
-    (vendor.SandboxNotFoundException, Gone),
-    (vendor.SandboxNotRunningException, Gone),
-    (vendor.NotFoundException, Gone),
-    (vendor.AuthenticationException, Unauthorized),
-    (vendor.RateLimitException, Unreachable),
-    (vendor.SandboxUnreachableException, Unreachable),
-    (vendor.TimeoutException, Unreachable),
-    (vendor.NotEnoughSpaceException, Refused),
-    (vendor.InvalidArgumentException, Refused),
-    (vendor.TemplateException, Refused),
-    (e2b.BuildException, Refused),
-    (vendor.SandboxException, Unreachable),
-    (StopAsyncIteration, Unreachable),
-    (httpx.HTTPError, Unreachable),
-    (OSError, Unreachable),
+    (vendor.SandboxNotFoundException, SandboxGone),
+    (vendor.SandboxNotRunningException, SandboxGone),
+    (vendor.NotFoundException, SandboxGone),
+    (vendor.AuthenticationException, ProviderUnauthorized),
+    (vendor.RateLimitException, ProviderUnreachable),
+    (vendor.SandboxUnreachableException, ProviderUnreachable),
+    (vendor.TimeoutException, ProviderUnreachable),
+    (vendor.NotEnoughSpaceException, ProviderRefused),
+    (vendor.InvalidArgumentException, ProviderRefused),
+    (vendor.TemplateException, ProviderRefused),
+    (e2b.BuildException, ProviderRefused),
+    (vendor.SandboxException, ProviderUnreachable),
+    (StopAsyncIteration, ProviderUnreachable),
+    (httpx.HTTPError, ProviderUnreachable),
+    (OSError, ProviderUnreachable),
 )
 """The first line that fits; AuthenticationException and BuildException are no SandboxException.
 
@@ -35,7 +41,7 @@ A stream that ends before its first event leaves the SDK as a bare StopAsyncIter
 
 
 @contextmanager
-def folded() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """Turn what the SDK raises into our errors."""
     try:
         yield

@@ -7,11 +7,11 @@ from contextlib import AbstractAsyncContextManager
 from importlib.util import find_spec
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig, meaningless
+from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.e2b.settings import E2bSettings
-from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_MEANINGLESS = {
+_UNSUPPORTED = {
     "image": "a template is named instead: template",
     "snapshot": "a template is named instead: template",
     "cpu": "the template says how many",
@@ -23,37 +23,37 @@ _MEANINGLESS = {
 }
 
 
-def _check(config: SandboxConfig) -> Sequence[Problem]:
+def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
     return list(_problems(config))
 
 
-def _problems(config: SandboxConfig) -> Iterator[Problem]:
-    yield from meaningless(config, "e2b", _MEANINGLESS)
+def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
+    yield from unsupported_options(config, "e2b", _UNSUPPORTED)
     if config.options.persistent_home is False and config.persistent:
-        yield Problem(
+        yield ConfigProblem(
             pointer="/options/persistentHome",
             detail="false is not possible on e2b: a paused sandbox keeps it",
         )
     network = config.network
     if network.mode == "restricted" and not (network.allow_domains or network.allow_cidrs):
-        yield Problem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
+        yield ConfigProblem(pointer="/network", detail="'restricted' needs allowDomains or allowCidrs")
 
 
-def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
     from sandbox.e2b.provider import open_provider
 
-    return open_provider(settings, surroundings)
+    return open_provider(settings, context)
 
 
-def _abilities(settings: Any) -> Sequence[Ability]:
+def _capabilities(settings: Any) -> Sequence[Capability]:
     installed = find_spec("e2b") is not None
     return (
-        Ability(
+        Capability(
             name="sdk",
             present=installed,
             detail="the e2b package is installed" if installed else "install it: pip install 'dovecote[e2b]'",
         ),
-        Ability(
+        Capability(
             name="key",
             present=settings.api_key is not None,
             detail="a key is set" if settings.api_key else "no key: set E2B_API_KEY or [sandbox.e2b] api_key",
@@ -70,5 +70,5 @@ plugin = ProviderPlugin(
     settings=E2bSettings,
     check=_check,
     open=_open,
-    abilities=_abilities,
+    capabilities=_capabilities,
 )

@@ -12,24 +12,24 @@ from urllib.parse import urlsplit
 import structlog
 from e2b import AsyncSandbox, SandboxQuery
 
-from sandbox.config import LOADERS, NAME
-from sandbox.e2b.errors import folded
-from sandbox.e2b.sandbox import E2bSandbox, Machine
+from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.e2b.errors import translate_errors
+from sandbox.e2b.sandbox import E2bHandle, E2bSandbox
 from sandbox.e2b.settings import E2bSettings
-from sandbox.errors import Gone, Refused, Unauthorized
-from sandbox.exec.background_jobs import Callback
-from sandbox.model import Network, SandboxId, Spec
-from sandbox.port import Provider, Sandbox, Surroundings
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, SandboxGone
+from sandbox.exec.background_jobs import CompletionCallback
+from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.port import Provider, ProviderContext, Sandbox
 
 LABEL = "dovecote-label"
-EVERYWHERE = "0.0.0.0/0"
-PAGE = 100
+ALL_ADDRESSES = "0.0.0.0/0"
+PAGE_SIZE = 100
 
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class E2bSandboxInfo:
     """A sandbox at the service that carries a label of ours."""
 
     id: SandboxId
@@ -40,79 +40,82 @@ class Found:
 class E2bProvider(Provider):
     """Makes sandboxes at the service and finds them again."""
 
-    def __init__(self, settings: E2bSettings, surroundings: Surroundings) -> None:
+    def __init__(self, settings: E2bSettings, context: ProviderContext) -> None:
         self._settings = settings
-        self._surroundings = surroundings
+        self._context = context
 
-    async def create(self, spec: Spec) -> Sandbox:
+    async def create(self, spec: SandboxSpec) -> Sandbox:
         """Return the sandbox of the label, made when there is none; the label is on it from the beginning."""
         self._check(spec)
-        standing = await self._of_label(spec.label)
+        standing = await self._list_by_label(spec.label)
         if standing:
             try:
                 return await self.connect(standing[0].id, spec)
-            except Gone:
-                log.info("e2b.vanished", sandbox=standing[0].id)
-        self._surroundings.checkpoint("sandbox.create")
-        with folded():
+            except SandboxGone:
+                log.info("e2b.sandbox_lost", sandbox=standing[0].id)
+        self._context.checkpoint("sandbox.create")
+        with translate_errors():
             made = await AsyncSandbox.create(
                 template=str(spec.options.get("template") or self._settings.template),
-                timeout=self._patience(spec),
+                timeout=self._timeout(spec),
                 metadata={LABEL: spec.label},
                 lifecycle={"on_timeout": "pause" if spec.persistent else "kill"},
-                **network_of(spec, self._callback(spec)),
+                **network_options(spec, self._callback(spec)),
                 **self._endpoints(),
             )
-        return await self._only(await self._opened(made, spec), spec)
+        return await self._deduplicate(await self._open(made, spec), spec)
 
-    async def _only(self, sandbox: E2bSandbox, spec: Spec) -> Sandbox:
+    async def _deduplicate(self, sandbox: E2bSandbox, spec: SandboxSpec) -> Sandbox:
         """Keep one sandbox a label when two processes made one at the same moment: the older one."""
-        standing = await self._of_label(spec.label)
+        standing = await self._list_by_label(spec.label)
         if not standing or standing[0].id == sandbox.id:
             return sandbox
         await self.destroy(sandbox.id)
         return await self.connect(standing[0].id, spec)
 
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return an existing sandbox, woken when it was paused; raises Gone."""
         self._check(spec)
-        _plain(sandbox_id)
-        with folded():
-            found = await AsyncSandbox.connect(sandbox_id, timeout=self._patience(spec), **self._endpoints())
-        return await self._opened(found, spec)
+        _check_id(sandbox_id)
+        with translate_errors():
+            found = await AsyncSandbox.connect(sandbox_id, timeout=self._timeout(spec), **self._endpoints())
+        return await self._open(found, spec)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """Kill a sandbox, paused or not; one that is gone is no error."""
-        _plain(sandbox_id)
-        with folded():
+        _check_id(sandbox_id)
+        with translate_errors():
             await AsyncSandbox.kill(sandbox_id, **self._endpoints())
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
         """Return our sandboxes, running and paused."""
-        found = [(one.id, one.label) async for one in self._all(SandboxQuery())]
+        found = [(one.id, one.label) async for one in self._list(SandboxQuery())]
         return sorted((number, label) for number, label in found if label.startswith(label_prefix))
 
-    async def _of_label(self, label: str) -> Sequence[Found]:
+    async def _list_by_label(self, label: str) -> Sequence[E2bSandboxInfo]:
         query = SandboxQuery(metadata={LABEL: label})
-        found = [one async for one in self._all(query) if one.label == label]
+        found = [one async for one in self._list(query) if one.label == label]
         return sorted(found, key=lambda one: (one.started, one.id))
 
-    async def _all(self, query: SandboxQuery) -> AsyncIterator[Found]:
-        with folded():
-            pages = AsyncSandbox.list(query=query, limit=PAGE, **self._endpoints())
+    async def _list(self, query: SandboxQuery) -> AsyncIterator[E2bSandboxInfo]:
+        with translate_errors():
+            pages = AsyncSandbox.list(query=query, limit=PAGE_SIZE, **self._endpoints())
             while pages.has_next:
                 for found in await pages.next_items():
                     if LABEL in (found.metadata or {}):
-                        yield Found(
+                        yield E2bSandboxInfo(
                             id=SandboxId(found.sandbox_id),
                             label=found.metadata[LABEL],
                             started=found.started_at,
                         )
 
-    async def _opened(self, machine: AsyncSandbox, spec: Spec) -> E2bSandbox:
+    async def _open(self, vendor_sandbox: AsyncSandbox, spec: SandboxSpec) -> E2bSandbox:
         sandbox = E2bSandbox(
-            Machine(
-                machine, patience=self._patience(spec), user=self._settings.user, options=self._endpoints()
+            E2bHandle(
+                vendor_sandbox,
+                timeout=self._timeout(spec),
+                user=self._settings.user,
+                options=self._endpoints(),
             ),
             spec,
             self._callback(spec),
@@ -120,18 +123,18 @@ class E2bProvider(Provider):
         await sandbox.prepare()
         return sandbox
 
-    def _patience(self, spec: Spec) -> int:
+    def _timeout(self, spec: SandboxSpec) -> int:
         """Return after how many unused seconds the service pauses or kills: later than we would."""
         return max(60, min(int(spec.idle_timeout * 2) + 60, self._settings.longest))
 
-    def _callback(self, spec: Spec) -> Callback:
+    def _callback(self, spec: SandboxSpec) -> CompletionCallback:
         reachable = spec.network is not Network.DENY_ALL
-        return Callback(url=self._surroundings.callback_url if reachable else "")
+        return CompletionCallback(url=self._context.callback_url if reachable else "")
 
     def _endpoints(self) -> dict[str, Any]:
         settings = self._settings
         if settings.api_key is None:
-            raise Unauthorized("no key for e2b: set E2B_API_KEY or [sandbox.e2b] api_key")
+            raise ProviderUnauthorized("no key for e2b: set E2B_API_KEY or [sandbox.e2b] api_key")
         named = {
             "api_key": settings.api_key.get_secret_value(),
             "domain": settings.domain,
@@ -142,20 +145,20 @@ class E2bProvider(Provider):
         }
         return {name: value for name, value in named.items() if value is not None}
 
-    def _check(self, spec: Spec) -> None:
+    def _check(self, spec: SandboxSpec) -> None:
         template = spec.options.get("template")
         allowed = {self._settings.template, *self._settings.templates}
         if template is not None and template not in allowed:
             names = ", ".join(sorted(allowed))
-            raise Refused(f"the template {template!r} is not one the operator allows: {names}")
+            raise ProviderRefused(f"the template {template!r} is not one the operator allows: {names}")
         if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
-            raise Refused("the namespace must be one plain path component")
+            raise ProviderRefused("the namespace must be one plain path component")
         for name, value in spec.env.items():
-            if not NAME.match(name) or LOADERS.match(name) or "\0" in value:
-                raise Refused(f"the variable {name!r} is not allowed in a sandbox")
+            if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
+                raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
 
 
-def network_of(spec: Spec, callback: Callback) -> Mapping[str, Any]:
+def network_options(spec: SandboxSpec, callback: CompletionCallback) -> Mapping[str, Any]:
     """Return what the service is told of the network: nothing, all, or what is listed and the callback."""
     if spec.network is Network.ALLOW_ALL:
         return {"allow_internet_access": True}
@@ -163,15 +166,15 @@ def network_of(spec: Spec, callback: Callback) -> Mapping[str, Any]:
         return {"allow_internet_access": False}
     host = urlsplit(callback.url).hostname
     allowed = [*spec.allow_domains, *spec.allow_cidrs, *([host] if host else [])]
-    return {"network": {"allow_out": allowed, "deny_out": [EVERYWHERE]}}
+    return {"network": {"allow_out": allowed, "deny_out": [ALL_ADDRESSES]}}
 
 
-def _plain(sandbox_id: str) -> None:
+def _check_id(sandbox_id: str) -> None:
     if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-        raise Gone(f"{sandbox_id!r} is no sandbox of this provider")
+        raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
 
 
 @asynccontextmanager
-async def open_provider(settings: E2bSettings, surroundings: Surroundings) -> AsyncIterator[Provider]:
+async def open_provider(settings: E2bSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Yield the provider; the SDK keeps its connections to itself and closes them with the process."""
-    yield E2bProvider(settings, surroundings)
+    yield E2bProvider(settings, context)

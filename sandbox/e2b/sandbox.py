@@ -12,110 +12,108 @@ from typing import Any, TypeVar
 from e2b import AsyncCommandHandle, AsyncSandbox, CommandExitException, CommandResult
 from e2b.exceptions import SandboxNotRunningException, SandboxUnreachableException
 
-from sandbox.e2b.errors import folded
-from sandbox.errors import Refused, Unreachable
-from sandbox.exec.background_jobs import Callback, Detached
-from sandbox.exec.exec_sandbox import Boxed
+from sandbox.e2b.errors import translate_errors
+from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback
+from sandbox.exec.exec_sandbox import ExecSandbox
 from sandbox.exec.shell_files import ShellFiles
-from sandbox.model import Command, Job, JobReport, Result, SandboxId, Spec
+from sandbox.model import BackgroundJob, ExecRequest, ExecResult, JobReport, SandboxId, SandboxSpec
 from sandbox.port import Sandbox
 
-LONGEST_ARGUMENT = 64 * 1024
+MAX_ARGUMENT_BYTES = 64 * 1024
 """Bytes of program that go as an argument; Linux takes twice as much, a longer one goes as a file."""
 
 Returned = TypeVar("Returned")
 
 
-class Machine:
+class E2bHandle:
     """The SDK's handle of one sandbox. A call that finds it paused wakes it and is made once more."""
 
-    def __init__(
-        self, machine: AsyncSandbox, *, patience: int, user: str, options: Mapping[str, Any]
-    ) -> None:
-        self._machine = machine
-        self._patience = patience
+    def __init__(self, sandbox: AsyncSandbox, *, timeout: int, user: str, options: Mapping[str, Any]) -> None:
+        self._sandbox = sandbox
+        self._timeout = timeout
         self._options = options
-        self._until = time.monotonic() + patience
+        self._expires_at = time.monotonic() + timeout
         self.user = user
 
     @property
     def id(self) -> SandboxId:
         """The service's id of it."""
-        return SandboxId(self._machine.sandbox_id)
+        return SandboxId(self._sandbox.sandbox_id)
 
     async def __call__(self, text: str, *, stdin: bytes, timeout: float) -> bytes:
         """Run a shell program as the account's user (see `sandbox.exec.exec_sandbox.Exec`)."""
-        given = await self._put(stdin) if stdin else ""
+        given = await self._upload(stdin) if stdin else ""
         return await self.shell(f"input={given}\n{text}", timeout=timeout)
 
     async def shell(self, text: str, *, timeout: float, user: str = "") -> bytes:
         """Run a shell program and return what it printed."""
-        if len(text) > LONGEST_ARGUMENT:
-            text = f". {await self._put(text.encode('utf-8', 'surrogateescape'))}"
-        running = await self._awake(
-            lambda: self._machine.commands.run(
+        if len(text) > MAX_ARGUMENT_BYTES:
+            text = f". {await self._upload(text.encode('utf-8', 'surrogateescape'))}"
+        running = await self._with_resume(
+            lambda: self._sandbox.commands.run(
                 text, background=True, user=user or self.user, cwd="/", timeout=timeout
             )
         )
-        return str((await _ended(running)).stdout).encode()
+        return str((await _wait_for_exit(running)).stdout).encode()
 
-    async def _put(self, content: bytes) -> str:
+    async def _upload(self, content: bytes) -> str:
         path = f"/tmp/.dovecote-{secrets.token_hex(8)}"  # noqa: S108 - inside the sandbox
-        await self._awake(lambda: self._machine.files.write(path, content, user=self.user))
+        await self._with_resume(lambda: self._sandbox.files.write(path, content, user=self.user))
         return shlex.quote(path)
 
-    async def _awake(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
-        with folded():
-            if time.monotonic() > self._until - self._patience / 2:
-                await self.stay(self._patience)
+    async def _with_resume(self, call: Callable[[], Awaitable[Returned]]) -> Returned:
+        with translate_errors():
+            if time.monotonic() > self._expires_at - self._timeout / 2:
+                await self.set_timeout(self._timeout)
             try:
                 return await call()
             except (SandboxNotRunningException, SandboxUnreachableException) as error:
-                if not _was_refused(error):
+                if not _was_not_started(error):
                     raise
             await self.resume()
             return await call()
 
     async def resume(self) -> None:
         """Wake it, or find that it is gone; raises Gone."""
-        with folded():
-            self._machine = await AsyncSandbox.connect(str(self.id), timeout=self._patience, **self._options)
-        self._until = time.monotonic() + self._patience
+        with translate_errors():
+            self._sandbox = await AsyncSandbox.connect(str(self.id), timeout=self._timeout, **self._options)
+        self._expires_at = time.monotonic() + self._timeout
 
-    async def stay(self, seconds: int) -> None:
+    async def set_timeout(self, seconds: int) -> None:
         """Let the service's own timer begin anew; a paused one is woken."""
         await self.resume()
-        if seconds > self._patience:
-            with folded():
-                await self._machine.set_timeout(seconds, **self._options)
-            self._until = time.monotonic() + seconds
+        if seconds > self._timeout:
+            with translate_errors():
+                await self._sandbox.set_timeout(seconds, **self._options)
+            self._expires_at = time.monotonic() + seconds
 
     async def pause(self) -> None:
         """Stop costing; files, memory and processes are kept."""
-        with folded():
-            await self._machine.pause(**self._options)
-        self._until = 0.0
+        with translate_errors():
+            await self._sandbox.pause(**self._options)
+        self._expires_at = 0.0
 
     def host(self, port: int) -> str:
         """Return the name under which the service passes a port on."""
-        return self._machine.get_host(port)
+        return self._sandbox.get_host(port)
 
 
-async def _ended(running: AsyncCommandHandle) -> CommandResult:
+async def _wait_for_exit(command: AsyncCommandHandle) -> CommandResult:
     """Wait for a program's end. A stream that breaks off leaves the SDK as a bare Exception."""
-    (outcome,) = await asyncio.gather(running.wait(), return_exceptions=True)
+    (outcome,) = await asyncio.gather(command.wait(), return_exceptions=True)
     if isinstance(outcome, CommandExitException):
         said = str(outcome.stderr)[-500:].strip()
-        raise Refused(f"e2b: a program ended with {outcome.exit_code}: {said}") from outcome
+        raise ProviderRefused(f"e2b: a program ended with {outcome.exit_code}: {said}") from outcome
     if type(outcome) is Exception:
-        raise Unreachable(f"e2b: {outcome}") from outcome
+        raise ProviderUnreachable(f"e2b: {outcome}") from outcome
     if isinstance(outcome, BaseException):
-        with folded():
+        with translate_errors():
             raise outcome
     return outcome
 
 
-def _was_refused(error: Exception) -> bool:
+def _was_not_started(error: Exception) -> bool:
     """Whether the service's proxy answered instead of the sandbox, so that nothing was carried out."""
     return "in flight" not in str(error) and "health probe failed" not in str(error)
 
@@ -123,27 +121,27 @@ def _was_refused(error: Exception) -> bool:
 class E2bSandbox(Sandbox):
     """One sandbox; any number of these objects in any number of processes may stand for it."""
 
-    def __init__(self, machine: Machine, spec: Spec, callback: Callback) -> None:
-        self.id = machine.id
-        self._machine = machine
+    def __init__(self, handle: E2bHandle, spec: SandboxSpec, callback: CompletionCallback) -> None:
+        self.id = handle.id
+        self._handle = handle
         self._spec = spec
-        self._box = Boxed(
-            exec=machine, mount=spec.mount, home=f"/home/{machine.user}", user=machine.user, env=spec.env
+        self._exec_sandbox = ExecSandbox(
+            exec=handle, mount=spec.mount, home=f"/home/{handle.user}", user=handle.user, env=spec.env
         )
-        self._jobs = Detached(run=self._box.run_ours, callback=callback)
-        self._files = ShellFiles(run=self._box.run_ours, root=spec.mount)
+        self._jobs = BackgroundJobs(run=self._exec_sandbox.run_internal, callback=callback)
+        self._files = ShellFiles(run=self._exec_sandbox.run_internal, root=spec.mount)
 
     async def prepare(self) -> None:
         """Make the directory of the workspace, which only root may."""
-        mount, user = shlex.quote(self._spec.mount), self._machine.user
+        mount, user = shlex.quote(self._spec.mount), self._handle.user
         text = f"[ -d {mount} ] || install -d -o {user} -g {user} {mount}"
-        await self._machine.shell(text, timeout=30.0, user="root")
+        await self._handle.shell(text, timeout=30.0, user="root")
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script; when a run is over nothing of it lives."""
-        return await self._box.run(command)
+        return await self._exec_sandbox.run(command)
 
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Start a job under a supervisor inside, once per id."""
         await self._jobs.spawn(job)
 
@@ -167,14 +165,14 @@ class E2bSandbox(Sandbox):
 
     async def suspend(self) -> None:
         """Pause it, memory and processes included; not while a job runs, which would stand still."""
-        if await self._jobs.running():
-            raise Refused("a sandbox with a running job is not suspended")
-        await self._machine.pause()
+        if await self._jobs.count_running():
+            raise ProviderRefused("a sandbox with a running job is not suspended")
+        await self._handle.pause()
 
     async def keep_alive(self, seconds: float) -> None:
         """Let the service's timer begin anew."""
-        await self._machine.stay(int(seconds))
+        await self._handle.set_timeout(int(seconds))
 
     async def expose(self, port: int) -> str:
         """Return the URL under which the service passes a port on."""
-        return f"https://{self._machine.host(port)}"
+        return f"https://{self._handle.host(port)}"

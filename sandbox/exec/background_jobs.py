@@ -21,139 +21,146 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from sandbox.errors import Refused, SandboxError, Unreachable, Unsafe
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxError, UnsafePath
 from sandbox.exec.scripts import program
-from sandbox.labels import digest
-from sandbox.model import OUTPUT_CAP, Command, Job, JobReport, JobState, Result
+from sandbox.labels import key_of
+from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, ExecResult, JobReport
 
-DIRECTORY = "${HOME:-/tmp}/.dovecote/jobs"
+JOBS_DIRECTORY = "${HOME:-/tmp}/.dovecote/jobs"
 """Where the box keeps its jobs, as the box's own shell reads it."""
 
-LONGEST_SCRIPT = 128 * 1024 - 1
+MAX_SCRIPT_BYTES = 128 * 1024 - 1
 """Linux takes no longer single argument (MAX_ARG_STRLEN)."""
 
-ANSWERING = 30.0
+QUERY_TIMEOUT_SECONDS = 30.0
 """Seconds that looking after a job may take, besides the time that stopping one takes."""
 
-_STOPPING = 5.0 + 10.0
-_REPORT = 2 * OUTPUT_CAP
+_STOP_SECONDS = 5.0 + 10.0
+_REPORT_BYTES = 2 * OUTPUT_CAP
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{1,512}")
 
-Run = Callable[[Command], Awaitable[Result]]
+RunScript = Callable[[ExecRequest], Awaitable[ExecResult]]
 """Runs a bash script in the box, in the workspace, with the account's environment and `stdin`. It gives back
 the whole of stdout up to `output_limit`, which is more than OUTPUT_CAP here, and leaves alone what the script
 started in a session of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callback:
+class CompletionCallback:
     """Where a job's end is told from inside the box: a unix socket there, else a URL, else nowhere."""
 
     socket: str = ""
     url: str = ""
-    patience: int = 600
+    timeout_seconds: int = 600
 
-    def order(self, job: Job) -> Mapping[str, str]:
+    def variables(self, job: BackgroundJob) -> Mapping[str, str]:
         """Return what the supervisor is told of it."""
         if not (self.socket or self.url):
             return {"route": ""}
         if not _TOKEN.fullmatch(job.token):
-            raise Unsafe("a job's token is letters, digits and a few signs")
+            raise UnsafePath("a job's token is letters, digits and a few signs")
         return {
             "route": f"/sandbox-jobs/{quote(job.id, safe='')}/complete",
             "socket": self.socket,
             "url": self.url.rstrip("/"),
             "token": job.token,
-            "patience": str(self.patience),
+            "patience": str(self.timeout_seconds),
             "poster": program("post.py"),
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Detached:
+class BackgroundJobs:
     """The jobs of one box, with the promises of `sandbox.port.Sandbox`."""
 
-    run: Run
-    callback: Callback = Callback()
-    directory: str = DIRECTORY
+    run: RunScript
+    callback: CompletionCallback = CompletionCallback()
+    directory: str = JOBS_DIRECTORY
 
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Start a job, once per id; raises Unsafe, Refused, Unreachable."""
-        answer = await self._ask(spawning(job, self.directory), stdin=ordered(job, self.callback))
+        answer = await self._query(render_spawn(job, self.directory), stdin=job_variables(job, self.callback))
         if answer.strip() not in {b"started", b"known"}:
-            raise Refused("the job's supervisor did not start")
+            raise ProviderRefused("the job's supervisor did not start")
 
     async def report(self, job_id: str) -> JobReport:
         """Say how a job is doing."""
-        return reported(await self._ask(asking("report.sh", self.directory, job_id)))
+        return parse_report(await self._query(render_query("report.sh", self.directory, job_id)))
 
     async def stop(self, job_id: str) -> None:
         """End a job and wait until it has ended."""
-        await self._ask(asking("stop.sh", self.directory, job_id), more=_STOPPING)
+        await self._query(render_query("stop.sh", self.directory, job_id), extra_seconds=_STOP_SECONDS)
 
-    async def running(self) -> int:
+    async def count_running(self) -> int:
         """Return how many jobs are running that keep the box awake."""
-        return int(await self._ask(asking("running.sh", self.directory, "")))
+        return int(await self._query(render_query("running.sh", self.directory, "")))
 
-    async def _ask(self, script: str, *, stdin: bytes = b"", more: float = 0.0) -> bytes:
-        command = Command(script=script, stdin=stdin, timeout=ANSWERING + more, output_limit=_REPORT)
+    async def _query(self, script: str, *, stdin: bytes = b"", extra_seconds: float = 0.0) -> bytes:
+        command = ExecRequest(
+            script=script,
+            stdin=stdin,
+            timeout=QUERY_TIMEOUT_SECONDS + extra_seconds,
+            output_limit=_REPORT_BYTES,
+        )
         result = await self.run(command)
         if result.timed_out:
-            raise Unreachable("the box does not say how its jobs are doing")
+            raise ProviderUnreachable("the box does not say how its jobs are doing")
         if not result.ok:
-            raise trouble(result)
+            raise error_for(result)
         return result.stdout
 
 
-def key_of(job_id: str) -> str:
+def job_key(job_id: str) -> str:
     """Return the name of a job's directory; ids are hashed, so that none of them can be a path."""
-    return digest("job", job_id)
+    return key_of("job", job_id)
 
 
-def spawning(job: Job, directory: str = DIRECTORY) -> str:
+def render_spawn(job: BackgroundJob, directory: str = JOBS_DIRECTORY) -> str:
     """Return the script that starts a job by the order on its stdin; raises Unsafe."""
     if "\0" in job.script:
-        raise Unsafe("a script must not contain NUL")
-    if len(job.script.encode("utf-8", "surrogateescape")) > LONGEST_SCRIPT:
-        raise Unsafe(f"a script has at most {LONGEST_SCRIPT} bytes: put it into a file of the workspace")
+        raise UnsafePath("a script must not contain NUL")
+    if len(job.script.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
+        raise UnsafePath(
+            f"a script has at most {MAX_SCRIPT_BYTES} bytes: put it into a file of the workspace"
+        )
     supervisor = program("jobs.sh") + program("tell.sh") + program("supervisor.sh")
-    return f"supervisor={shlex.quote(supervisor)}\n" + asking("spawn.sh", directory, job.id)
+    return f"supervisor={shlex.quote(supervisor)}\n" + render_query("spawn.sh", directory, job.id)
 
 
-def ordered(job: Job, callback: Callback) -> bytes:
+def job_variables(job: BackgroundJob, callback: CompletionCallback) -> bytes:
     """Return a job's order: the shell variables that its supervisor reads."""
     words = {
         "script": job.script,
         "timeout": f"{job.timeout:g}",
         "limit": str(max(1, min(job.output_limit, OUTPUT_CAP))),
-        "rests": "yes" if job.rests else "",
-        **callback.order(job),
+        "rests": "yes" if job.sleeps_with_sandbox else "",
+        **callback.variables(job),
     }
     lines = [f"{name}={shlex.quote(value)}\n" for name, value in words.items()]
     return "".join(lines).encode("utf-8", "surrogateescape")
 
 
-def asking(name: str, directory: str, job_id: str) -> str:
+def render_query(name: str, directory: str, job_id: str) -> str:
     """Return the script that does one thing with a job."""
-    return f'jobs="{directory}"\nkey={key_of(job_id)}\n{program("jobs.sh")}{program(name)}'
+    return f'jobs="{directory}"\nkey={job_key(job_id)}\n{program("jobs.sh")}{program(name)}'
 
 
-def reported(answer: bytes) -> JobReport:
+def parse_report(answer: bytes) -> JobReport:
     """Return what a box said of a job; raises Unreachable for an answer that makes no sense."""
     head, _, rest = answer.partition(b"\n")
     words = head.decode("ascii", "replace").split()
     try:
-        state = JobState(words[0])
-        if state is JobState.UNKNOWN:
+        state = BackgroundJobState(words[0])
+        if state is BackgroundJobState.UNKNOWN:
             return JobReport(state=state)
-        code = int(words[1]) if state is JobState.EXITED else None
+        code = int(words[1]) if state is BackgroundJobState.EXITED else None
         output = base64.b64decode(rest)
         return JobReport(state=state, exit_code=code, output=output, truncated=words[2] == "yes")
     except (IndexError, ValueError, binascii.Error) as error:
-        raise Unreachable(f"the box says of its job: {head[:200]!r}") from error
+        raise ProviderUnreachable(f"the box says of its job: {head[:200]!r}") from error
 
 
-def trouble(result: Result) -> SandboxError:
+def error_for(result: ExecResult) -> SandboxError:
     """Return the error for a script of ours that failed."""
     said = (result.stderr or result.stdout)[-2000:].decode(errors="replace").strip()
-    return Refused(f"the box cannot look after jobs: exit code {result.exit_code}: {said}")
+    return ProviderRefused(f"the box cannot look after jobs: exit code {result.exit_code}: {said}")

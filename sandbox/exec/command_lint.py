@@ -37,7 +37,7 @@ _PATTERNS = frozenset({"sed", "awk", "gawk", "mawk", "perl", "grep", "egrep", "r
 _CLIMBS = re.compile(r"(^|/)\.\.(/|$)")
 
 
-def refusal(script: str, runtimes: Collection[str]) -> str | None:
+def missing_runtime(script: str, runtimes: Collection[str]) -> str | None:
     """Say why `script` obviously invokes a runtime that is not among `runtimes`, or None."""
     offered = ", ".join(runtimes) or "none"
     for words in _commands(script):
@@ -50,7 +50,7 @@ def refusal(script: str, runtimes: Collection[str]) -> str | None:
     return None
 
 
-def outside(script: str) -> str | None:
+def path_outside_workspace(script: str) -> str | None:
     """Say why `script` obviously reaches outside the working directory, or None.
 
     Looked for: absolute paths other than programs, /tmp and /dev/null's family, `..` that climbs, and a
@@ -58,19 +58,21 @@ def outside(script: str) -> str | None:
     """
     for words in _commands(script):
         absolute = _SYSTEM if words[0].rsplit("/", 1)[-1] in _PATTERNS else _PATH
-        found = _scan(words) or next(filter(None, (_reaches(word, absolute) for word in words[1:])), None)
+        found = _scans_filesystem(words) or next(
+            filter(None, (_leaves_workspace(word, absolute) for word in words[1:])), None
+        )
         if found:
             return found
     return None
 
 
-def _scan(words: list[str]) -> str | None:
+def _scans_filesystem(words: list[str]) -> str | None:
     if words[0].rsplit("/", 1)[-1] in _SCANNERS and "/" in words[1:]:
         return f"{words[0]} would scan the whole filesystem: start from the working directory, '.'"
     return None
 
 
-def _reaches(word: str, absolute: re.Pattern[str]) -> str | None:
+def _leaves_workspace(word: str, absolute: re.Pattern[str]) -> str | None:
     path = word.lstrip("<>&0123456789")
     if "://" in path or not path:
         return None

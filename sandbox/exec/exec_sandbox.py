@@ -18,16 +18,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sandbox.errors import Gone, Unreachable, Unsafe
-from sandbox.exec.background_jobs import LONGEST_SCRIPT
+from sandbox.errors import ProviderUnreachable, SandboxGone, UnsafePath
+from sandbox.exec.background_jobs import MAX_SCRIPT_BYTES
 from sandbox.exec.scripts import program
-from sandbox.model import Command, Result
+from sandbox.model import ExecRequest, ExecResult
 
-GRACE = 20.0
+GRACE_SECONDS = 20.0
 """Seconds beyond a command's own time-out that the box has for saying what came of it."""
 
-CLEANING = 15.0
-BREATH = 0.2
+CLEANUP_SECONDS = 15.0
+CLEANUP_PAUSE_SECONDS = 0.2
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -45,7 +45,7 @@ class Exec(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Boxed:
+class ExecSandbox:
     """Runs commands in a box: in the directory `mount`, as somebody whose HOME is `home`."""
 
     exec: Exec
@@ -54,20 +54,22 @@ class Boxed:
     user: str
     env: Mapping[str, str] = field(default_factory=dict)
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run an account's command; when this returns or is cancelled nothing of it lives."""
-        return await self._run(command, sweeping=True)
+        return await self._run(command, sweep=True)
 
-    async def run_ours(self, command: Command) -> Result:
+    async def run_internal(self, command: ExecRequest) -> ExecResult:
         """Run a program of ours, which may leave something behind (see `sandbox.exec.background_jobs.Run`)."""
-        return await self._run(command, sweeping=False)
+        return await self._run(command, sweep=False)
 
-    async def _run(self, command: Command, *, sweeping: bool) -> Result:
-        check(command.script)
+    async def _run(self, command: ExecRequest, *, sweep: bool) -> ExecResult:
+        validate_script(command.script)
         key, begun = secrets.token_hex(8), time.monotonic()
-        text = self._program(command, key, sweeping=sweeping)
+        text = self._program(command, key, sweep=sweep)
         # A task of its own: what an SDK makes of a cancellation on Python 3.11 is not to be relied on.
-        asking = asyncio.create_task(self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE))
+        asking = asyncio.create_task(
+            self.exec(text, stdin=command.stdin, timeout=command.timeout + GRACE_SECONDS)
+        )
         try:
             await asyncio.wait({asking})
             answer = asking.result()
@@ -76,13 +78,13 @@ class Boxed:
             raise
         return _result(answer, command, int((time.monotonic() - begun) * 1000))
 
-    def _program(self, command: Command, key: str, *, sweeping: bool) -> str:
+    def _program(self, command: ExecRequest, key: str, *, sweep: bool) -> str:
         words = {
             "key": key,
             "mount": self.mount,
             "limit": str(command.output_limit),
             "seconds": f"{command.timeout:g}",
-            "sweeping": "yes" if sweeping else "",
+            "sweeping": "yes" if sweep else "",
             "script": command.script,
         }
         lines = [f"{name}={shlex.quote(value)}" for name, value in words.items()]
@@ -104,22 +106,25 @@ class Boxed:
             "DOVECOTE_WORKSPACE": self.mount,
         }
 
-    async def _clean_up(self, key: str, asking: asyncio.Task[bytes]) -> None:
+    async def _clean_up(self, key: str, execution: asyncio.Task[bytes]) -> None:
         """End what is left of a command until its exec has ended too; in a box that does not answer its own
         time-out does it."""
         text = f"{program('jobs.sh')}\nended={key}\n{program('clean.sh')}"
-        deadline = asyncio.get_running_loop().time() + CLEANING
+        deadline = asyncio.get_running_loop().time() + CLEANUP_SECONDS
         while asyncio.get_running_loop().time() < deadline:
-            cleaning = asyncio.create_task(self.exec(text, stdin=b"", timeout=CLEANING))
-            await asyncio.wait({cleaning}, timeout=CLEANING)
-            if _is_over(cleaning) or (await asyncio.wait({asking}, timeout=BREATH))[0]:
+            cleaning = asyncio.create_task(self.exec(text, stdin=b"", timeout=CLEANUP_SECONDS))
+            await asyncio.wait({cleaning}, timeout=CLEANUP_SECONDS)
+            if (
+                _failed_or_cancelled(cleaning)
+                or (await asyncio.wait({execution}, timeout=CLEANUP_PAUSE_SECONDS))[0]
+            ):
                 break
-        asking.cancel()
-        await asyncio.wait({asking}, timeout=BREATH)
-        _is_over(asking)
+        execution.cancel()
+        await asyncio.wait({execution}, timeout=CLEANUP_PAUSE_SECONDS)
+        _failed_or_cancelled(execution)
 
 
-def _is_over(task: asyncio.Task[bytes]) -> bool:
+def _failed_or_cancelled(task: asyncio.Task[bytes]) -> bool:
     """Say whether a task failed or did not end; its exception counts as seen."""
     if not task.done():
         task.cancel()
@@ -127,23 +132,25 @@ def _is_over(task: asyncio.Task[bytes]) -> bool:
     return task.cancelled() or task.exception() is not None
 
 
-def check(script: str) -> None:
+def validate_script(script: str) -> None:
     """Raise Unsafe for a script that cannot be passed on."""
     if "\0" in script:
-        raise Unsafe("a script must not contain NUL")
-    if len(script.encode("utf-8", "surrogateescape")) > LONGEST_SCRIPT:
-        raise Unsafe(f"a script has at most {LONGEST_SCRIPT} bytes: put it into a file of the workspace")
+        raise UnsafePath("a script must not contain NUL")
+    if len(script.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
+        raise UnsafePath(
+            f"a script has at most {MAX_SCRIPT_BYTES} bytes: put it into a file of the workspace"
+        )
 
 
-def _result(answer: bytes, command: Command, duration_ms: int) -> Result:
+def _result(answer: bytes, command: ExecRequest, duration_ms: int) -> ExecResult:
     head, _, rest = answer.partition(b"\n")
     if head.strip() == b"gone":
-        raise Gone("the workspace's directory cannot be made in the sandbox")
+        raise SandboxGone("the workspace's directory cannot be made in the sandbox")
     out, _, err = rest.partition(b"\n.\n") if not rest.startswith(b".\n") else (b"", b"", rest[2:])
     try:
         code, late = head.split()
         stdout, stderr = base64.b64decode(out), base64.b64decode(err)
-        return Result(
+        return ExecResult(
             exit_code=int(code),
             stdout=stdout[: command.output_limit],
             stderr=stderr[: command.output_limit],
@@ -153,4 +160,4 @@ def _result(answer: bytes, command: Command, duration_ms: int) -> Result:
             duration_ms=duration_ms,
         )
     except (ValueError, binascii.Error) as error:
-        raise Unreachable(f"the sandbox says of its command: {answer[:200]!r}") from error
+        raise ProviderUnreachable(f"the sandbox says of its command: {answer[:200]!r}") from error

@@ -7,17 +7,17 @@ from collections.abc import Awaitable
 from typing import TypeVar
 
 Returned = TypeVar("Returned")
-Stopped = asyncio.CancelledError | None
+Cancellation = asyncio.CancelledError | None
 
 
-async def outcome(work: Awaitable[Returned]) -> tuple[Returned, Stopped]:
+async def shielded_outcome(work: Awaitable[Returned]) -> tuple[Returned, Cancellation]:
     """Await `work` to its end although we are being cancelled; return what came of it, and the cancellation.
 
     Whoever is given one raises it, after what the outcome makes necessary. Where the work fails and we are
     cancelled, the cancellation is raised.
     """
     task = asyncio.ensure_future(work)
-    stopped: Stopped = None
+    stopped: Cancellation = None
     while not task.done():
         try:
             await asyncio.wait({task})
@@ -28,9 +28,9 @@ async def outcome(work: Awaitable[Returned]) -> tuple[Returned, Stopped]:
     return task.result(), stopped
 
 
-async def finished(work: Awaitable[Returned]) -> Returned:
+async def shielded(work: Awaitable[Returned]) -> Returned:
     """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
-    result, stopped = await outcome(work)
+    result, stopped = await shielded_outcome(work)
     if stopped is not None:
         raise stopped
     return result

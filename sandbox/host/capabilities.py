@@ -8,35 +8,35 @@ from pathlib import Path
 
 from sandbox.host.isolation import bubblewrap, cgroups, network, runtimes
 from sandbox.host.settings import HostSettings
-from sandbox.port import Ability
+from sandbox.port import Capability
 
 
-def abilities(settings: HostSettings) -> Sequence[Ability]:
+def capabilities(settings: HostSettings) -> Sequence[Capability]:
     """Return everything worth knowing about isolation, limits and runtimes here."""
     return [*_isolation(settings), *_limits(settings), *_runtimes(settings)]
 
 
-def _isolation(settings: HostSettings) -> Iterator[Ability]:
+def _isolation(settings: HostSettings) -> Iterator[Capability]:
     binary = bubblewrap.find(settings.bubblewrap)
     trouble = bubblewrap.probe(binary)
     detail = f"{binary}: own pid, mount, user, network, ipc and uts namespaces for every run"
-    yield Ability(
+    yield Capability(
         name="isolation",
         present=trouble is None,
         detail=detail if trouble is None else f"{trouble}; {bubblewrap.REMEDY}",
     )
-    networking = network.find(settings.network_helper, bubblewrap.trial(binary or Path("bwrap")))
+    networking = network.find(settings.network_helper, bubblewrap.probe_command(binary or Path("bwrap")))
     told = (
         f"allow-all has a network namespace of its own ({networking.wrapper[0]})"
         if networking.isolated
         else f"allow-all SHARES this machine's network, loopback included: {networking.detail}"
     )
-    yield Ability(name="network", present=networking.isolated, detail=told)
+    yield Capability(name="network", present=networking.isolated, detail=told)
 
 
-def _limits(settings: HostSettings) -> Iterator[Ability]:
-    layout = cgroups.probe(f"dovecote-doctor-{os.getpid()}") if settings.cgroups else cgroups.Layout()
-    cgroups.leave(layout)
+def _limits(settings: HostSettings) -> Iterator[Capability]:
+    layout = cgroups.probe(f"dovecote-doctor-{os.getpid()}") if settings.cgroups else cgroups.CgroupLayout()
+    cgroups.remove_all(layout)
     version = f"control groups, version {layout.version}"
     stand_ins = {
         "memory": "RLIMIT_DATA for each process: not for the sandbox as a whole",
@@ -45,12 +45,12 @@ def _limits(settings: HostSettings) -> Iterator[Ability]:
     }
     for controller, stand_in in stand_ins.items():
         present = controller in layout
-        yield Ability(name=f"limit.{controller}", present=present, detail=version if present else stand_in)
+        yield Capability(name=f"limit.{controller}", present=present, detail=version if present else stand_in)
 
 
-def _runtimes(settings: HostSettings) -> Iterator[Ability]:
+def _runtimes(settings: HostSettings) -> Iterator[Capability]:
     found = {runtime.name: runtime for runtime in runtimes.find(settings.runtime_directories)}
     for name in runtimes.NAMES:
         runtime = found.get(name)
         detail = str(runtime.program) if runtime else f"no {name} was found on this machine"
-        yield Ability(name=f"runtime.{name}", present=runtime is not None, detail=detail)
+        yield Capability(name=f"runtime.{name}", present=runtime is not None, detail=detail)

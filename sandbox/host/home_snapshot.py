@@ -10,32 +10,32 @@ from pathlib import Path
 
 from sandbox.snapshots import archive
 
-MOST = 16 * 1024**3
+MAX_BYTES = 16 * 1024**3
 """Bytes of files that a snapshot may hold; what it may take packed is the keeper's to say."""
 CHUNK = 512 * 1024
-TOP = "home"
+ARCHIVE_ROOT = "home"
 
 
-async def save(home: Path, beside: Path) -> AsyncIterator[bytes]:
+async def save(home: Path, scratch: Path) -> AsyncIterator[bytes]:
     """Pack HOME into a file beside it that has no name any more, and yield that."""
-    with tempfile.TemporaryFile(dir=beside) as packed:
-        await asyncio.to_thread(archive.pack, home, TOP, packed, limit=MOST)
+    with tempfile.TemporaryFile(dir=scratch) as packed:
+        await asyncio.to_thread(archive.pack, home, ARCHIVE_ROOT, packed, limit=MAX_BYTES)
         packed.seek(0)
         while chunk := await asyncio.to_thread(packed.read, CHUNK):
             yield chunk
 
 
-async def restore(chunks: AsyncIterator[bytes], home: Path, beside: Path) -> None:
+async def restore(chunks: AsyncIterator[bytes], home: Path, scratch: Path) -> None:
     """Unpack into a directory that no command can see, and then let it take HOME's place."""
-    fresh = Path(tempfile.mkdtemp(dir=beside, prefix="restoring-"))
+    fresh = Path(tempfile.mkdtemp(dir=scratch, prefix="restoring-"))
     try:
         packed = fresh / "snapshot"
         with packed.open("wb") as file:
             async for chunk in chunks:
                 await asyncio.to_thread(file.write, chunk)
-        inside = fresh / TOP
+        inside = fresh / ARCHIVE_ROOT
         inside.mkdir(mode=0o700)
-        await asyncio.to_thread(archive.unpack, packed, inside, top=TOP, limit=MOST)
+        await asyncio.to_thread(archive.unpack, packed, inside, top=ARCHIVE_ROOT, limit=MAX_BYTES)
         await asyncio.to_thread(_exchange, inside, home, fresh / "before")
     finally:
         await asyncio.to_thread(shutil.rmtree, fresh, ignore_errors=True)

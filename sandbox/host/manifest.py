@@ -6,38 +6,38 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from sandbox.config import Problem, SandboxConfig, meaningless
+from sandbox.config import ConfigProblem, SandboxConfig, unsupported_options
 from sandbox.host.settings import HostSettings
-from sandbox.port import Ability, Feature, Provider, ProviderPlugin, Surroundings
+from sandbox.port import Capability, Feature, Provider, ProviderContext, ProviderPlugin
 
-_UNKNOWN = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
+_UNSUPPORTED = ("image", "template", "snapshot", "persistent_disk_gb", "auto_archive_seconds")
 
 
-def _check(config: SandboxConfig) -> Sequence[Problem]:
+def _check(config: SandboxConfig) -> Sequence[ConfigProblem]:
     return list(_problems(config))
 
 
-def _problems(config: SandboxConfig) -> Iterator[Problem]:
+def _problems(config: SandboxConfig) -> Iterator[ConfigProblem]:
     if config.network.mode == "restricted":
-        yield Problem(
+        yield ConfigProblem(
             pointer="/network/mode", detail="'restricted' is not possible on host: allow-all or deny-all"
         )
-    yield from meaningless(config, "host", dict.fromkeys(_UNKNOWN, "leave it out"))
+    yield from unsupported_options(config, "host", dict.fromkeys(_UNSUPPORTED, "leave it out"))
 
 
-def _open(settings: Any, surroundings: Surroundings) -> AbstractAsyncContextManager[Provider]:
+def _open(settings: Any, context: ProviderContext) -> AbstractAsyncContextManager[Provider]:
     from sandbox.host.provider import open_provider
 
-    return open_provider(settings, surroundings)
+    return open_provider(settings, context)
 
 
-def _abilities(settings: Any) -> Sequence[Ability]:
-    from sandbox.host.capabilities import abilities
+def _capabilities(settings: Any) -> Sequence[Capability]:
+    from sandbox.host.capabilities import capabilities
 
-    return abilities(settings)
+    return capabilities(settings)
 
 
-def _lacking(settings: Any) -> Sequence[str]:
+def _missing_runtimes(settings: Any) -> Sequence[str]:
     from sandbox.host.isolation import runtimes
 
     return runtimes.missing(runtimes.find(settings.runtime_directories))
@@ -60,6 +60,6 @@ plugin = ProviderPlugin(
     settings=HostSettings,
     check=_check,
     open=_open,
-    abilities=_abilities,
-    lacking=_lacking,
+    capabilities=_capabilities,
+    missing_runtimes=_missing_runtimes,
 )

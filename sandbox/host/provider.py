@@ -12,18 +12,18 @@ from pathlib import Path
 
 import structlog
 
-from sandbox.config import LOADERS, NAME
-from sandbox.errors import Gone, Refused, Unsupported
+from sandbox.config import LOADER_VARIABLES, VARIABLE_NAME
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone
 from sandbox.host.isolation import bubblewrap, cgroups, network, root_filesystem, runtimes
-from sandbox.host.isolation.cgroups import Cage, Layout
-from sandbox.host.jobs.jobs import Jobs
-from sandbox.host.run.host_environment import Machine, Place
-from sandbox.host.run.prewarmed import Standbys
+from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups
+from sandbox.host.jobs.jobs import HostJobs
+from sandbox.host.run.host_environment import HostEnvironment, SandboxPaths
+from sandbox.host.run.prewarmed import PrewarmedRuns
 from sandbox.host.sandbox import HostSandbox
 from sandbox.host.settings import HostSettings
-from sandbox.labels import digest
-from sandbox.model import Network, SandboxId, Spec
-from sandbox.port import Provider, Sandbox, Surroundings
+from sandbox.labels import key_of
+from sandbox.model import Network, SandboxId, SandboxSpec
+from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.workspaces.local_files import write_durably
 
 _TRIES, _PAUSE = 20, 0.01
@@ -34,41 +34,41 @@ _log = structlog.get_logger(__name__)
 class HostProvider(Provider):
     """Sandboxes on the gateway's own machine; `forbidden` says why none can be made here."""
 
-    def __init__(self, machine: Machine, forbidden: str | None) -> None:
-        self._machine = machine
-        self._forbidden = forbidden
-        self._directory = machine.surroundings.state / "sandboxes"
-        self.standbys = Standbys()
+    def __init__(self, host: HostEnvironment, unavailable_reason: str | None) -> None:
+        self._host = host
+        self._unavailable_reason = unavailable_reason
+        self._directory = host.context.state / "sandboxes"
+        self.prewarmed = PrewarmedRuns()
 
-    async def create(self, spec: Spec) -> Sandbox:
+    async def create(self, spec: SandboxSpec) -> Sandbox:
         """Make the sandbox's place; the label is written last, so that a crash leaves nothing half made."""
         self._check(spec)
-        sandbox_id = SandboxId(f"host-{digest('sandbox', spec.label)}")
-        place = self._place(sandbox_id)
+        sandbox_id = SandboxId(f"host-{key_of('sandbox', spec.label)}")
+        place = self._paths(sandbox_id)
         for directory in (place.jobs, place.home, place.scratch):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         if spec.workspace is not None:
             spec.workspace.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._machine.surroundings.checkpoint("sandbox.create")
+        self._host.context.checkpoint("sandbox.create")
         if not place.label.exists():
             write_durably(place.label, spec.label.encode("utf-8", "surrogatepass"))
-        return HostSandbox(sandbox_id, spec, self._machine, place, self.standbys)
+        return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
-    async def connect(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox made by any process that had the same state directory."""
         self._check(spec)
-        place = self._place(sandbox_id)
+        place = self._paths(sandbox_id)
         if not place.label.exists():
-            raise Gone
-        return HostSandbox(sandbox_id, spec, self._machine, place, self.standbys)
+            raise SandboxGone
+        return HostSandbox(sandbox_id, spec, self._host, place, self.prewarmed)
 
     async def destroy(self, sandbox_id: SandboxId) -> None:
         """End the sandbox's jobs and remove its place; the workspace stays."""
-        place = self._place(sandbox_id)
+        place = self._paths(sandbox_id)
         place.label.unlink(missing_ok=True)
-        await self.standbys.drop(sandbox_id)
-        await Jobs(machine=self._machine, place=place).silence()
-        await _until(Cage(layout=self._machine.layout, name=sandbox_id).remove)
+        await self.prewarmed.stop(sandbox_id)
+        await HostJobs(host=self._host, paths=place).cancel_reports()
+        await _retry_until(SandboxCgroups(layout=self._host.layout, name=sandbox_id).remove)
         await asyncio.to_thread(_remove, place.directory)
 
     async def list(self, label_prefix: str = "") -> Sequence[tuple[SandboxId, str]]:
@@ -80,38 +80,40 @@ class HostProvider(Provider):
                 found.append((SandboxId(label.parent.name), text))
         return found
 
-    def _place(self, sandbox_id: SandboxId) -> Place:
+    def _paths(self, sandbox_id: SandboxId) -> SandboxPaths:
         if not sandbox_id.isascii() or not sandbox_id.replace("-", "").isalnum():
-            raise Gone(f"{sandbox_id!r} is no sandbox of this provider")
-        return Place(directory=self._directory / sandbox_id)
+            raise SandboxGone(f"{sandbox_id!r} is no sandbox of this provider")
+        return SandboxPaths(directory=self._directory / sandbox_id)
 
-    def _check(self, spec: Spec) -> None:
-        if self._forbidden is not None:
-            raise Refused(f"no sandbox can be made on this machine: {self._forbidden}; {bubblewrap.REMEDY}")
+    def _check(self, spec: SandboxSpec) -> None:
+        if self._unavailable_reason is not None:
+            raise ProviderRefused(
+                f"no sandbox can be made on this machine: {self._unavailable_reason}; {bubblewrap.REMEDY}"
+            )
         if spec.network is Network.RESTRICTED:
-            raise Unsupported(
+            raise FeatureUnsupported(
                 "the host provider cannot restrict the network to domains: allow-all or deny-all"
             )
         if not spec.namespace or "/" in spec.namespace or spec.namespace.startswith("."):
-            raise Refused("the namespace must be one plain path component")
+            raise ProviderRefused("the namespace must be one plain path component")
         for name, value in spec.env.items():
-            if not NAME.match(name) or LOADERS.match(name) or "\0" in value:
-                raise Refused(f"the variable {name!r} is not allowed in a sandbox")
+            if not VARIABLE_NAME.match(name) or LOADER_VARIABLES.match(name) or "\0" in value:
+                raise ProviderRefused(f"the variable {name!r} is not allowed in a sandbox")
 
 
 @asynccontextmanager
-async def open_provider(settings: HostSettings, surroundings: Surroundings) -> AsyncIterator[Provider]:
+async def open_provider(settings: HostSettings, context: ProviderContext) -> AsyncIterator[Provider]:
     """Look at the machine once, sweep up after dead predecessors, and yield the provider."""
-    for directory in (surroundings.state, surroundings.callbacks):
+    for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     binary = bubblewrap.find(settings.bubblewrap)
     trouble = await asyncio.to_thread(bubblewrap.probe, binary)
-    plain = trouble is not None and surroundings.allow_unsandboxed
-    trial = bubblewrap.trial(binary or Path("bwrap"))
-    layout = _layout(settings, surroundings.state)
-    machine = Machine(
+    plain = trouble is not None and context.allow_unsandboxed
+    trial = bubblewrap.probe_command(binary or Path("bwrap"))
+    layout = _layout(settings, context.state)
+    machine = HostEnvironment(
         settings=settings,
-        surroundings=surroundings,
+        context=context,
         layout=layout,
         binary=None if plain else binary,
         runtimes=tuple(runtimes.find(settings.runtime_directories)),
@@ -123,47 +125,45 @@ async def open_provider(settings: HostSettings, surroundings: Surroundings) -> A
     try:
         yield provider
     finally:
-        await provider.standbys.close()
-        await _until(partial(cgroups.leave, layout))
+        await provider.prewarmed.close()
+        await _retry_until(partial(cgroups.remove_all, layout))
 
 
-async def _until(gone: Callable[[], bool]) -> None:
+async def _retry_until(is_gone: Callable[[], bool]) -> None:
     """Try to take control groups away for a moment: the killed need one to leave them."""
     for _ in range(_TRIES):
-        if gone():
+        if is_gone():
             return
         await asyncio.sleep(_PAUSE)
 
 
-def tag_of(state: Path) -> str:
+def cgroup_tag(state: Path) -> str:
     """Return the name of our control groups: one for each state directory."""
-    return f"dovecote-{digest('state', str(state.resolve()))[:12]}"
+    return f"dovecote-{key_of('state', str(state.resolve()))[:12]}"
 
 
-def _layout(settings: HostSettings, state: Path) -> Layout:
+def _layout(settings: HostSettings, state: Path) -> CgroupLayout:
     if not settings.cgroups:
-        return Layout()
-    layout = cgroups.probe(tag_of(state))
+        return CgroupLayout()
+    layout = cgroups.probe(cgroup_tag(state))
     sandboxes = state / "sandboxes"
     cgroups.sweep(layout, frozenset(path.name for path in sandboxes.glob("*")))
     return layout
 
 
-def _warn(machine: Machine, trouble: str | None, *, plain: bool) -> None:
+def _warn(host: HostEnvironment, error: str | None, *, plain: bool) -> None:
     if plain:
+        _log.warning("sandbox.isolation_disabled", because=error)
+    elif error is not None:
+        _log.warning("sandbox.isolation_unavailable", because=error, remedy=bubblewrap.REMEDY)
+    if not host.networking.isolated:
         _log.warning(
-            "COMMANDS RUN AS PLAIN PROCESSES OF THIS MACHINE: no sandbox around them", because=trouble
+            "sandbox.network_shared",
+            because=host.networking.detail,
         )
-    elif trouble is not None:
-        _log.warning("no sandbox can be made here", because=trouble, remedy=bubblewrap.REMEDY)
-    if not machine.networking.isolated:
-        _log.warning(
-            "sandboxes with network.mode allow-all SHARE THIS MACHINE'S NETWORK, loopback included",
-            because=machine.networking.detail,
-        )
-    absent = [name for name in ("memory", "pids") if name not in machine.layout]
+    absent = [name for name in ("memory", "pids") if name not in host.layout]
     if absent:
-        _log.warning("no control group for sandboxes: per-process limits stand in", missing=absent)
+        _log.warning("sandbox.cgroups_missing", missing=absent)
 
 
 def _remove(directory: Path) -> None:

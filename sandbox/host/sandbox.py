@@ -9,82 +9,95 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
-from sandbox.errors import Gone, Refused, Unsafe, Unsupported
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxGone, UnsafePath
 from sandbox.host import home_snapshot
-from sandbox.host.isolation.cgroup import Group
-from sandbox.host.isolation.cgroups import Cage
-from sandbox.host.jobs.jobs import Jobs, key_of
-from sandbox.host.run.execution import Launch, Run, Vanished, execute
-from sandbox.host.run.host_environment import LONGEST_SCRIPT, Machine, Place
-from sandbox.host.run.prewarmed import WAIT, Standbys
-from sandbox.model import Command, Job, JobReport, JobState, Result, SandboxId, Spec
+from sandbox.host.isolation.cgroup import Cgroup
+from sandbox.host.isolation.cgroups import SandboxCgroups
+from sandbox.host.jobs.jobs import HostJobs, job_key
+from sandbox.host.run.execution import CgroupRemoved, Launch, Run, execute
+from sandbox.host.run.host_environment import MAX_SCRIPT_BYTES, HostEnvironment, SandboxPaths
+from sandbox.host.run.prewarmed import READ_SCRIPT, PrewarmedRuns
+from sandbox.model import (
+    BackgroundJob,
+    BackgroundJobState,
+    ExecRequest,
+    ExecResult,
+    JobReport,
+    SandboxId,
+    SandboxSpec,
+)
 from sandbox.port import Sandbox
 from sandbox.workspaces import local_files
-from sandbox.workspaces.disk_quota import overfull, quota_of, watched
+from sandbox.workspaces.disk_quota import is_over_quota, quota_of, run_with_quota
 
 
 class HostSandbox(Sandbox):
     """One sandbox; any number of these objects in any number of processes may stand for it."""
 
     def __init__(
-        self, sandbox_id: SandboxId, spec: Spec, machine: Machine, place: Place, standbys: Standbys
+        self,
+        sandbox_id: SandboxId,
+        spec: SandboxSpec,
+        host: HostEnvironment,
+        paths: SandboxPaths,
+        prewarmed: PrewarmedRuns,
     ) -> None:
         self.id = sandbox_id
         self._spec = spec
-        self._machine = machine
-        self._place = place
-        self._standbys = standbys
-        self._cage = Cage(layout=machine.layout, name=sandbox_id)
-        self._jobs = Jobs(machine=machine, place=place)
-        self._quota = quota_of(spec, machine.settings.workspace_bytes)
-        self._cage.bound(spec)
+        self._host = host
+        self._paths = paths
+        self._prewarmed = prewarmed
+        self._cgroups = SandboxCgroups(layout=host.layout, name=sandbox_id)
+        self._jobs = HostJobs(host=host, paths=paths)
+        self._quota = quota_of(spec, host.settings.workspace_bytes)
+        self._cgroups.apply_limits(spec)
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script in fresh namespaces; when a run is over nothing of it lives."""
         self._check(command.script)
-        await self._awake()
-        result = await watched(self._quota, lambda: self._executed(command))
+        await self._thaw()
+        result = await run_with_quota(self._quota, lambda: self._execute_with_retry(command))
         if self._spec.persistent and self._spec.workspace is not None:
             await asyncio.to_thread(_sync, self._spec.workspace)
         return result
 
-    async def _executed(self, command: Command) -> Result:
+    async def _execute_with_retry(self, command: ExecRequest) -> ExecResult:
         try:
             return await self._execute(command)
-        except Vanished:  # another process of ours was just leaving; the command has not run
-            self._cage.bound(self._spec)
+        except CgroupRemoved:  # another process of ours was just leaving; the command has not run
+            self._cgroups.apply_limits(self._spec)
             return await self._execute(command)
 
-    async def spawn(self, job: Job) -> None:
+    async def spawn(self, job: BackgroundJob) -> None:
         """Start a job under a supervisor of its own, once per id."""
         self._check(job.script)
-        await self._awake()
-        if self._jobs.known(job.id):
+        await self._thaw()
+        if self._jobs.exists(job.id):
             return
-        self._machine.surroundings.checkpoint("sandbox.spawn.before")
-        self._cage.bound(self._spec)
-        group = self._cage.plan(f"job-{key_of(job.id)}")
-        launch = self._machine.launch(self._spec, self._place, group, job.script)
+        self._host.context.checkpoint("sandbox.spawn.before")
+        self._cgroups.apply_limits(self._spec)
+        group = self._cgroups.cgroup_for(f"job-{job_key(job.id)}")
+        launch = self._host.launch(self._spec, self._paths, group, job.script)
         await self._jobs.start(job, launch)
-        self._machine.surroundings.checkpoint("sandbox.spawn.after")
+        self._host.context.checkpoint("sandbox.spawn.after")
 
     async def report(self, job_id: str) -> JobReport:
         """Say how a job is doing, from its files."""
         report = await asyncio.to_thread(self._jobs.report, job_id)
-        if report.state is JobState.RUNNING and await overfull(self._quota):
-            return replace(report, overfull=True)
+        if report.state is BackgroundJobState.RUNNING and await is_over_quota(self._quota):
+            return replace(report, over_quota=True)
         return report
 
     async def stop(self, job_id: str) -> None:
         """End a job and wait for its end."""
-        await self._awake()
+        await self._thaw()
         await self._jobs.stop(job_id)
 
     async def read(self, path: str, *, limit: int) -> bytes:
         """Read a workspace file from outside, kept inside by the kernel."""
         workspace = self._workspace()
         return await asyncio.to_thread(
-            local_files.read, workspace, local_files.relative(path, self._spec.mount), limit
+            local_files.read, workspace, local_files.relative_path(path, self._spec.mount), limit
         )
 
     async def write(self, path: str, content: bytes) -> None:
@@ -93,42 +106,42 @@ class HostSandbox(Sandbox):
         if self._spec.read_only:
             raise PermissionError(f"{path}: the workspace is read-only")
         if self._quota is not None:
-            await asyncio.to_thread(self._quota.admit, path, len(content))
+            await asyncio.to_thread(self._quota.check_fits, path, len(content))
         await asyncio.to_thread(
-            local_files.write, workspace, local_files.relative(path, self._spec.mount), content
+            local_files.write, workspace, local_files.relative_path(path, self._spec.mount), content
         )
 
     async def suspend(self) -> None:
         """Have what may rest stand still; else nothing lives between runs. Never while a job runs."""
         self._check("")
-        if self._jobs.running():
-            raise Refused("a sandbox with a running job is not suspended")
-        await self._standbys.drop(self.id)
-        await asyncio.to_thread(self._jobs.rest)
+        if self._jobs.count_running():
+            raise ProviderRefused("a sandbox with a running job is not suspended")
+        await self._prewarmed.stop(self.id)
+        await asyncio.to_thread(self._jobs.freeze)
 
-    async def _awake(self) -> None:
-        if self._place.asleep.exists():
-            await asyncio.to_thread(self._jobs.wake)
+    async def _thaw(self) -> None:
+        if self._paths.frozen_marker.exists():
+            await asyncio.to_thread(self._jobs.thaw)
 
     async def save(self) -> AsyncIterator[bytes]:
         """Yield HOME, as it is at this moment; a sandbox that is not reserved has none that lasts."""
         self._check("")
         if not self._spec.persistent:
-            raise Unsupported("only a reserved sandbox has anything to save")
-        async for chunk in home_snapshot.save(self._place.home, self._place.directory):
+            raise FeatureUnsupported("only a reserved sandbox has anything to save")
+        async for chunk in home_snapshot.save(self._paths.home, self._paths.directory):
             yield chunk
 
     async def restore(self, archive: AsyncIterator[bytes]) -> None:
         """Put HOME back as it was saved, in the place of what is there now."""
         self._check("")
-        await self._standbys.drop(self.id)
-        await home_snapshot.restore(archive, self._place.home, self._place.directory)
+        await self._prewarmed.stop(self.id)
+        await home_snapshot.restore(archive, self._paths.home, self._paths.directory)
 
-    async def _execute(self, command: Command) -> Result:
+    async def _execute(self, command: ExecRequest) -> ExecResult:
         """Run in the namespaces that wait, or in new ones; those of the next command are made afterwards."""
-        ground = self._ground()
-        run = self._standbys.take(self.id, self._spec, ground, command) if ground else None
-        group = self._cage.open_run(self._spec) if run is None else run.group
+        ground = self._directory_ids()
+        run = self._prewarmed.acquire(self.id, self._spec, ground, command) if ground else None
+        group = self._cgroups.create_run_cgroup(self._spec) if run is None else run.group
         try:
             if run is None:
                 run = Run(self._launch(group, command.script), stdin=bool(command.stdin))
@@ -138,40 +151,42 @@ class HostSandbox(Sandbox):
             if ground:
                 self._prepare(ground)
 
-    def _launch(self, group: Group, script: str) -> Launch:
-        return self._machine.launch(self._spec, self._place, group, script)
+    def _launch(self, group: Cgroup, script: str) -> Launch:
+        return self._host.launch(self._spec, self._paths, group, script)
 
-    def _prepare(self, ground: tuple[tuple[int, int], ...]) -> None:
+    def _prepare(self, directory_ids: tuple[tuple[int, int], ...]) -> None:
         """Make the next command's namespaces once this command's result is on its way."""
 
         def launch() -> Launch:
-            return self._launch(self._cage.open_run(self._spec), WAIT)
+            return self._launch(self._cgroups.create_run_cgroup(self._spec), READ_SCRIPT)
 
         loop = asyncio.get_running_loop()
-        loop.call_soon(self._standbys.prepare, self.id, self._spec, ground, launch)
+        loop.call_soon(self._prewarmed.prepare, self.id, self._spec, directory_ids, launch)
 
-    def _ground(self) -> tuple[tuple[int, int], ...]:
+    def _directory_ids(self) -> tuple[tuple[int, int], ...]:
         """Return which directories a run is bound to; none where no run is to wait."""
-        if not self._spec.persistent or self._machine.binary is None:
+        if not self._spec.persistent or self._host.binary is None:
             return ()
-        places = (self._place.home, self._spec.workspace or self._place.home)
+        places = (self._paths.home, self._spec.workspace or self._paths.home)
         return tuple((status.st_dev, status.st_ino) for status in map(os.stat, places))
 
     def _check(self, script: str) -> None:
         """Raise Gone when the sandbox or its workspace is, Unsafe when the script cannot be passed on."""
-        if not self._place.label.exists():
-            raise Gone
+        if not self._paths.label.exists():
+            raise SandboxGone
         if self._spec.workspace is not None and not self._spec.workspace.is_dir():
-            raise Gone("the workspace's directory no longer exists")
+            raise SandboxGone("the workspace's directory no longer exists")
         if "\0" in script:
-            raise Unsafe("a script must not contain NUL")
-        if len(script.encode("utf-8", "surrogateescape")) > LONGEST_SCRIPT:
-            raise Unsafe(f"a script has at most {LONGEST_SCRIPT} bytes: put it into a file of the workspace")
+            raise UnsafePath("a script must not contain NUL")
+        if len(script.encode("utf-8", "surrogateescape")) > MAX_SCRIPT_BYTES:
+            raise UnsafePath(
+                f"a script has at most {MAX_SCRIPT_BYTES} bytes: put it into a file of the workspace"
+            )
 
     def _workspace(self) -> Path:
         self._check("")
         if self._spec.workspace is None:
-            raise Unsafe("this sandbox has no workspace")
+            raise UnsafePath("this sandbox has no workspace")
         return self._spec.workspace
 
 

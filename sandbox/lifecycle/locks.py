@@ -14,19 +14,19 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from sandbox.errors import Busy, Unreachable
+from sandbox.errors import ProviderUnreachable, SandboxBusy
 
-LOOK_EVERY = 0.1
-RENEWALS = 3
-MARGIN = 0.1
+POLL_SECONDS = 0.1
+RENEWALS_PER_TTL = 3
+EXPIRY_MARGIN = 0.1
 """The part of a lease's life at the end of which it is no longer believed in."""
 
 
-class Leases(Protocol):
+class LockStore(Protocol):
     """The leases' rows. A lease ends by itself `ttl` seconds after it was taken or renewed."""
 
     @abstractmethod
-    async def take(self, label: str, *, ttl: float) -> int | None:
+    async def acquire(self, label: str, *, ttl: float) -> int | None:
         """Take the lease if nobody else has it; returns its fence, which grows each time, or None.
 
         Asked only while this process does not hold it: one that stands under our name is a leftover.
@@ -37,111 +37,111 @@ class Leases(Protocol):
         """Go on holding it; False when somebody else has taken it since."""
 
     @abstractmethod
-    async def leave(self, label: str, fence: int) -> None:
+    async def release(self, label: str, fence: int) -> None:
         """Give it up, if it is still ours."""
 
 
 @dataclass(slots=True)
-class _Hold:
+class _SandboxLock:
     """What this process does with one sandbox."""
 
     users: int = 0
-    alone: bool = False
+    exclusive: bool = False
     fence: int | None = None
-    until: float = 0.0
-    changing: asyncio.Lock = field(default_factory=asyncio.Lock)
+    expires_at: float = 0.0
+    mutex: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Guard:
+class SandboxLocks:
     """Lets calls to sandboxes through. `leases` None: this process is the only one.
 
     `patience` bounds how long a call waits for another replica, and for whoever has the sandbox alone.
     """
 
-    def __init__(self, leases: Leases | None = None, *, ttl: float = 30.0, patience: float = 60.0) -> None:
-        self._leases = leases
+    def __init__(self, store: LockStore | None = None, *, ttl: float = 30.0, timeout: float = 60.0) -> None:
+        self._store = store
         self._ttl = ttl
-        self._patience = patience
-        self._holds: dict[str, _Hold] = {}
-        self._doubts = 0
-        self._doubted = asyncio.Event()
+        self._timeout = timeout
+        self._locks: dict[str, _SandboxLock] = {}
+        self._recheck_count = 0
+        self._recheck_requested = asyncio.Event()
 
-    def doubt(self) -> None:
+    def recheck(self) -> None:
         """Look now whether what this process holds is still its own: others may have taken it for dead."""
-        self._doubts += 1
-        self._doubted.set()
-        self._doubted = asyncio.Event()
+        self._recheck_count += 1
+        self._recheck_requested.set()
+        self._recheck_requested = asyncio.Event()
 
     @asynccontextmanager
-    async def use(self, label: str) -> AsyncIterator[None]:
+    async def shared(self, label: str) -> AsyncIterator[None]:
         """Share the sandbox with the other calls of this process; raises Busy when that takes too long.
 
         A lease that is lost on the way ends the call inside with Unreachable: nothing more is written.
         """
-        hold = await self._enter(label, alone=False, patience=self._patience)
+        hold = await self._acquire(label, exclusive=False, timeout=self._timeout)
         try:
-            async with self._renewed(label, hold):
+            async with self._renewing(label, hold):
                 yield
         finally:
             hold.users -= 1
-            await self._leave(label, hold)
+            await self._release(label, hold)
 
     @asynccontextmanager
-    async def alone(self, label: str, *, patience: float = 0.0) -> AsyncIterator[None]:
+    async def exclusive(self, label: str, *, timeout: float = 0.0) -> AsyncIterator[None]:
         """Have the sandbox to oneself; raises Busy when somebody uses it."""
-        hold = await self._enter(label, alone=True, patience=patience)
+        hold = await self._acquire(label, exclusive=True, timeout=timeout)
         try:
-            async with self._renewed(label, hold):
+            async with self._renewing(label, hold):
                 yield
         finally:
-            hold.alone = False
-            await self._leave(label, hold)
+            hold.exclusive = False
+            await self._release(label, hold)
 
-    async def _enter(self, label: str, *, alone: bool, patience: float) -> _Hold:
-        deadline = time.monotonic() + patience
+    async def _acquire(self, label: str, *, exclusive: bool, timeout: float) -> _SandboxLock:
+        deadline = time.monotonic() + timeout
         while True:
-            hold = self._holds.setdefault(label, _Hold())
-            if await self._try(label, hold, alone=alone):
+            hold = self._locks.setdefault(label, _SandboxLock())
+            if await self._try_acquire(label, hold, exclusive=exclusive):
                 return hold
             if time.monotonic() >= deadline:
-                raise Busy
-            await asyncio.sleep(LOOK_EVERY)
+                raise SandboxBusy
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _try(self, label: str, hold: _Hold, *, alone: bool) -> bool:
-        async with hold.changing:
-            if hold is not self._holds.get(label) or hold.alone or (alone and hold.users):
+    async def _try_acquire(self, label: str, lock: _SandboxLock, *, exclusive: bool) -> bool:
+        async with lock.mutex:
+            if lock is not self._locks.get(label) or lock.exclusive or (exclusive and lock.users):
                 return False
-            if self._leases is not None and hold.fence is None:
+            if self._store is not None and lock.fence is None:
                 asked = time.monotonic()
-                hold.fence = await self._leases.take(label, ttl=self._ttl)
-                hold.until = asked + self._ttl
-                if hold.fence is None:
-                    self._forget(label, hold)
+                lock.fence = await self._store.acquire(label, ttl=self._ttl)
+                lock.expires_at = asked + self._ttl
+                if lock.fence is None:
+                    self._discard(label, lock)
                     return False
-            hold.alone = alone
-            hold.users += not alone
+            lock.exclusive = exclusive
+            lock.users += not exclusive
             return True
 
-    async def _leave(self, label: str, hold: _Hold) -> None:
-        async with hold.changing:
-            if hold.users or hold.alone:
+    async def _release(self, label: str, lock: _SandboxLock) -> None:
+        async with lock.mutex:
+            if lock.users or lock.exclusive:
                 return
-            self._forget(label, hold)
-            if self._leases is not None and hold.fence is not None:
-                await self._leases.leave(label, hold.fence)
+            self._discard(label, lock)
+            if self._store is not None and lock.fence is not None:
+                await self._store.release(label, lock.fence)
 
-    def _forget(self, label: str, hold: _Hold) -> None:
-        if self._holds.get(label) is hold:
-            del self._holds[label]
+    def _discard(self, label: str, lock: _SandboxLock) -> None:
+        if self._locks.get(label) is lock:
+            del self._locks[label]
 
     @asynccontextmanager
-    async def _renewed(self, label: str, hold: _Hold) -> AsyncIterator[None]:
-        if self._leases is None:
+    async def _renewing(self, label: str, lock: _SandboxLock) -> AsyncIterator[None]:
+        if self._store is None:
             yield
             return
         try:
             async with asyncio.timeout(None) as bound:
-                renewing = asyncio.create_task(self._renew(label, hold, bound))
+                renewing = asyncio.create_task(self._renew(label, lock, bound))
                 try:
                     yield
                 finally:
@@ -150,33 +150,35 @@ class Guard:
                         await renewing
         except TimeoutError:
             if bound.expired():
-                raise Unreachable("the right to work on the sandbox was lost; the call was ended") from None
+                raise ProviderUnreachable(
+                    "the right to work on the sandbox was lost; the call was ended"
+                ) from None
             raise
 
-    async def _renew(self, label: str, hold: _Hold, bound: asyncio.Timeout) -> None:
+    async def _renew(self, label: str, lock: _SandboxLock, bound: asyncio.Timeout) -> None:
         """Renew until cancelled; a lease that cannot be renewed ends what runs under it."""
-        assert self._leases is not None
-        doubts = self._doubts
+        assert self._store is not None
+        doubts = self._recheck_count
         while True:
-            if doubts == self._doubts:
+            if doubts == self._recheck_count:
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(self._ttl / RENEWALS):
-                        await self._doubted.wait()
-            doubted, doubts = doubts != self._doubts, self._doubts
+                    async with asyncio.timeout(self._ttl / RENEWALS_PER_TTL):
+                        await self._recheck_requested.wait()
+            doubted, doubts = doubts != self._recheck_count, self._recheck_count
             asked = time.monotonic()
-            old = hold.until - asked < self._ttl * (1 - 1 / RENEWALS) + MARGIN
-            if (old or doubted) and not await self._renew_once(label, hold, asked):
+            old = lock.expires_at - asked < self._ttl * (1 - 1 / RENEWALS_PER_TTL) + EXPIRY_MARGIN
+            if (old or doubted) and not await self._renew_once(label, lock, asked):
                 bound.reschedule(asyncio.get_running_loop().time())
                 return
 
-    async def _renew_once(self, label: str, hold: _Hold, asked: float) -> bool:
-        assert self._leases is not None
-        assert hold.fence is not None
+    async def _renew_once(self, label: str, lock: _SandboxLock, asked: float) -> bool:
+        assert self._store is not None
+        assert lock.fence is not None
         try:
-            async with asyncio.timeout(self._ttl / RENEWALS):
-                if not await self._leases.renew(label, hold.fence, ttl=self._ttl):
+            async with asyncio.timeout(self._ttl / RENEWALS_PER_TTL):
+                if not await self._store.renew(label, lock.fence, ttl=self._ttl):
                     return False
-        except (TimeoutError, Unreachable):
-            return time.monotonic() < hold.until - self._ttl * MARGIN
-        hold.until = asked + self._ttl
+        except (TimeoutError, ProviderUnreachable):
+            return time.monotonic() < lock.expires_at - self._ttl * EXPIRY_MARGIN
+        lock.expires_at = asked + self._ttl
         return True

@@ -18,25 +18,25 @@ from typing import TypeVar
 
 import structlog
 
-from sandbox.errors import Gone, SandboxError, Unreachable
-from sandbox.exec.shielded import Stopped, finished, outcome
-from sandbox.lifecycle.backend import Stand
+from sandbox.errors import ProviderUnreachable, SandboxError, SandboxGone
+from sandbox.exec.shielded import Cancellation, shielded, shielded_outcome
+from sandbox.lifecycle.backend import Backend
 from sandbox.lifecycle.reservations import (
     Reservation,
-    Status,
-    Wanted,
-    beaten,
-    cold,
-    kept,
-    ready,
-    remade,
-    reserved,
-    woken,
+    ReservationStatus,
+    SandboxRequest,
+    heartbeat,
+    mark_ready,
+    mark_stopped,
+    recreate,
+    reserve,
+    set_snapshot,
+    wake,
 )
-from sandbox.lifecycle.services import Services
-from sandbox.model import SandboxId, Spec
+from sandbox.lifecycle.services import SandboxServices
+from sandbox.model import SandboxId, SandboxSpec
 from sandbox.port import Sandbox
-from sandbox.workspaces.syncer import Carrier
+from sandbox.workspaces.syncer import WorkspaceSync
 
 log = structlog.get_logger(__name__)
 
@@ -44,347 +44,367 @@ Returned = TypeVar("Returned")
 Work = Callable[[Sandbox], Awaitable[Returned]]
 Claim = Callable[[], Awaitable[bool]]
 
-READ_AGAIN = 0.1
-BEAT = 8.0
+RETRY_SECONDS = 0.1
+HEARTBEAT_SECONDS = 8.0
 """Seconds between signs of life of somebody who is making a sandbox; less than half of STUCK."""
-TOUCH = 15.0
+TOUCH_SECONDS = 15.0
 """Seconds for which the idle timer of a sandbox in use is left alone, at most."""
 
-MOST_OPEN = 4096
+MAX_OPEN = 4096
 
 
-class Lost(Exception):
+class ReservationConflict(Exception):
     """Somebody else changed the row first; it is read again."""
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenSandbox:
     """A sandbox this process has open."""
 
-    spec: Spec
+    spec: SandboxSpec
     sandbox: Sandbox
     boot: int
-    touched: datetime
+    touched_at: datetime
     dirty: bool = False
-    carried: bool = False
-    unkept: bool = False
-    revived: bool = False
-    carrying: asyncio.Lock = field(default_factory=asyncio.Lock)
+    synced: bool = False
+    unsynced: bool = False
+    services_restarted: bool = False
+    sync_lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Pool:
     """The sandboxes of one provider that this process has open, and the way to them."""
 
-    def __init__(self, stand: Stand, *, patience: float = 300.0) -> None:
-        self.stand = stand
-        self._register = stand.register
-        self._clock = stand.clock
-        self._patience = patience
-        self._open: dict[str, _Open] = {}
-        self._making: set[str] = set()
+    def __init__(self, backend: Backend, *, timeout: float = 300.0) -> None:
+        self.backend = backend
+        self._reservations = backend.reservations
+        self._clock = backend.clock
+        self._timeout = timeout
+        self._open: dict[str, _OpenSandbox] = {}
+        self._creating: set[str] = set()
 
-    async def use(self, wanted: Wanted, work: Work[Returned], *, reads: bool = False) -> Returned:
+    async def use(
+        self, request: SandboxRequest, work: Work[Returned], *, read_only: bool = False
+    ) -> Returned:
         """Run `work` on the sandbox; when that turns out to be gone, exactly once more on a new one.
 
         `reads`: it changes no files, so that nobody looks for such.
         """
-        async with self.stand.guard.use(wanted.spec.label):
-            sandbox = await self.acquire(wanted)
+        async with self.backend.locks.shared(request.spec.label):
+            sandbox = await self.acquire(request)
             try:
-                return await self._worked(wanted, sandbox, work, reads=reads)
-            except Gone:
-                self.evict(wanted.spec.label)
-            again = await self.acquire(wanted, gone=sandbox.id)
-            return await self._worked(wanted, again, work, reads=reads)
+                return await self._run_work(request, sandbox, work, read_only=read_only)
+            except SandboxGone:
+                self.evict(request.spec.label)
+            again = await self.acquire(request, gone=sandbox.id)
+            return await self._run_work(request, again, work, read_only=read_only)
 
-    async def _worked(
-        self, wanted: Wanted, sandbox: Sandbox, work: Work[Returned], *, reads: bool
+    async def _run_work(
+        self, request: SandboxRequest, sandbox: Sandbox, work: Work[Returned], *, read_only: bool
     ) -> Returned:
         """Work, with the idle timer reset before, now and then meanwhile, and after."""
-        held = self._open.get(wanted.spec.label)
+        held = self._open.get(request.spec.label)
         if held is not None:
             held.dirty = True
-        async with self.attended(wanted, every=min(TOUCH, wanted.spec.idle_timeout / 3)):
-            if held is not None and self.stand.carrier is not None:
-                await self._carry_once(held, self.stand.carrier)
-            if held is not None and not held.revived and wanted.spec.persistent:
-                await self._revive(held)
+        async with self.keep_alive(request, interval=min(TOUCH_SECONDS, request.spec.idle_timeout / 3)):
+            if held is not None and self.backend.workspace_sync is not None:
+                await self._sync_once(held, self.backend.workspace_sync)
+            if held is not None and not held.services_restarted and request.spec.persistent:
+                await self._restart_services(held)
             done = await work(sandbox)
-            if self.stand.carrier is not None and not reads:
-                await self.stand.carrier.kept(wanted.spec)
+            if self.backend.workspace_sync is not None and not read_only:
+                await self.backend.workspace_sync.push(request.spec)
             return done
 
-    async def _carry_once(self, held: _Open, carrier: Carrier) -> None:
+    async def _sync_once(self, opened: _OpenSandbox, workspace_sync: WorkspaceSync) -> None:
         """Before a sandbox is first used in a turn, have it hold what the workspace store holds."""
-        async with held.carrying:
-            if not held.carried:
-                await carrier.carry(held.sandbox, held.spec)
-                held.carried = True
-            held.unkept = True
+        async with opened.sync_lock:
+            if not opened.synced:
+                await workspace_sync.sync(opened.sandbox, opened.spec)
+                opened.synced = True
+            opened.unsynced = True
 
-    async def _revive(self, held: _Open) -> None:
+    async def _restart_services(self, opened: _OpenSandbox) -> None:
         """Once a machine is awake, or first known to this process, start again the services that it lost."""
-        async with held.carrying:
-            if held.revived:
+        async with opened.sync_lock:
+            if opened.services_restarted:
                 return
-            label = held.spec.label
+            label = opened.spec.label
             try:
-                names = await Services(sandbox=held.sandbox, rest=held.spec.services_rest).revive()
-            except Gone:
+                names = await SandboxServices(
+                    sandbox=opened.sandbox, sleeps_with_sandbox=opened.spec.services_sleep_with_sandbox
+                ).restart_lost()
+            except SandboxGone:
                 raise
             except SandboxError as error:
-                log.warning("sandbox.services_not_revived", label=label, error=str(error))
+                log.warning("sandbox.services_restart_failed", label=label, error=str(error))
             else:
                 if names:
-                    log.info("sandbox.services_revived", label=label, services=names)
-            held.revived = True
+                    log.info("sandbox.services_restarted", label=label, services=names)
+            opened.services_restarted = True
 
-    def begin(self, label: str) -> None:
+    def mark_stale(self, label: str) -> None:
         """A turn begins: what was written to the workspace store since is to be carried in."""
         held = self._open.get(label)
         if held is not None:
-            held.carried = False
+            held.synced = False
 
-    async def bring_back(self, wanted: Wanted) -> None:
+    async def sync_back(self, request: SandboxRequest) -> None:
         """Carry what commands changed to the workspace store, when the sandbox was used since the last time.
 
         Raises SandboxError.
         """
-        held = self._open.get(wanted.spec.label)
-        if held is not None and held.unkept:
-            await self.carry(held.sandbox, wanted.spec)
+        held = self._open.get(request.spec.label)
+        if held is not None and held.unsynced:
+            await self.sync(held.sandbox, request.spec)
 
-    async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
+    async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
         """Bring to the workspace store and to a sandbox what changed in the other; raises SandboxError."""
-        if self.stand.carrier is None:
+        if self.backend.workspace_sync is None:
             return
-        async with self.stand.guard.use(spec.label):
+        async with self.backend.locks.shared(spec.label):
             held = self._open.get(spec.label)
-            async with held.carrying if held is not None else asyncio.Lock():
-                await self.stand.carrier.carry(sandbox, spec)
+            async with held.sync_lock if held is not None else asyncio.Lock():
+                await self.backend.workspace_sync.sync(sandbox, spec)
                 if held is not None:
-                    held.unkept = False
+                    held.unsynced = False
 
     @asynccontextmanager
-    async def attended(self, wanted: Wanted, *, every: float) -> AsyncIterator[None]:
+    async def keep_alive(self, request: SandboxRequest, *, interval: float) -> AsyncIterator[None]:
         """Keep an open sandbox from falling idle."""
-        attending = asyncio.create_task(self._attend(wanted, every))
+        attending = asyncio.create_task(self._keep_alive_loop(request, interval))
         try:
             yield
         finally:
             attending.cancel()
             await asyncio.wait({attending})
             if not attending.cancelled() and (error := attending.exception()) is not None:
-                log.warning("sandbox.not_kept_alive", label=wanted.spec.label, error=str(error))
+                log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
-    async def _attend(self, wanted: Wanted, every: float) -> None:
+    async def _keep_alive_loop(self, request: SandboxRequest, interval: float) -> None:
         while True:
-            held = self._open.get(wanted.spec.label)
+            held = self._open.get(request.spec.label)
             now = self._clock()
-            if held is not None and (now - held.touched).total_seconds() >= every:
-                await self._touch(wanted, held, now)
-            await asyncio.sleep(every)
+            if held is not None and (now - held.touched_at).total_seconds() >= interval:
+                await self._touch(request, held, now)
+            await asyncio.sleep(interval)
 
-    async def _touch(self, wanted: Wanted, held: _Open, now: datetime) -> None:
-        held.touched = now
-        await self._register.touch(wanted.spec.label, wanted.owner.conversation, now)
+    async def _touch(self, request: SandboxRequest, opened: _OpenSandbox, now: datetime) -> None:
+        opened.touched_at = now
+        await self._reservations.touch(request.spec.label, request.owner.conversation, now)
         try:
-            await held.sandbox.keep_alive(wanted.spec.idle_timeout)
+            await opened.sandbox.keep_alive(request.spec.idle_timeout)
         except SandboxError as error:
-            log.warning("sandbox.not_kept_alive", label=wanted.spec.label, error=str(error))
+            log.warning("sandbox.keep_alive_failed", label=request.spec.label, error=str(error))
 
-    async def acquire(self, wanted: Wanted, *, gone: SandboxId | None = None) -> Sandbox:
+    async def acquire(self, request: SandboxRequest, *, gone: SandboxId | None = None) -> Sandbox:
         """Return the sandbox of a label, awake: the open one, the known one, or a new one.
 
         The caller has been let through by the guard. `gone` is one of which it knows that it is not to be
         used. Raises SandboxError.
         """
-        deadline = asyncio.get_running_loop().time() + self._patience
+        deadline = asyncio.get_running_loop().time() + self._timeout
         while asyncio.get_running_loop().time() < deadline:
             try:
-                return await self._step(wanted, gone)
-            except Lost:
-                await asyncio.sleep(READ_AGAIN)
-        raise Unreachable("the sandbox is being made by somebody who does not come to an end")
+                return await self._try_acquire(request, gone)
+            except ReservationConflict:
+                await asyncio.sleep(RETRY_SECONDS)
+        raise ProviderUnreachable("the sandbox is being made by somebody who does not come to an end")
 
-    async def _step(self, wanted: Wanted, gone: SandboxId | None) -> Sandbox:
+    async def _try_acquire(self, request: SandboxRequest, gone: SandboxId | None) -> Sandbox:
         """Do the next thing that brings us nearer; raises Lost when somebody else is at it."""
-        if wanted.spec.label in self._making:
-            raise Lost
-        row = await self._register.find(wanted.spec.label)
+        if request.spec.label in self._creating:
+            raise ReservationConflict
+        row = await self._reservations.get(request.spec.label)
         if row is None:
-            fresh = reserved(wanted, self._clock())
-            return await self._claim_and_make(fresh, wanted, partial(self._register.add, fresh))
-        if row.status is Status.CREATING:
-            if row.label in self._making:
-                raise Lost
+            fresh = reserve(request, self._clock())
+            return await self._claim_and_create(fresh, request, partial(self._reservations.add, fresh))
+        if row.status is ReservationStatus.CREATING:
+            if row.label in self._creating:
+                raise ReservationConflict
             log.warning("sandbox.creation_reset", label=row.label, since=row.changed_at.isoformat())
-            return await self._make_again(row, wanted, "reset")
+            return await self._recreate(row, request, "reset")
         if row.sandbox is None or row.sandbox == gone:
-            return await self._make_again(row, wanted, "gone" if gone else "cold")
+            return await self._recreate(row, request, "gone" if gone else "cold")
         try:
-            return await self._connect(row, row.sandbox, wanted)
-        except Gone:
+            return await self._connect_reserved(row, row.sandbox, request)
+        except SandboxGone:
             self.evict(row.label)
-        return await self._make_again(row, wanted, "gone")
+        return await self._recreate(row, request, "gone")
 
-    async def _connect(self, row: Reservation, sandbox_id: SandboxId, wanted: Wanted) -> Sandbox:
+    async def _connect_reserved(
+        self, row: Reservation, sandbox_id: SandboxId, request: SandboxRequest
+    ) -> Sandbox:
         held = self._open.get(row.label)
-        if held is not None and held.spec == wanted.spec and held.boot == row.boot:
+        if held is not None and held.spec == request.spec and held.boot == row.boot:
             sandbox = held.sandbox
         else:
-            sandbox = await self.stand.provider.connect(sandbox_id, wanted.spec)
+            sandbox = await self.backend.provider.connect(sandbox_id, request.spec)
         if row.paused or row.active_since is None:
             if held is not None:
-                held.revived = False
-            row = await self._swap(row, woken(row, wanted, self._clock()), "sandbox.wake", "woken")
-        self._keep_open(row, wanted.spec, sandbox)
+                held.services_restarted = False
+            row = await self._compare_and_set(row, wake(row, request, self._clock()), "sandbox.wake", "woken")
+        self._set_open(row, request.spec, sandbox)
         return sandbox
 
-    def _keep_open(self, row: Reservation, spec: Spec, sandbox: Sandbox, *, revived: bool = False) -> None:
+    def _set_open(
+        self, row: Reservation, spec: SandboxSpec, sandbox: Sandbox, *, services_restarted: bool = False
+    ) -> None:
         held = self._open.get(row.label)
-        if len(self._open) >= MOST_OPEN:
+        if len(self._open) >= MAX_OPEN:
             self._open.pop(next(iter(self._open)))
         if held is None or held.sandbox is not sandbox:
             dirty = held.dirty if held else False
-            revived = revived or (held is not None and held.revived and held.boot == row.boot)
-            self._open[row.label] = _Open(
+            services_restarted = services_restarted or (
+                held is not None and held.services_restarted and held.boot == row.boot
+            )
+            self._open[row.label] = _OpenSandbox(
                 spec=spec,
                 sandbox=sandbox,
                 boot=row.boot,
-                touched=row.used_at,
+                touched_at=row.used_at,
                 dirty=dirty,
-                revived=revived,
+                services_restarted=services_restarted,
             )
 
-    async def _swap(self, before: Reservation, after: Reservation, step: str, why: str) -> Reservation:
-        if not await self._register.swap(before, after, step=step, why=why):
-            raise Lost
+    async def _compare_and_set(
+        self, before: Reservation, after: Reservation, step: str, reason: str
+    ) -> Reservation:
+        if not await self._reservations.compare_and_set(before, after, step=step, reason=reason):
+            raise ReservationConflict
         return after
 
-    async def _make_again(self, row: Reservation, wanted: Wanted, why: str) -> Sandbox:
-        fresh = remade(row, wanted, self._clock())
-        claim = partial(self._register.swap, row, fresh, step="sandbox.remake", why=why)
-        return await self._claim_and_make(fresh, wanted, claim)
+    async def _recreate(self, row: Reservation, request: SandboxRequest, reason: str) -> Sandbox:
+        fresh = recreate(row, request, self._clock())
+        claim = partial(self._reservations.compare_and_set, row, fresh, step="sandbox.remake", reason=reason)
+        return await self._claim_and_create(fresh, request, claim)
 
-    async def _claim_and_make(self, row: Reservation, wanted: Wanted, claim: Claim) -> Sandbox:
+    async def _claim_and_create(self, row: Reservation, request: SandboxRequest, claim: Claim) -> Sandbox:
         """Be the one in this process who makes the sandbox of a label; raises Lost when another is."""
-        if row.label in self._making:
-            raise Lost
-        self._making.add(row.label)
+        if row.label in self._creating:
+            raise ReservationConflict
+        self._creating.add(row.label)
         try:
             await self._claim(row, claim())
-            return await self._make(row, wanted)
+            return await self._create(row, request)
         finally:
-            self._making.discard(row.label)
+            self._creating.discard(row.label)
 
     async def _claim(self, row: Reservation, claim: Awaitable[bool]) -> None:
         """Take it upon us to make the sandbox; who is stopped at that moment lets go of the row again."""
-        taken, stopped = await outcome(claim)
+        taken, stopped = await shielded_outcome(claim)
         if stopped is not None and taken:
-            await finished(self._give_up(row))
-        _go_on(taken=taken, stopped=stopped)
+            await shielded(self._abandon(row))
+        _raise_unless_claimed(claimed=taken, cancelled=stopped)
 
-    async def _make(self, row: Reservation, wanted: Wanted) -> Sandbox:
+    async def _create(self, row: Reservation, request: SandboxRequest) -> Sandbox:
         """Make the sandbox of a row that is ours, showing signs of life meanwhile."""
-        making = asyncio.create_task(self._made(row, wanted))
+        making = asyncio.create_task(self._create_and_restore(row, request))
         try:
-            while not (await asyncio.wait({making}, timeout=BEAT))[0]:
-                beat = beaten(row, self._clock())
-                taken, stopped = await outcome(self._register.swap(row, beat, step="sandbox.beat", why=""))
+            while not (await asyncio.wait({making}, timeout=HEARTBEAT_SECONDS))[0]:
+                beat = heartbeat(row, self._clock())
+                taken, stopped = await shielded_outcome(
+                    self._reservations.compare_and_set(row, beat, step="sandbox.beat", reason="")
+                )
                 row = beat if taken else row
-                _go_on(taken=taken, stopped=stopped)
+                _raise_unless_claimed(claimed=taken, cancelled=stopped)
             sandbox, how = making.result()
-            done = ready(row, sandbox.id, self._clock())
-            row = await finished(self._swap(row, done, "sandbox.record", how))
+            done = mark_ready(row, sandbox.id, self._clock())
+            row = await shielded(self._compare_and_set(row, done, "sandbox.record", how))
         except (SandboxError, OSError, asyncio.CancelledError):
-            await finished(self._let_go(making, row))
+            await shielded(self._cancel_creation(making, row))
             raise
         finally:
-            await _ended(making)
-        self._keep_open(row, wanted.spec, sandbox, revived=how == "created")
+            await _cancel_and_wait(making)
+        self._set_open(row, request.spec, sandbox, services_restarted=how == "created")
         return sandbox
 
-    async def _made(self, row: Reservation, wanted: Wanted) -> tuple[Sandbox, str]:
-        self.stand.checkpoint("sandbox.acquire.before_create")
-        sandbox = await self.stand.provider.create(wanted.spec)
-        self.stand.checkpoint("sandbox.acquire.after_create")
-        keeper = self.stand.keeper
+    async def _create_and_restore(self, row: Reservation, request: SandboxRequest) -> tuple[Sandbox, str]:
+        self.backend.checkpoint("sandbox.acquire.before_create")
+        sandbox = await self.backend.provider.create(request.spec)
+        self.backend.checkpoint("sandbox.acquire.after_create")
+        keeper = self.backend.snapshotter
         if keeper is None or row.snapshot is None:
             return sandbox, "created"
         restored = await keeper.restore(sandbox, row.snapshot)
-        self.stand.checkpoint("sandbox.acquire.after_restore")
+        self.backend.checkpoint("sandbox.acquire.after_restore")
         return sandbox, "restored" if restored else "created"
 
-    async def _let_go(self, making: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
-        await _ended(making)
-        await self._give_up(row)
+    async def _cancel_creation(self, creation: asyncio.Task[tuple[Sandbox, str]], row: Reservation) -> None:
+        await _cancel_and_wait(creation)
+        await self._abandon(row)
 
-    async def _give_up(self, row: Reservation) -> None:
+    async def _abandon(self, row: Reservation) -> None:
         """Leave nothing that others would wait for."""
         if row.snapshot is None:
-            await self._register.drop(row, step="sandbox.give_up", why="failed")
+            await self._reservations.delete(row, step="sandbox.give_up", reason="failed")
         else:
-            await self._register.swap(row, cold(row, self._clock()), step="sandbox.give_up", why="failed")
+            await self._reservations.compare_and_set(
+                row, mark_stopped(row, self._clock()), step="sandbox.give_up", reason="failed"
+            )
 
     def evict(self, label: str) -> None:
         """Forget the open sandbox of this label; the provider's is left alone."""
         self._open.pop(label, None)
 
-    def held(self, label: str) -> Sandbox | None:
+    def get_open(self, label: str) -> Sandbox | None:
         """Return the sandbox that this process has open."""
         held = self._open.get(label)
         return held.sandbox if held else None
 
-    async def reach(self, sandbox_id: SandboxId, spec: Spec) -> Sandbox:
+    async def connect(self, sandbox_id: SandboxId, spec: SandboxSpec) -> Sandbox:
         """Return a sandbox of which somebody remembers the id, whatever the register says; raises Gone."""
         held = self._open.get(spec.label)
         if held is not None and held.sandbox.id == sandbox_id:
             return held.sandbox
-        return await self.stand.provider.connect(sandbox_id, spec)
+        return await self.backend.provider.connect(sandbox_id, spec)
 
-    async def save(self, wanted: Wanted, *, changed: bool = False) -> None:
+    async def save(self, request: SandboxRequest, *, changed: bool = False) -> None:
         """Take a snapshot, if this sandbox is to have any and something happened in it since the last one.
 
         Raises Busy when somebody else works in it: whoever does will save it.
         """
-        held = self._open.get(wanted.spec.label)
-        if held is None or self.stand.keeper is None or not (wanted.snapshots and (held.dirty or changed)):
+        held = self._open.get(request.spec.label)
+        if (
+            held is None
+            or self.backend.snapshotter is None
+            or not (request.snapshots and (held.dirty or changed))
+        ):
             return
-        async with self.stand.guard.alone(wanted.spec.label, patience=1.0):
-            row = await self._register.find(wanted.spec.label)
-            if row is not None and row.boot == held.boot and row.status is Status.READY:
+        async with self.backend.locks.exclusive(request.spec.label, timeout=1.0):
+            row = await self._reservations.get(request.spec.label)
+            if row is not None and row.boot == held.boot and row.status is ReservationStatus.READY:
                 held.dirty = False
-                await save(self.stand, row, held.sandbox)
+                await save_snapshot(self.backend, row, held.sandbox)
 
 
-def _go_on(*, taken: bool, stopped: Stopped) -> None:
+def _raise_unless_claimed(*, claimed: bool, cancelled: Cancellation) -> None:
     """Stop who is to stop, and who has lost the row."""
-    if stopped is not None:
-        raise stopped
-    if not taken:
-        raise Lost
+    if cancelled is not None:
+        raise cancelled
+    if not claimed:
+        raise ReservationConflict
 
 
-async def _ended(making: asyncio.Task[tuple[Sandbox, str]]) -> None:
+async def _cancel_and_wait(creation: asyncio.Task[tuple[Sandbox, str]]) -> None:
     """Have the making of a sandbox come to its end; what it made by then has no row, and a sweep finds it."""
-    if not making.done():
-        making.cancel()
-        await asyncio.wait({making})
+    if not creation.done():
+        creation.cancel()
+        await asyncio.wait({creation})
 
 
-async def save(stand: Stand, row: Reservation, sandbox: Sandbox) -> Reservation:
+async def save_snapshot(backend: Backend, row: Reservation, sandbox: Sandbox) -> Reservation:
     """Take a snapshot and put its name into the row, unless another holder came first; returns the row."""
-    if stand.keeper is None:
+    if backend.snapshotter is None:
         return row
-    stand.checkpoint("sandbox.snapshot.before")
-    name = await stand.keeper.save(sandbox, row)
+    backend.checkpoint("sandbox.snapshot.before")
+    name = await backend.snapshotter.save(sandbox, row)
     if name is None:
         return row
-    stand.checkpoint("sandbox.snapshot.after_put")
-    after = kept(row, name, stand.clock())
-    if not await stand.register.swap(row, after, step="sandbox.snapshot", why=""):
-        await stand.keeper.drop(name)
+    backend.checkpoint("sandbox.snapshot.after_put")
+    after = set_snapshot(row, name, backend.clock())
+    if not await backend.reservations.compare_and_set(row, after, step="sandbox.snapshot", reason=""):
+        await backend.snapshotter.delete(name)
         return row
-    await stand.keeper.drop_older(name)
+    await backend.snapshotter.prune(name)
     return after

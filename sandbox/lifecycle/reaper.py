@@ -9,22 +9,28 @@ from enum import StrEnum
 
 import structlog
 
-from sandbox.errors import Busy, Refused, SandboxError, Unsupported
-from sandbox.lifecycle.reservations import STUCK, Register, Reservation, Status, now_utc
-from sandbox.lifecycle.teardown import Endings
-from sandbox.model import Spec
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxBusy, SandboxError
+from sandbox.lifecycle.reservations import (
+    STUCK_SECONDS,
+    Reservation,
+    ReservationStatus,
+    ReservationStore,
+    now_utc,
+)
+from sandbox.lifecycle.teardown import Teardown
+from sandbox.model import SandboxSpec
 
 log = structlog.get_logger(__name__)
 
-PASSING = 60.0
+UNRESERVED_IDLE_SECONDS = 60.0
 """Seconds a sandbox that is not reserved is left to the turn that made it."""
-ABSENT = 7 * 86400.0
+MISSING_PROVIDER_SECONDS = 7 * 86400.0
 """Seconds since its last use for which a row is kept whose provider is not open here any more."""
-FORGOTTEN = 30 * 86400.0
+SNAPSHOT_RETENTION_SECONDS = 30 * 86400.0
 """Seconds a snapshot without a machine is kept."""
 
 
-class Verdict(StrEnum):
+class ReaperAction(StrEnum):
     """What is to be done about a row."""
 
     KEEP = "keep"
@@ -32,35 +38,39 @@ class Verdict(StrEnum):
     EXPIRE = "expired"
     ABANDON = "abandoned"
     FINISH = "done"
-    FORGET = "forgotten"
+    DELETE = "forgotten"
 
 
-def judge(row: Reservation, now: datetime, *, running: int) -> Verdict:
+def next_action(row: Reservation, now: datetime, *, running: int) -> ReaperAction:
     """Say what is to be done about a row in whose sandbox so many jobs run (pure)."""
     idle = (now - row.used_at).total_seconds()
     age = (now - row.made_at).total_seconds() if row.made_at else 0.0
-    if row.status is Status.CREATING:
-        stuck = (now - row.changed_at).total_seconds() > STUCK
-        return Verdict.ABANDON if stuck else Verdict.KEEP
-    if row.is_cold:
-        return Verdict.FORGET if row.snapshot is None or idle > FORGOTTEN else Verdict.KEEP
+    if row.status is ReservationStatus.CREATING:
+        stuck = (now - row.changed_at).total_seconds() > STUCK_SECONDS
+        return ReaperAction.ABANDON if stuck else ReaperAction.KEEP
+    if row.is_stopped:
+        return (
+            ReaperAction.DELETE
+            if row.snapshot is None or idle > SNAPSHOT_RETENTION_SECONDS
+            else ReaperAction.KEEP
+        )
     if age >= row.max_lifetime:
-        return Verdict.EXPIRE
+        return ReaperAction.EXPIRE
     if running:
-        return Verdict.KEEP
+        return ReaperAction.KEEP
     if not row.persistent:
-        return Verdict.FINISH if idle > PASSING else Verdict.KEEP
+        return ReaperAction.FINISH if idle > UNRESERVED_IDLE_SECONDS else ReaperAction.KEEP
     asleep = row.paused or row.active_since is None
-    return Verdict.SUSPEND if idle >= row.idle_timeout and not asleep else Verdict.KEEP
+    return ReaperAction.SUSPEND if idle >= row.idle_timeout and not asleep else ReaperAction.KEEP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ReaperHooks:
     """What the reaper asks of those above: the spec of a row (None: what it was made for is gone), the jobs
     that run in its sandbox, and to end them, telling why."""
 
-    spec_of: Callable[[Reservation], Awaitable[Spec | None]]
-    jobs_in: Callable[[Reservation], Awaitable[Sequence[str]]]
+    get_spec: Callable[[Reservation], Awaitable[SandboxSpec | None]]
+    list_running_jobs: Callable[[Reservation], Awaitable[Sequence[str]]]
     end_jobs: Callable[[Reservation, str], Awaitable[None]]
 
 
@@ -69,72 +79,72 @@ class Reaper:
 
     def __init__(
         self,
-        register: Register,
-        endings: Mapping[str, Endings],
-        around: Surroundings,
+        reservations: ReservationStore,
+        teardowns: Mapping[str, Teardown],
+        hooks: ReaperHooks,
         *,
         clock: Callable[[], datetime] = now_utc,
     ) -> None:
-        self._register = register
-        self._endings = endings
-        self._around = around
+        self._reservations = reservations
+        self._teardowns = teardowns
+        self._hooks = hooks
         self._clock = clock
 
-    async def round(self) -> None:
+    async def run_once(self) -> None:
         """Look at every row once; one that cannot be dealt with now is looked at in the next round."""
-        for row in await self._register.every():
+        for row in await self._reservations.list_all():
             try:
-                if row.provider in self._endings:
-                    await self._look(row)
+                if row.provider in self._teardowns:
+                    await self._reap(row)
                 else:
-                    await self._miss(row)
-            except Busy:
-                log.debug("reaper.in_use", label=row.label)
-            except (Refused, Unsupported) as error:
+                    await self._delete_unreachable(row)
+            except SandboxBusy:
+                log.debug("reaper.skipped", label=row.label)
+            except (ProviderRefused, FeatureUnsupported) as error:
                 log.debug("reaper.refused", label=row.label, error=str(error))
             except (SandboxError, OSError) as error:
-                log.warning("reaper.waits", label=row.label, error=str(error))
+                log.warning("reaper.postponed", label=row.label, error=str(error))
 
-    async def _look(self, row: Reservation) -> None:
-        spec = await self._around.spec_of(row)
+    async def _reap(self, row: Reservation) -> None:
+        spec = await self._hooks.get_spec(row)
         if spec is None:
-            await self.remove(row, "removed")
+            await self.delete(row, "removed")
             return
-        running = await self._around.jobs_in(row)
-        verdict = judge(row, self._clock(), running=len(running))
-        if verdict is Verdict.KEEP:
+        running = await self._hooks.list_running_jobs(row)
+        verdict = next_action(row, self._clock(), running=len(running))
+        if verdict is ReaperAction.KEEP:
             return
-        endings, why = self._endings[row.provider], verdict.value
-        if verdict is Verdict.SUSPEND:
-            await endings.suspend(row, spec, why=why)
-        elif verdict in (Verdict.EXPIRE, Verdict.ABANDON):
-            await self._around.end_jobs(row, "sandbox_expired")
-            await endings.end(row, spec, why=why)
-        elif verdict is Verdict.FINISH:
-            await endings.end(row, spec, why=why)
+        endings, why = self._teardowns[row.provider], verdict.value
+        if verdict is ReaperAction.SUSPEND:
+            await endings.suspend(row, spec, reason=why)
+        elif verdict in (ReaperAction.EXPIRE, ReaperAction.ABANDON):
+            await self._hooks.end_jobs(row, "sandbox_expired")
+            await endings.stop(row, spec, reason=why)
+        elif verdict is ReaperAction.FINISH:
+            await endings.stop(row, spec, reason=why)
         else:
-            await endings.delete(row.label, why=why)
+            await endings.delete(row.label, reason=why)
 
-    async def _miss(self, row: Reservation) -> None:
+    async def _delete_unreachable(self, row: Reservation) -> None:
         """Give up, after a while, a sandbox whose provider is not open here: nobody can ask it."""
         now = self._clock()
-        if (now - max(row.used_at, row.changed_at)).total_seconds() < ABSENT:
+        if (now - max(row.used_at, row.changed_at)).total_seconds() < MISSING_PROVIDER_SECONDS:
             return
         log.warning(
             "reaper.provider_removed", label=row.label, provider=row.provider, sandbox=str(row.sandbox or "")
         )
-        await self._around.end_jobs(row, "sandbox_provider_removed")
-        await self._register.drop(row, step="sandbox.delete", why="provider_removed")
+        await self._hooks.end_jobs(row, "sandbox_provider_removed")
+        await self._reservations.delete(row, step="sandbox.delete", reason="provider_removed")
 
-    async def remove(self, row: Reservation, why: str) -> None:
+    async def delete(self, row: Reservation, reason: str) -> None:
         """Delete a sandbox now, with the jobs that run in it; raises Busy when somebody uses it."""
-        await self._around.end_jobs(row, f"sandbox_{why}")
-        await self._endings[row.provider].delete(row.label, why=why)
+        await self._hooks.end_jobs(row, f"sandbox_{reason}")
+        await self._teardowns[row.provider].delete(row.label, reason=reason)
 
     async def sweep(self, prefix: str) -> int:
         """Remove what no row knows of, at every provider; returns how much that was."""
         found = 0
-        for provider, endings in self._endings.items():
+        for provider, endings in self._teardowns.items():
             try:
                 found += await endings.sweep(prefix) + await endings.sweep_snapshots(prefix)
             except (SandboxError, OSError) as error:

@@ -25,13 +25,13 @@ from enum import StrEnum
 from typing import Protocol
 
 from sandbox.labels import Owner
-from sandbox.model import SandboxId, Spec
+from sandbox.model import SandboxId, SandboxSpec
 
-STUCK = 50.0
+STUCK_SECONDS = 50.0
 """Seconds after which a row that is `creating`, and that nobody asks for, is given up."""
 
 
-class Status(StrEnum):
+class ReservationStatus(StrEnum):
     """Where a reservation stands."""
 
     CREATING = "creating"
@@ -49,7 +49,7 @@ class Reservation:
     owner: Owner
     provider: str
     persistent: bool
-    status: Status
+    status: ReservationStatus
     sandbox: SandboxId | None = None
     paused: bool = False
     lock_version: int = 1
@@ -65,9 +65,9 @@ class Reservation:
     snapshot_at: datetime | None = None
 
     @property
-    def is_cold(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether there is no machine, and nobody is making one."""
-        return self.status is Status.READY and self.sandbox is None
+        return self.status is ReservationStatus.READY and self.sandbox is None
 
     def seconds_at(self, now: datetime) -> float:
         """Return all seconds it has been active until `now`."""
@@ -76,20 +76,20 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class SandboxRequest:
     """What somebody asks the pool for: the spec (its label is the key) and whose it is."""
 
-    spec: Spec
+    spec: SandboxSpec
     owner: Owner
     provider: str
     snapshots: bool = True
 
 
-class Register(Protocol):
+class ReservationStore(Protocol):
     """The rows. Every change is one transaction with the events that tell of it and the seconds it ends."""
 
     @abstractmethod
-    async def find(self, label: str) -> Reservation | None:
+    async def get(self, label: str) -> Reservation | None:
         """Return the row of a label."""
 
     @abstractmethod
@@ -97,14 +97,16 @@ class Register(Protocol):
         """Insert a row; False when the label has one."""
 
     @abstractmethod
-    async def swap(self, before: Reservation, after: Reservation, *, step: str, why: str) -> bool:
+    async def compare_and_set(
+        self, before: Reservation, after: Reservation, *, step: str, reason: str
+    ) -> bool:
         """Write `after` where `before` stands with its lock_version; False when it has moved on.
 
         `step` names the fault points around the commit; `why` is told with the event and the seconds.
         """
 
     @abstractmethod
-    async def drop(self, row: Reservation, *, step: str, why: str) -> bool:
+    async def delete(self, row: Reservation, *, step: str, reason: str) -> bool:
         """Delete the row if it stands as it was read."""
 
     @abstractmethod
@@ -112,58 +114,58 @@ class Register(Protocol):
         """Reset the idle timer, and remember whose conversation it was."""
 
     @abstractmethod
-    async def every(self) -> Sequence[Reservation]:
+    async def list_all(self) -> Sequence[Reservation]:
         """Return all rows."""
 
 
-def reserved(wanted: Wanted, now: datetime) -> Reservation:
+def reserve(request: SandboxRequest, now: datetime) -> Reservation:
     """Return the row of somebody who came first (a)."""
     return Reservation(
-        label=wanted.spec.label,
-        owner=wanted.owner,
-        provider=wanted.provider,
-        persistent=wanted.spec.persistent,
-        status=Status.CREATING,
+        label=request.spec.label,
+        owner=request.owner,
+        provider=request.provider,
+        persistent=request.spec.persistent,
+        status=ReservationStatus.CREATING,
         used_at=now,
         changed_at=now,
-        idle_timeout=wanted.spec.idle_timeout,
-        max_lifetime=wanted.spec.max_lifetime,
+        idle_timeout=request.spec.idle_timeout,
+        max_lifetime=request.spec.max_lifetime,
     )
 
 
-def _next(row: Reservation, now: datetime) -> Reservation:
+def _bump_version(row: Reservation, now: datetime) -> Reservation:
     return replace(row, lock_version=row.lock_version + 1, changed_at=now)
 
 
-def _stopped(row: Reservation, now: datetime) -> Reservation:
-    return replace(_next(row, now), seconds=row.seconds_at(now), active_since=None)
+def _stop_clock(row: Reservation, now: datetime) -> Reservation:
+    return replace(_bump_version(row, now), seconds=row.seconds_at(now), active_since=None)
 
 
-def beaten(row: Reservation, now: datetime) -> Reservation:
+def heartbeat(row: Reservation, now: datetime) -> Reservation:
     """Return the row of somebody who is still making the sandbox."""
-    return _next(row, now)
+    return _bump_version(row, now)
 
 
-def remade(row: Reservation, wanted: Wanted, now: datetime) -> Reservation:
+def recreate(row: Reservation, request: SandboxRequest, now: datetime) -> Reservation:
     """Return the row of somebody who makes the sandbox (again): c and f."""
     return replace(
-        _stopped(row, now),
-        owner=wanted.owner,
-        status=Status.CREATING,
+        _stop_clock(row, now),
+        owner=request.owner,
+        status=ReservationStatus.CREATING,
         sandbox=None,
         paused=False,
         made_at=None,
         used_at=now,
-        idle_timeout=wanted.spec.idle_timeout,
-        max_lifetime=wanted.spec.max_lifetime,
+        idle_timeout=request.spec.idle_timeout,
+        max_lifetime=request.spec.max_lifetime,
     )
 
 
-def ready(row: Reservation, sandbox: SandboxId, now: datetime) -> Reservation:
+def mark_ready(row: Reservation, sandbox: SandboxId, now: datetime) -> Reservation:
     """Return the row with the provider's object known (b)."""
     return replace(
-        _next(row, now),
-        status=Status.READY,
+        _bump_version(row, now),
+        status=ReservationStatus.READY,
         sandbox=sandbox,
         boot=row.boot + 1,
         paused=False,
@@ -173,24 +175,26 @@ def ready(row: Reservation, sandbox: SandboxId, now: datetime) -> Reservation:
     )
 
 
-def woken(row: Reservation, wanted: Wanted, now: datetime) -> Reservation:
+def wake(row: Reservation, request: SandboxRequest, now: datetime) -> Reservation:
     """Return the row of a sandbox that was suspended (e)."""
-    return replace(_next(row, now), owner=wanted.owner, paused=False, active_since=now, used_at=now)
+    return replace(_bump_version(row, now), owner=request.owner, paused=False, active_since=now, used_at=now)
 
 
-def suspended(row: Reservation, now: datetime) -> Reservation:
+def suspend(row: Reservation, now: datetime) -> Reservation:
     """Return the row of a sandbox that is put to sleep (d)."""
-    return replace(_stopped(row, now), paused=True)
+    return replace(_stop_clock(row, now), paused=True)
 
 
-def cold(row: Reservation, now: datetime) -> Reservation:
+def mark_stopped(row: Reservation, now: datetime) -> Reservation:
     """Return the row of which no machine is left (g)."""
-    return replace(_stopped(row, now), status=Status.READY, sandbox=None, paused=False, made_at=None)
+    return replace(
+        _stop_clock(row, now), status=ReservationStatus.READY, sandbox=None, paused=False, made_at=None
+    )
 
 
-def kept(row: Reservation, snapshot: str, now: datetime) -> Reservation:
+def set_snapshot(row: Reservation, snapshot: str, now: datetime) -> Reservation:
     """Return the row with a new snapshot."""
-    return replace(_next(row, now), snapshot=snapshot, snapshot_at=now)
+    return replace(_bump_version(row, now), snapshot=snapshot, snapshot_at=now)
 
 
 def now_utc() -> datetime:

@@ -17,23 +17,23 @@ import shlex
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sandbox.errors import Refused, Unreachable
-from sandbox.model import OUTPUT_CAP, Command, Job, JobReport, JobState
+from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, JobReport
 from sandbox.port import Sandbox
 
-NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
-MOST = 5
+SERVICE_NAME = re.compile(r"[a-z][a-z0-9-]{0,31}")
+MAX_SERVICES = 5
 """Services of one sandbox."""
 
-PATIENCE = 30.0
+PORT_TIMEOUT_SECONDS = 30.0
 """Seconds a start waits for the port."""
 
-BEGINNING = 5.0
+RESTART_TIMEOUT_SECONDS = 5.0
 """Seconds that waking a sandbox waits for its services to say that they have begun."""
 
-ASKING_AGAIN = 0.2
-_ANSWERING = 30.0
-_PLACE = '"$HOME/.dovecote/services"'
+POLL_SECONDS = 0.2
+_SCRIPT_TIMEOUT_SECONDS = 30.0
+_DIRECTORY = '"$HOME/.dovecote/services"'
 
 LOOP = """
 tell() { printf '%s\\n' "$*" >"$d/state.new" && mv -f "$d/state.new" "$d/state"; }
@@ -66,7 +66,7 @@ done
 """
 
 _LIST = f"""
-cd {_PLACE} 2>/dev/null || exit 0
+cd {_DIRECTORY} 2>/dev/null || exit 0
 for d in */; do
   d=${{d%/}}
   [ -f "$d/run" ] || continue
@@ -85,7 +85,7 @@ _ENTRY = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ServiceStatus:
     """How a service is: `ends` how often its command ended, `code` how last, `again_in` seconds it waits.
 
     `run` counts how often it was started; `woken`: last of all because its sandbox was awake again. One that
@@ -97,144 +97,151 @@ class Standing:
     port: int
     ready: bool
     state: Literal["running", "waiting", "starting", "ended"]
-    ends: int = 0
-    code: int = 0
-    again_in: int = 0
-    woken: bool = False
-    kept: bool = True
+    exits: int = 0
+    exit_code: int = 0
+    restart_in: int = 0
+    restarted: bool = False
+    enabled: bool = True
 
     @property
-    def job(self) -> str:
+    def job_id(self) -> str:
         """The id of the job that it is."""
         return f"service:{self.name}:{self.run}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Services:
+class SandboxServices:
     """The services of one sandbox. `rest`: they do not keep it awake."""
 
     sandbox: Sandbox
-    rest: bool = True
+    sleeps_with_sandbox: bool = True
 
-    async def every(self) -> list[Standing]:
+    async def list_all(self) -> list[ServiceStatus]:
         """Return the services there are, by name."""
-        return [one for one in await self._known() if one.kept]
+        return [one for one in await self._load_all() if one.enabled]
 
-    async def find(self, name: str) -> Standing | None:
+    async def get(self, name: str) -> ServiceStatus | None:
         """Return how one is, None when there is none of this name."""
-        return next((one for one in await self.every() if one.name == name), None)
+        return next((one for one in await self.list_all() if one.name == name), None)
 
-    async def start(self, name: str, command: str, port: int = 0) -> Standing:
+    async def start(self, name: str, command: str, port: int = 0) -> ServiceStatus:
         """See to it that a service runs, and wait for its port; one that runs is left be. Raises Refused."""
-        known = {one.name: one for one in await self._known()}
+        known = {one.name: one for one in await self._load_all()}
         before = known.get(name)
-        if before is not None and before.kept and before.state != "ended":
-            return await self._ready(before)
-        others = sorted(one.name for one in known.values() if one.kept and one.name != name)
-        if len(others) >= MOST:
-            raise Refused(f"there are {MOST} services already: {', '.join(others)}; stop one first")
-        made = _first(name, port) if before is None else _again(before, port=port)
+        if before is not None and before.enabled and before.state != "ended":
+            return await self._wait_ready(before)
+        others = sorted(one.name for one in known.values() if one.enabled and one.name != name)
+        if len(others) >= MAX_SERVICES:
+            raise ProviderRefused(
+                f"there are {MAX_SERVICES} services already: {', '.join(others)}; stop one first"
+            )
+        made = _first_run(name, port) if before is None else _next_run(before, port=port)
         await self._spawn(made, command)
-        return await self._ready(made)
+        return await self._wait_ready(made)
 
-    async def revive(self) -> list[str]:
+    async def restart_lost(self) -> list[str]:
         """Start again those that ended with their machine; returns their names, once they are under way."""
-        ended = [one for one in (await self.every())[:MOST] if one.state == "ended"]
-        begun = {one.name: _again(one, port=one.port, woken=True) for one in ended}
+        ended = [one for one in (await self.list_all())[:MAX_SERVICES] if one.state == "ended"]
+        begun = {one.name: _next_run(one, port=one.port, restarted=True) for one in ended}
         for one in begun.values():
             await self._spawn(one, "")
-        deadline = asyncio.get_running_loop().time() + BEGINNING
+        deadline = asyncio.get_running_loop().time() + RESTART_TIMEOUT_SECONDS
         while begun and asyncio.get_running_loop().time() < deadline:
-            found = {one.name: one.run for one in await self._known()}
+            found = {one.name: one.run for one in await self._load_all()}
             if all(found.get(one.name, 0) >= one.run for one in begun.values()):
                 break
-            await asyncio.sleep(ASKING_AGAIN)
+            await asyncio.sleep(POLL_SECONDS)
         return list(begun)
 
     async def stop(self, name: str) -> bool:
         """End a service and forget it; says whether there was one."""
-        known = next((one for one in await self._known() if one.name == name), None)
+        known = next((one for one in await self._load_all() if one.name == name), None)
         if known is None:
             return False
-        await self._tell(f"rm -f {_PLACE}/{name}/command")
-        await self.sandbox.stop(known.job)
-        await self.sandbox.report(known.job)  # providers with idle timers switch them on by what this says
-        return known.kept
+        await self._run_script(f"rm -f {_DIRECTORY}/{name}/command")
+        await self.sandbox.stop(known.job_id)
+        await self.sandbox.report(known.job_id)  # providers with idle timers switch them on by what this says
+        return known.enabled
 
     async def logs(self, name: str) -> JobReport | None:
         """Return what it last said, None when there is none of this name."""
-        known = await self.find(name)
-        return await self.sandbox.report(known.job) if known else None
+        known = await self.get(name)
+        return await self.sandbox.report(known.job_id) if known else None
 
-    async def _ready(self, wanted: Standing) -> Standing:
+    async def _wait_ready(self, started: ServiceStatus) -> ServiceStatus:
         """Wait until it runs and its port answers, or it has ended once, or for as long as is bearable."""
-        deadline = asyncio.get_running_loop().time() + PATIENCE
+        deadline = asyncio.get_running_loop().time() + PORT_TIMEOUT_SECONDS
         while True:
-            found = await self.find(wanted.name)
-            now = found if found is not None and found.run >= wanted.run else wanted
+            found = await self.get(started.name)
+            now = found if found is not None and found.run >= started.run else started
             is_up = now.state == "running" and (now.ready or not now.port)
             late = asyncio.get_running_loop().time() > deadline
             if is_up or late or now.state in ("waiting", "ended"):
                 return now
-            await asyncio.sleep(ASKING_AGAIN)
+            await asyncio.sleep(POLL_SECONDS)
 
-    async def _known(self) -> list[Standing]:
+    async def _load_all(self) -> list[ServiceStatus]:
         """Return the services there are and were."""
-        found = [_standing(line) for line in (await self._tell(_LIST)).splitlines()]
-        return [await self._judged(one) for one in found if one is not None]
+        found = [_parse_status(line) for line in (await self._run_script(_LIST)).splitlines()]
+        return [await self._with_job_state(one) for one in found if one is not None]
 
-    async def _judged(self, told: Standing) -> Standing:
+    async def _with_job_state(self, stored: ServiceStatus) -> ServiceStatus:
         """Return it as it is: what its files say holds while its job runs."""
-        if told.kept:
-            report = await self.sandbox.report(told.job)
-            if report.overfull:
-                await self.sandbox.stop(told.job)
-            elif report.state is JobState.RUNNING:
-                return told
-        return replace(told, ready=False, state="ended", ends=0, code=0, again_in=0)
+        if stored.enabled:
+            report = await self.sandbox.report(stored.job_id)
+            if report.over_quota:
+                await self.sandbox.stop(stored.job_id)
+            elif report.state is BackgroundJobState.RUNNING:
+                return stored
+        return replace(stored, ready=False, state="ended", exits=0, exit_code=0, restart_in=0)
 
-    async def _spawn(self, made: Standing, command: str) -> None:
+    async def _spawn(self, service: ServiceStatus, command: str) -> None:
         """Start its loop; without a command it is the one that was written down."""
-        by = "woken" if made.woken else "asked"
-        words = {"command": command, "port": str(made.port), "run": str(made.run), "by": by}
+        by = "woken" if service.restarted else "asked"
+        words = {"command": command, "port": str(service.port), "run": str(service.run), "by": by}
         given = "\n".join(f"{key}={shlex.quote(value)}" for key, value in words.items())
-        script = f"d={_PLACE}/{made.name}\n{given}\n{LOOP}"
-        job = Job(id=made.job, script=script, token=secrets.token_hex(16), rests=self.rest)
+        script = f"d={_DIRECTORY}/{service.name}\n{given}\n{LOOP}"
+        job = BackgroundJob(
+            id=service.job_id,
+            script=script,
+            token=secrets.token_hex(16),
+            sleeps_with_sandbox=self.sleeps_with_sandbox,
+        )
         await self.sandbox.spawn(job)
 
-    async def _tell(self, script: str) -> str:
+    async def _run_script(self, script: str) -> str:
         result = await self.sandbox.run(
-            Command(script=script, timeout=_ANSWERING, output_limit=OUTPUT_CAP // 16)
+            ExecRequest(script=script, timeout=_SCRIPT_TIMEOUT_SECONDS, output_limit=OUTPUT_CAP // 16)
         )
         if not result.ok:
-            raise Unreachable(f"the sandbox cannot look after services: {result.stderr[-500:]!r}")
+            raise ProviderUnreachable(f"the sandbox cannot look after services: {result.stderr[-500:]!r}")
         return result.stdout.decode(errors="replace")
 
 
-def _first(name: str, port: int) -> Standing:
-    return Standing(name=name, run=1, port=port, ready=False, state="starting")
+def _first_run(name: str, port: int) -> ServiceStatus:
+    return ServiceStatus(name=name, run=1, port=port, ready=False, state="starting")
 
 
-def _again(before: Standing, *, port: int, woken: bool = False) -> Standing:
+def _next_run(before: ServiceStatus, *, port: int, restarted: bool = False) -> ServiceStatus:
     """Return the next one of a name."""
-    return replace(before, run=before.run + 1, port=port, ready=False, state="starting", woken=woken)
+    return replace(before, run=before.run + 1, port=port, ready=False, state="starting", restarted=restarted)
 
 
-def _standing(line: str) -> Standing | None:
+def _parse_status(line: str) -> ServiceStatus | None:
     """Return what a line of the list says, None for one that makes no sense."""
     match = _ENTRY.fullmatch(line.strip())
     if match is None:
         return None
     name, run, port, by, kept, ready, state, ends, code, again = match.groups()
-    return Standing(
+    return ServiceStatus(
         name=name,
         run=int(run),
         port=int(port),
         ready=ready == "yes",
         state="waiting" if state == "waiting" else "running" if state else "starting",
-        ends=int(ends or 0),
-        code=int(code or 0),
-        again_in=int(again or 0),
-        woken=by == "woken",
-        kept=kept == "yes",
+        exits=int(ends or 0),
+        exit_code=int(code or 0),
+        restart_in=int(again or 0),
+        restarted=by == "woken",
+        enabled=kept == "yes",
     )

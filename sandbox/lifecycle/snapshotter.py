@@ -10,24 +10,24 @@ from pathlib import Path
 
 import structlog
 
-from sandbox.errors import Refused, SandboxError, Unsafe, Unsupported
+from sandbox.errors import FeatureUnsupported, ProviderRefused, SandboxError, UnsafePath
 from sandbox.lifecycle.reservations import Reservation
 from sandbox.port import Sandbox
 from sandbox.snapshots import archive
-from sandbox.snapshots.port import Missing, Store
+from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
 log = structlog.get_logger(__name__)
 
-LIMIT = 2 * 1024**3
+MAX_SNAPSHOT_BYTES = 2 * 1024**3
 CHUNK = 512 * 1024
-EXPANDS = 8
+MAX_EXPANSION = 8
 """How much larger than the snapshot's limit its content may be, unpacked."""
 
 
-class Keeper:
+class Snapshotter:
     """Snapshots in a store. `limit` bounds the bytes of one; `scratch` holds it on its way."""
 
-    def __init__(self, store: Store, scratch: Path, *, limit: int = LIMIT) -> None:
+    def __init__(self, store: SnapshotStore, scratch: Path, *, limit: int = MAX_SNAPSHOT_BYTES) -> None:
         self._store = store
         self._scratch = scratch
         self._limit = limit
@@ -37,14 +37,14 @@ class Keeper:
 
         The name holds the row's lock_version, which fences whoever writes the row afterwards, and the hash.
         """
-        with tempfile.TemporaryDirectory(dir=self._place(), prefix="save-") as folder:
+        with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="save-") as folder:
             file = Path(folder) / "snapshot"
             try:
                 digest = await self._write(sandbox.save(), file)
-            except Unsupported:
+            except FeatureUnsupported:
                 return None
-            except Refused as error:
-                log.warning("snapshot.refused", label=row.label, error=str(error))
+            except ProviderRefused as error:
+                log.warning("snapshot.rejected", label=row.label, error=str(error))
                 return None
             if row.snapshot is not None and row.snapshot.endswith(digest):
                 return None
@@ -52,7 +52,7 @@ class Keeper:
             await self._store.put(name, file)
         return name
 
-    def _place(self) -> Path:
+    def _open_scratch(self) -> Path:
         self._scratch.mkdir(mode=0o700, parents=True, exist_ok=True)
         return self._scratch
 
@@ -62,56 +62,56 @@ class Keeper:
             async for chunk in stream:
                 size += len(chunk)
                 if size > self._limit:
-                    raise Refused(f"the snapshot would be larger than {self._limit} bytes")
+                    raise ProviderRefused(f"the snapshot would be larger than {self._limit} bytes")
                 sum_.update(chunk)
                 await asyncio.to_thread(target.write, chunk)
         return sum_.hexdigest()
 
     async def restore(self, sandbox: Sandbox, name: str) -> bool:
         """Put a snapshot back; False (and a log line) when it is lost, damaged or unsafe: it starts cold."""
-        with tempfile.TemporaryDirectory(dir=self._place(), prefix="restore-") as folder:
+        with tempfile.TemporaryDirectory(dir=self._open_scratch(), prefix="restore-") as folder:
             file = Path(folder) / "snapshot"
             try:
                 await self._store.get(name, file)
-                await asyncio.to_thread(self._check, file, name)
+                await asyncio.to_thread(self._verify, file, name)
                 await sandbox.restore(_chunks(file))
-            except (Missing, Unsafe, Unsupported) as error:
-                log.warning("snapshot.not_restored", snapshot=name, error=str(error))
+            except (SnapshotNotFound, UnsafePath, FeatureUnsupported) as error:
+                log.warning("snapshot.restore_failed", snapshot=name, error=str(error))
                 return False
         return True
 
-    def _check(self, file: Path, name: str) -> None:
+    def _verify(self, file: Path, name: str) -> None:
         """Raise Unsafe unless the file is what was saved under this name, and safe to unpack."""
         if file.stat().st_size > self._limit:
-            raise Unsafe("the snapshot is larger than it may be")
+            raise UnsafePath("the snapshot is larger than it may be")
         with file.open("rb") as source:
             found = hashlib.file_digest(source, "sha256").hexdigest()
         if not name.endswith(f"-{found}"):
-            raise Unsafe("the snapshot is not what was saved: its hash differs")
-        archive.judge(file, limit=self._limit * EXPANDS)
+            raise UnsafePath("the snapshot is not what was saved: its hash differs")
+        archive.validate(file, limit=self._limit * MAX_EXPANSION)
 
-    async def drop(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Forget one snapshot."""
-        await self._store.drop(name)
+        await self._store.delete(name)
 
-    async def drop_older(self, name: str) -> None:
+    async def prune(self, name: str) -> None:
         """Forget the snapshots of a label that are older than this one."""
         label = name.partition("/")[0]
-        for other in await self._store.names(f"{label}/"):
+        for other in await self._store.list(f"{label}/"):
             if other < name:
-                await self._store.drop(other)
+                await self._store.delete(other)
 
-    async def forget(self, label: str) -> None:
+    async def delete_all(self, label: str) -> None:
         """Forget every snapshot of a label; what the store refuses now, the next sweep finds."""
         try:
-            for name in await self._store.names(f"{label}/"):
-                await self._store.drop(name)
+            for name in await self._store.list(f"{label}/"):
+                await self._store.delete(name)
         except (SandboxError, OSError) as error:
-            log.warning("snapshot.not_forgotten", label=label, error=str(error))
+            log.warning("snapshot.delete_failed", label=label, error=str(error))
 
-    async def labels(self, prefix: str) -> Sequence[str]:
+    async def list_labels(self, prefix: str) -> Sequence[str]:
         """Return the labels that begin so and of which there are snapshots."""
-        return sorted({name.partition("/")[0] for name in await self._store.names(prefix)})
+        return sorted({name.partition("/")[0] for name in await self._store.list(prefix)})
 
 
 async def _chunks(file: Path) -> AsyncIterator[bytes]:

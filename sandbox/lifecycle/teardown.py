@@ -6,121 +6,129 @@ from collections.abc import Callable
 
 import structlog
 
-from sandbox.errors import Busy, Gone, SandboxError
-from sandbox.lifecycle.backend import Stand
-from sandbox.lifecycle.pool import save
-from sandbox.lifecycle.reservations import Reservation, Status, cold, suspended
-from sandbox.model import SandboxId, Spec
+from sandbox.errors import SandboxBusy, SandboxError, SandboxGone
+from sandbox.lifecycle.backend import Backend
+from sandbox.lifecycle.pool import save_snapshot
+from sandbox.lifecycle.reservations import Reservation, ReservationStatus, mark_stopped, suspend
+from sandbox.model import SandboxId, SandboxSpec
 
 log = structlog.get_logger(__name__)
 
-PATIENCE = 3600.0
+SYNC_RETRY_SECONDS = 3600.0
 """Seconds beyond its lifetime for which a sandbox that does not answer is asked for its files."""
 
 
-class Endings:
+class Teardown:
     """What ends sandboxes of one provider. `evict` forgets what this process has open."""
 
-    def __init__(self, stand: Stand, evict: Callable[[str], None]) -> None:
-        self._stand = stand
+    def __init__(self, backend: Backend, evict: Callable[[str], None]) -> None:
+        self._backend = backend
         self._evict = evict
 
-    async def suspend(self, row: Reservation, spec: Spec, *, why: str) -> bool:
+    async def suspend(self, row: Reservation, spec: SandboxSpec, *, reason: str) -> bool:
         """Put a sandbox to sleep; False when somebody has used or changed it since the row was read.
 
         Raises Busy when somebody uses it now, Refused when a job runs in it.
         """
-        async with self._stand.guard.alone(row.label):
-            now = await self._same(row)
+        async with self._backend.locks.exclusive(row.label):
+            now = await self._reload_if_unchanged(row)
             if now is None or now.sandbox is None or now.paused or now.used_at > row.used_at:
                 return False
-            self._stand.checkpoint("sandbox.suspend.before")
+            self._backend.checkpoint("sandbox.suspend.before")
             try:
-                await (await self._stand.provider.connect(now.sandbox, spec)).suspend()
-            except Gone:
-                after, why = cold(now, self._stand.clock()), "gone"
+                await (await self._backend.provider.connect(now.sandbox, spec)).suspend()
+            except SandboxGone:
+                after, reason = mark_stopped(now, self._backend.clock()), "gone"
             else:
-                after = suspended(now, self._stand.clock())
-            self._stand.checkpoint("sandbox.suspend.after")
+                after = suspend(now, self._backend.clock())
+            self._backend.checkpoint("sandbox.suspend.after")
             self._evict(row.label)
-            return await self._stand.register.swap(now, after, step="sandbox.suspend", why=why)
+            return await self._backend.reservations.compare_and_set(
+                now, after, step="sandbox.suspend", reason=reason
+            )
 
-    async def end(self, row: Reservation, spec: Spec, *, why: str) -> bool:
+    async def stop(self, row: Reservation, spec: SandboxSpec, *, reason: str) -> bool:
         """Destroy the machine of a row, keeping what can be restored of it and the workspace's files.
 
         Raises Busy when it is in use, and what the provider says when the files cannot be had now and may be
         had later.
         """
-        async with self._stand.guard.alone(row.label):
-            now = await self._same(row)
+        async with self._backend.locks.exclusive(row.label):
+            now = await self._reload_if_unchanged(row)
             if now is None:
                 return False
             if now.sandbox is not None:
-                await self._carry_home(now, now.sandbox, spec)
+                await self._sync_workspace(now, now.sandbox, spec)
             if now.persistent and now.sandbox is not None:
-                now = await self._last_snapshot(now, now.sandbox, spec)
-            if now.snapshot is None or now.is_cold:
-                return await self._delete(now, why=why)
+                now = await self._save_last_snapshot(now, now.sandbox, spec)
+            if now.snapshot is None or now.is_stopped:
+                return await self._delete(now, reason=reason)
             self._evict(now.label)
-            after = cold(now, self._stand.clock())
-            if await self._stand.register.swap(now, after, step="sandbox.end", why=why):
+            after = mark_stopped(now, self._backend.clock())
+            if await self._backend.reservations.compare_and_set(
+                now, after, step="sandbox.end", reason=reason
+            ):
                 await self._destroy(now)
                 return True
             return False
 
-    async def _same(self, row: Reservation) -> Reservation | None:
+    async def _reload_if_unchanged(self, row: Reservation) -> Reservation | None:
         """Return the row as it is now, if it is still the one that was judged."""
-        now = await self._stand.register.find(row.label)
+        now = await self._backend.reservations.get(row.label)
         return now if now is not None and now.lock_version == row.lock_version else None
 
-    async def _carry_home(self, row: Reservation, sandbox_id: SandboxId, spec: Spec) -> None:
+    async def _sync_workspace(self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec) -> None:
         """Bring to the workspace store what is nowhere else; after an hour in vain the files are given up."""
-        if self._stand.carrier is None:
+        if self._backend.workspace_sync is None:
             return
         try:
-            sandbox = await self._stand.provider.connect(sandbox_id, spec)
-            await self._stand.carrier.carry(sandbox, spec)
-        except Gone:
+            sandbox = await self._backend.provider.connect(sandbox_id, spec)
+            await self._backend.workspace_sync.sync(sandbox, spec)
+        except SandboxGone:
             return
         except SandboxError as error:
-            age = (self._stand.clock() - (row.made_at or row.used_at)).total_seconds()
-            if error.remedy == "retry" and age < row.max_lifetime + PATIENCE:
+            age = (self._backend.clock() - (row.made_at or row.used_at)).total_seconds()
+            if error.remedy == "retry" and age < row.max_lifetime + SYNC_RETRY_SECONDS:
                 raise
-            log.warning("sandbox.files_given_up", label=row.label, error=str(error))
+            log.warning("sandbox.files_abandoned", label=row.label, error=str(error))
 
-    async def _last_snapshot(self, row: Reservation, sandbox_id: SandboxId, spec: Spec) -> Reservation:
+    async def _save_last_snapshot(
+        self, row: Reservation, sandbox_id: SandboxId, spec: SandboxSpec
+    ) -> Reservation:
         try:
-            return await save(self._stand, row, await self._stand.provider.connect(sandbox_id, spec))
+            return await save_snapshot(
+                self._backend, row, await self._backend.provider.connect(sandbox_id, spec)
+            )
         except (SandboxError, OSError) as error:
             log.warning("sandbox.last_snapshot_failed", label=row.label, error=str(error))
             return row
 
-    async def delete(self, label: str, *, why: str) -> bool:
+    async def delete(self, label: str, *, reason: str) -> bool:
         """Destroy a sandbox with its snapshots, and drop its row; raises Busy when somebody uses it."""
-        async with self._stand.guard.alone(label):
-            now = await self._stand.register.find(label)
-            return now is not None and await self._delete(now, why=why)
+        async with self._backend.locks.exclusive(label):
+            now = await self._backend.reservations.get(label)
+            return now is not None and await self._delete(now, reason=reason)
 
-    async def _delete(self, row: Reservation, *, why: str) -> bool:
+    async def _delete(self, row: Reservation, *, reason: str) -> bool:
         """The row goes first: an object without a row is found by its label, whatever happens now."""
-        if not await self._stand.register.drop(row, step="sandbox.delete", why=why):
+        if not await self._backend.reservations.delete(row, step="sandbox.delete", reason=reason):
             return False
-        await self.release(row)
+        await self.cleanup(row)
         return True
 
-    async def release(self, row: Reservation) -> None:
+    async def cleanup(self, row: Reservation) -> None:
         """Destroy what a row told of that has been dropped, perhaps with its workspace or account."""
         self._evict(row.label)
         await self._destroy(row)
-        if self._stand.keeper is not None:
-            await self._stand.keeper.forget(row.label)
-        if self._stand.carrier is not None:
-            await self._stand.carrier.forget(row.label)
+        if self._backend.snapshotter is not None:
+            await self._backend.snapshotter.delete_all(row.label)
+        if self._backend.workspace_sync is not None:
+            await self._backend.workspace_sync.delete_baseline(row.label)
 
     async def _destroy(self, row: Reservation) -> None:
         if row.sandbox is not None:
-            await self._stand.provider.destroy(row.sandbox)
-        self._stand.checkpoint("sandbox.delete.after_destroy")
+            await self._backend.provider.destroy(row.sandbox)
+        self._backend.checkpoint("sandbox.delete.after_destroy")
 
     async def sweep(self, prefix: str) -> int:
         """Destroy every sandbox of ours that is no row's; returns how many.
@@ -129,39 +137,41 @@ class Endings:
         stands before its object does. A row without a machine is what a restore leaves that was given up; one
         with another machine was taken over from somebody who died while the service still made theirs.
         """
-        listed = await self._stand.provider.list(prefix)
-        return sum([await self._is_swept(one, label) for one, label in listed if label.startswith(prefix)])
+        listed = await self._backend.provider.list(prefix)
+        return sum(
+            [await self._destroy_if_orphan(one, label) for one, label in listed if label.startswith(prefix)]
+        )
 
-    async def _is_swept(self, sandbox_id: SandboxId, label: str) -> bool:
-        if _is_its(await self._stand.register.find(label), sandbox_id):
+    async def _destroy_if_orphan(self, sandbox_id: SandboxId, label: str) -> bool:
+        if _may_belong_to(await self._backend.reservations.get(label), sandbox_id):
             return False
         try:
-            async with self._stand.guard.alone(label):
-                row = await self._stand.register.find(label)
-                if _is_its(row, sandbox_id):
+            async with self._backend.locks.exclusive(label):
+                row = await self._backend.reservations.get(label)
+                if _may_belong_to(row, sandbox_id):
                     return False
                 log.warning("sandbox.orphan_removed", label=label, sandbox=str(sandbox_id))
-                if row is None or row.is_cold:
+                if row is None or row.is_stopped:
                     self._evict(label)
-                await self._stand.provider.destroy(sandbox_id)
-        except Busy:
+                await self._backend.provider.destroy(sandbox_id)
+        except SandboxBusy:
             return False
         return True
 
     async def sweep_snapshots(self, prefix: str) -> int:
         """Remove the snapshots of labels without a row; returns how many labels there were."""
-        if self._stand.keeper is None:
+        if self._backend.snapshotter is None:
             return 0
         gone = [
             label
-            for label in await self._stand.keeper.labels(prefix)
-            if await self._stand.register.find(label) is None
+            for label in await self._backend.snapshotter.list_labels(prefix)
+            if await self._backend.reservations.get(label) is None
         ]
         for label in gone:
-            await self._stand.keeper.forget(label)
+            await self._backend.snapshotter.delete_all(label)
         return len(gone)
 
 
-def _is_its(row: Reservation | None, sandbox_id: SandboxId) -> bool:
+def _may_belong_to(row: Reservation | None, sandbox_id: SandboxId) -> bool:
     """Say whether a machine is, or may be about to become, that of the row of its label."""
-    return row is not None and (row.status is Status.CREATING or row.sandbox == sandbox_id)
+    return row is not None and (row.status is ReservationStatus.CREATING or row.sandbox == sandbox_id)

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from sandbox.errors import Refused, Unsafe
+from sandbox.errors import ProviderRefused, UnsafePath
 
-MOST_MEMBERS = 500_000
-SYSTEM = ("/usr/", "/bin/", "/lib/", "/lib64/", "/opt/runtimes/")
+MAX_MEMBERS = 500_000
+SYSTEM_PATHS = ("/usr/", "/bin/", "/lib/", "/lib64/", "/opt/runtimes/")
 """Where a link may lead besides the archive itself: read-only inside every sandbox (a venv's python)."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHUNK = 1 << 20
@@ -82,13 +82,13 @@ def _add_file(tar: tarfile.TarFile, member: tarfile.TarInfo, name: str, parent: 
         if not stat.S_ISREG(status.st_mode):
             return 0
         if status.st_size > room:
-            raise Refused("the sandbox's files are larger than a snapshot may be")
+            raise ProviderRefused("the sandbox's files are larger than a snapshot may be")
         member.size = status.st_size
-        tar.addfile(member, _Exactly(file, status.st_size))
+        tar.addfile(member, _FixedSizeFile(file, status.st_size))
     return status.st_size
 
 
-class _Exactly:
+class _FixedSizeFile:
     """A file that has as many bytes as it had when it was looked at, whatever is done to it meanwhile."""
 
     def __init__(self, file: IO[bytes], size: int) -> None:
@@ -103,7 +103,7 @@ class _Exactly:
         return chunk + b"\0" * (wanted - len(chunk))
 
 
-def judge(archive: Path, *, limit: int) -> None:
+def validate(archive: Path, *, limit: int) -> None:
     """Read an archive to its end without unpacking it; raises Unsafe with the first thing wrong with it."""
     links: set[str] = set()
     left, count = limit, 0
@@ -111,25 +111,25 @@ def judge(archive: Path, *, limit: int) -> None:
         with tarfile.open(archive, mode="r:gz") as tar:
             for member in tar:
                 left, count = left - member.size, count + 1
-                if left < 0 or count > MOST_MEMBERS:
-                    raise Unsafe("the snapshot holds more than a snapshot may")
-                _judge(member, links)
+                if left < 0 or count > MAX_MEMBERS:
+                    raise UnsafePath("the snapshot holds more than a snapshot may")
+                _validate_member(member, links)
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise Unsafe(f"the snapshot cannot be read: {error}") from error
+        raise UnsafePath(f"the snapshot cannot be read: {error}") from error
 
 
-def _judge(member: tarfile.TarInfo, links: set[str]) -> None:
+def _validate_member(member: tarfile.TarInfo, links: set[str]) -> None:
     path = posixpath.normpath(member.name)
     if member.name.startswith("/") or path.startswith("../") or path == ".." or "\0" in member.name:
-        raise Unsafe(f"the snapshot holds a path that leads out: {member.name[:80]!r}")
+        raise UnsafePath(f"the snapshot holds a path that leads out: {member.name[:80]!r}")
     if any(parent in links for parent in _parents(path)) or path in links:
-        raise Unsafe(f"the snapshot writes through a link: {member.name[:80]!r}")
+        raise UnsafePath(f"the snapshot writes through a link: {member.name[:80]!r}")
     if member.issym():
         if _leads_out(member, path.split("/", 1)[0]):
-            raise Unsafe(f"the snapshot holds a link that leads out: {member.name[:80]!r}")
+            raise UnsafePath(f"the snapshot holds a link that leads out: {member.name[:80]!r}")
         links.add(path)
     elif not (member.isreg() or member.isdir()):
-        raise Unsafe(f"the snapshot holds neither file, directory nor link: {member.name[:80]!r}")
+        raise UnsafePath(f"the snapshot holds neither file, directory nor link: {member.name[:80]!r}")
 
 
 def _parents(path: str) -> Iterator[str]:
@@ -140,14 +140,14 @@ def _parents(path: str) -> Iterator[str]:
 def _leads_out(member: tarfile.TarInfo, top: str) -> bool:
     target = member.linkname
     if target.startswith("/"):
-        return not posixpath.normpath(target).startswith(SYSTEM)
+        return not posixpath.normpath(target).startswith(SYSTEM_PATHS)
     reached = posixpath.normpath(posixpath.join(posixpath.dirname(member.name), target))
     return reached != top and not reached.startswith(f"{top}/")
 
 
 def unpack(archive: Path, into: Path, *, top: str, limit: int) -> None:
     """Unpack what stands below `top` into an empty directory that nobody else can reach; raises Unsafe."""
-    judge(archive, limit=limit)
+    validate(archive, limit=limit)
     with tarfile.open(archive, mode="r:gz") as tar:
         for member in tar:
             path = posixpath.normpath(member.name)

@@ -8,11 +8,11 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.errors import Refused
-from sandbox.snapshots.port import Missing, Store
+from sandbox.errors import ProviderRefused
+from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
 
-class LocalStore(Store):
+class LocalSnapshotStore(SnapshotStore):
     """Files below a directory; each is renamed into its place when it is whole and on the disk."""
 
     def __init__(self, directory: Path) -> None:
@@ -23,7 +23,7 @@ class LocalStore(Store):
         try:
             await asyncio.to_thread(self._put, name, archive)
         except OSError as error:
-            raise Refused(f"the snapshot cannot be kept: {error}") from error
+            raise ProviderRefused(f"the snapshot cannot be kept: {error}") from error
 
     def _put(self, name: str, archive: Path) -> None:
         place = self._directory / name
@@ -41,16 +41,16 @@ class LocalStore(Store):
         try:
             await asyncio.to_thread(shutil.copyfile, self._directory / name, into)
         except FileNotFoundError as error:
-            raise Missing(name) from error
+            raise SnapshotNotFound(name) from error
 
-    async def drop(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Remove the file, and its directory with the last one."""
         place = self._directory / name
         await asyncio.to_thread(place.unlink, missing_ok=True)
         if place.parent.is_dir() and not any(place.parent.iterdir()):
             place.parent.rmdir()
 
-    async def names(self, prefix: str = "") -> Sequence[str]:
+    async def list(self, prefix: str = "") -> Sequence[str]:
         """List the files; those that are being written are not there yet."""
         found = (
             path.relative_to(self._directory).as_posix()

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Missing(LookupError):
+class SnapshotNotFound(LookupError):
     """There is no snapshot of this name."""
 
 
-class Store(Protocol):
+class SnapshotStore(Protocol):
     """Files by name. A name is `LABEL/VERSION-SHA256`; it is never written twice with other content."""
 
     @abstractmethod
@@ -24,9 +24,9 @@ class Store(Protocol):
         """Write what is kept under `name` to a file; raises Missing, Unreachable."""
 
     @abstractmethod
-    async def drop(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Keep it no more; twice is no error."""
 
     @abstractmethod
-    async def names(self, prefix: str = "") -> Sequence[str]:
+    async def list(self, prefix: str = "") -> Sequence[str]:
         """Return the names that begin so."""

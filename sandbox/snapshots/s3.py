@@ -8,10 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from sandbox.s3 import Absent, Bucket, folded, opened
-from sandbox.snapshots.port import Missing, Store
+from sandbox.s3 import Bucket, ObjectNotFound, open_client, translate_errors
+from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 
-__all__ = ["Bucket", "S3Store", "open_bucket"]
+__all__ = ["Bucket", "S3SnapshotStore", "open_store"]
 
 CHUNK = 1 << 20
 PART = 16 * 1024 * 1024
@@ -19,16 +19,16 @@ PART = 16 * 1024 * 1024
 
 
 @contextmanager
-def _folded(name: str) -> Iterator[None]:
+def _translate_errors(name: str) -> Iterator[None]:
     """Say in our own words what the store refuses."""
     try:
-        with folded(name, "snapshots"):
+        with translate_errors(name, "snapshots"):
             yield
-    except Absent as error:
-        raise Missing(name) from error
+    except ObjectNotFound as error:
+        raise SnapshotNotFound(name) from error
 
 
-class S3Store(Store):
+class S3SnapshotStore(SnapshotStore):
     """Objects below a prefix. An upload in parts that is cut short leaves no object."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
@@ -40,7 +40,7 @@ class S3Store(Store):
 
     async def put(self, name: str, archive: Path) -> None:
         """Upload a file, in parts when it is large."""
-        with _folded(name):
+        with _translate_errors(name):
             if (await asyncio.to_thread(archive.stat)).st_size <= PART:
                 body = await asyncio.to_thread(archive.read_bytes)
                 await self.client.put_object(**self._key(name), Body=body)
@@ -63,21 +63,21 @@ class S3Store(Store):
 
     async def get(self, name: str, into: Path) -> None:
         """Download an object to a file, piece by piece."""
-        with _folded(name), into.open("wb") as file:
+        with _translate_errors(name), into.open("wb") as file:
             found = await self.client.get_object(**self._key(name))
             async with found["Body"] as body:
                 while chunk := await body.read(CHUNK):
                     await asyncio.to_thread(file.write, chunk)
 
-    async def drop(self, name: str) -> None:
+    async def delete(self, name: str) -> None:
         """Delete an object."""
-        with _folded(name):
+        with _translate_errors(name):
             await self.client.delete_object(**self._key(name))
 
-    async def names(self, prefix: str = "") -> Sequence[str]:
+    async def list(self, prefix: str = "") -> Sequence[str]:
         """List the objects, page by page."""
         found: list[str] = []
-        with _folded(prefix):
+        with _translate_errors(prefix):
             pages = self.client.get_paginator("list_objects_v2").paginate(
                 Bucket=self._bucket.bucket, Prefix=f"{self._bucket.prefix}{prefix}"
             )
@@ -87,7 +87,7 @@ class S3Store(Store):
 
 
 @asynccontextmanager
-async def open_bucket(bucket: Bucket) -> AsyncIterator[Store]:
+async def open_store(bucket: Bucket) -> AsyncIterator[SnapshotStore]:
     """Open a client for the bucket; raises Refused when the SDK is not installed."""
-    async with opened(bucket, "snapshots") as client:
-        yield S3Store(client, bucket)
+    async with open_client(bucket, "snapshots") as client:
+        yield S3SnapshotStore(client, bucket)

@@ -12,17 +12,17 @@ import stat
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from sandbox.errors import Refused, SandboxError
+from sandbox.errors import ProviderRefused, SandboxError
 from sandbox.workspaces import local_files, sandbox_transfer
-from sandbox.workspaces.replica import File, Side
-from sandbox.workspaces.sync_plan import Listing, Seen
+from sandbox.workspaces.replica import Replica, ReplicaFile
+from sandbox.workspaces.sync_plan import FileListing, FileStat
 
-FRESH = re.compile(r"\.[0-9a-f]{16}\.tmp")
+TEMPORARY_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp")
 """What a file is called that `sandbox.workspaces.local_files` is writing just now."""
-_LARGEST = 1 << 40
+_MAX_BYTES = 1 << 40
 
 
-class Folder(Side):
+class DirectoryReplica(Replica):
     """The regular files below a directory; no link leads out of it.
 
     `durable`: each file that is taken survives a power failure at once, else when all are settled.
@@ -32,22 +32,22 @@ class Folder(Side):
         self._directory = directory
         self._durable = durable
 
-    async def listing(self) -> Listing:
+    async def list(self) -> FileListing:
         """Return what stands below the directory; raises OSError when it is not there."""
-        return await asyncio.to_thread(self._listing)
+        return await asyncio.to_thread(self._list)
 
-    def _listing(self) -> Listing:
+    def _list(self) -> FileListing:
         self._directory.stat()
-        found: dict[str, Seen] = {}
-        for path, seen in _listed(self._directory):
+        found: dict[str, FileStat] = {}
+        for path, seen in _walk(self._directory):
             found[path] = seen
-            if len(found) > sandbox_transfer.MOST_NAMES:
-                raise Refused(f"the workspace holds more than {sandbox_transfer.MOST_NAMES} files")
+            if len(found) > sandbox_transfer.MAX_NAMES:
+                raise ProviderRefused(f"the workspace holds more than {sandbox_transfer.MAX_NAMES} files")
         return found
 
-    async def contents(self, wanted: Listing) -> AsyncIterator[File]:
+    async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
         """Read the wanted files one by one; what is gone or grew meanwhile is seen again next time."""
-        for path, seen in wanted.items():
+        for path, seen in listing.items():
             try:
                 content = await asyncio.to_thread(local_files.read, self._directory, path, seen.size + 1)
             except (OSError, SandboxError):
@@ -55,21 +55,21 @@ class Folder(Side):
             if len(content) <= seen.size:
                 yield path, content, seen
 
-    async def take(self, given: AsyncIterator[File]) -> Listing:
+    async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
         """Write files with their times and programs' bits; a directory or a link may be in the way of one."""
-        written = [path async for path, content, seen in given if await self._is_written(path, content, seen)]
-        now = await self.listing() if written else {}
+        written = [path async for path, content, seen in source if await self._try_write(path, content, seen)]
+        now = await self.list() if written else {}
         return {path: now[path] for path in written if path in now}
 
-    async def _is_written(self, path: str, content: bytes, seen: Seen) -> bool:
+    async def _try_write(self, path: str, content: bytes, file_stat: FileStat) -> bool:
         try:
             await asyncio.to_thread(
                 local_files.write,
                 self._directory,
                 path,
                 content,
-                mode=seen.mode | 0o600,
-                modified=seen.modified,
+                mode=file_stat.mode | 0o600,
+                modified=file_stat.modified,
                 durable=self._durable,
             )
         except (OSError, SandboxError):
@@ -84,35 +84,35 @@ class Folder(Side):
         for path in paths:
             try:
                 local_files.remove(self._directory, path)
-                self._prune(path)
+                self._remove_empty_parents(path)
             except (OSError, SandboxError):
                 continue
 
-    def _prune(self, path: str) -> None:
+    def _remove_empty_parents(self, path: str) -> None:
         while path := posixpath.dirname(path):
-            if local_files.entries(self._directory, path):
+            if local_files.list_directory(self._directory, path):
                 return
             local_files.remove(self._directory, path)
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Bring what was taken, and what commands wrote, to the disk in one go."""
         if not self._durable:
-            await asyncio.to_thread(_synced, self._directory)
+            await asyncio.to_thread(_sync_file_system, self._directory)
 
-    async def digests(self, paths: Sequence[str]) -> Mapping[str, str]:
+    async def hash(self, paths: Sequence[str]) -> Mapping[str, str]:
         """Return the MD5 of the files that can be read."""
-        return await asyncio.to_thread(lambda: dict(self._digests(paths)))
+        return await asyncio.to_thread(lambda: dict(self._hash(paths)))
 
-    def _digests(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
+    def _hash(self, paths: Sequence[str]) -> Iterator[tuple[str, str]]:
         for path in paths:
             try:
-                content = local_files.read(self._directory, path, _LARGEST)
+                content = local_files.read(self._directory, path, _MAX_BYTES)
             except (OSError, SandboxError):
                 continue
             yield path, hashlib.md5(content, usedforsecurity=False).hexdigest()
 
 
-def _synced(directory: Path) -> None:
+def _sync_file_system(directory: Path) -> None:
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         ctypes.CDLL(None).syncfs(descriptor)
@@ -120,29 +120,29 @@ def _synced(directory: Path) -> None:
         os.close(descriptor)
 
 
-def _listed(directory: Path) -> Iterator[tuple[str, Seen]]:
+def _walk(directory: Path) -> Iterator[tuple[str, FileStat]]:
     for parent, names, plain, descriptor in os.fwalk(directory, follow_symlinks=False):
-        if sandbox_transfer.STAGE in names:
-            names.remove(sandbox_transfer.STAGE)
+        if sandbox_transfer.STAGING_DIRECTORY in names:
+            names.remove(sandbox_transfer.STAGING_DIRECTORY)
         below = Path(parent).relative_to(directory)
         for name in plain:
-            if FRESH.fullmatch(name):
+            if TEMPORARY_NAME.fullmatch(name):
                 continue
-            path, seen = (below / name).as_posix(), _seen(descriptor, name)
-            if seen is not None and sandbox_transfer.is_plain(path) and _is_text(path):
+            path, seen = (below / name).as_posix(), _stat(descriptor, name)
+            if seen is not None and sandbox_transfer.is_plain_path(path) and _is_utf8(path):
                 yield path, seen
 
 
-def _is_text(path: str) -> bool:
+def _is_utf8(path: str) -> bool:
     """Whether a name is UTF-8, so that tools and HTTP can name it."""
     return not any("\udc80" <= letter <= "\udcff" for letter in path)
 
 
-def _seen(parent: int, name: str) -> Seen | None:
+def _stat(parent: int, name: str) -> FileStat | None:
     try:
         status = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
         return None
     if not stat.S_ISREG(status.st_mode):
         return None
-    return Seen(status.st_size, status.st_mtime_ns, status.st_mode & 0o755)
+    return FileStat(status.st_size, status.st_mtime_ns, status.st_mode & 0o755)

@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from sandbox.paths import Entry
+from sandbox.paths import FileEntry
 from sandbox.workspaces import local_files
-from sandbox.workspaces.directory_replica import Folder
-from sandbox.workspaces.port import Store
-from sandbox.workspaces.replica import Side
+from sandbox.workspaces.directory_replica import DirectoryReplica
+from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.replica import Replica
 
 Returned = TypeVar("Returned")
 
 
-class DirectoryStore(Store):
+class DirectoryWorkspaceStore(WorkspaceStore):
     """A directory for each namespace, made when it is first asked for; the kernel keeps paths inside."""
 
     def __init__(self, root: Path) -> None:
@@ -29,29 +29,29 @@ class DirectoryStore(Store):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path
 
-    async def entries(self, namespace: str, path: str) -> Sequence[Entry]:
+    async def list_directory(self, namespace: str, path: str) -> Sequence[FileEntry]:
         """List a directory."""
-        return await self._do(local_files.entries, namespace, path)
+        return await self._run_in_thread(local_files.list_directory, namespace, path)
 
     async def read(self, namespace: str, path: str, limit: int) -> bytes:
         """Read a file."""
-        return await self._do(local_files.read, namespace, path, limit)
+        return await self._run_in_thread(local_files.read, namespace, path, limit)
 
     async def write(self, namespace: str, path: str, content: bytes) -> None:
         """Write a file and sync it; the directories above it are made."""
-        await self._do(local_files.write, namespace, path, content)
+        await self._run_in_thread(local_files.write, namespace, path, content)
 
     async def remove(self, namespace: str, path: str) -> None:
         """Remove a file or a directory."""
-        await self._do(local_files.remove, namespace, path)
+        await self._run_in_thread(local_files.remove, namespace, path)
 
-    async def _do(self, work: Callable[..., Returned], namespace: str, *given: object) -> Returned:
+    async def _run_in_thread(self, work: Callable[..., Returned], namespace: str, *given: object) -> Returned:
         return await asyncio.to_thread(lambda: work(self.directory(namespace), *given))
 
-    async def forget(self, namespace: str) -> None:
+    async def delete(self, namespace: str) -> None:
         """Remove the directory; what cannot be removed stays."""
         await asyncio.to_thread(shutil.rmtree, self._root / namespace, ignore_errors=True)
 
-    def side(self, namespace: str) -> Side:
+    def replica(self, namespace: str) -> Replica:
         """Return the directory."""
-        return Folder(self.directory(namespace))
+        return DirectoryReplica(self.directory(namespace))

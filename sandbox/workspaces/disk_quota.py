@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from sandbox.errors import Refused
-from sandbox.model import Result, Spec
+from sandbox.errors import ProviderRefused
+from sandbox.model import ExecResult, SandboxSpec
 
-LOOK_EVERY = 2.0
+CHECK_INTERVAL_SECONDS = 2.0
 """Seconds between two looks at what a running command has written."""
 
-MOST_NAMES = 1_000_000
+MAX_NAMES = 1_000_000
 """Names that are counted; a workspace with more of them counts as full."""
 
 KILLED = 137
@@ -39,22 +39,22 @@ class Quota:
         total = 0
         for count, size in enumerate(_sizes(self.directory)):
             total += size
-            if count >= MOST_NAMES:
+            if count >= MAX_NAMES:
                 return max(total, self.limit + 1)
         return total
 
-    def admit(self, path: str, size: int) -> None:
+    def check_fits(self, path: str, size: int) -> None:
         """Raise Refused when a file of so many bytes has no room any more."""
         used = self.used()
         if used + size > self.limit:
-            raise Refused(f"{path}: {self.told(used)}")
+            raise ProviderRefused(f"{path}: {self.quota_message(used)}")
 
-    def told(self, used: int) -> str:
+    def quota_message(self, used: int) -> str:
         """Say what is wrong, and what helps."""
         return f"the workspace holds {used} bytes and may hold {self.limit}: remove files before writing more"
 
 
-def quota_of(spec: Spec, default: int | None) -> Quota | None:
+def quota_of(spec: SandboxSpec, default: int | None) -> Quota | None:
     """Return a workspace's quota: the record's diskGb, or the operator's default; None: it has none."""
     wanted = spec.options.get("disk_gb")
     limit = int(float(wanted) * _GIGABYTE) if wanted is not None else default
@@ -63,42 +63,42 @@ def quota_of(spec: Spec, default: int | None) -> Quota | None:
     return Quota(directory=spec.workspace, limit=limit)
 
 
-async def overfull(quota: Quota | None) -> bool:
+async def is_over_quota(quota: Quota | None) -> bool:
     """Whether a workspace holds more than it may."""
     return quota is not None and await asyncio.to_thread(quota.used) > quota.limit
 
 
-async def watched(quota: Quota | None, run: Callable[[], Awaitable[Result]]) -> Result:
+async def run_with_quota(quota: Quota | None, run: Callable[[], Awaitable[ExecResult]]) -> ExecResult:
     """Run a command; end it when the workspace has grown beyond its quota, and say so in its stderr."""
     if quota is None:
         return await run()
     allowed = max(quota.limit, await asyncio.to_thread(quota.used))
     running = asyncio.ensure_future(run())
     try:
-        while not (await asyncio.wait({running}, timeout=LOOK_EVERY))[0]:
+        while not (await asyncio.wait({running}, timeout=CHECK_INTERVAL_SECONDS))[0]:
             if (used := await asyncio.to_thread(quota.used)) > allowed:
-                return await _ended(running, quota, used)
+                return await _kill_over_quota(running, quota, used)
     finally:
         if not running.done():
             running.cancel()
             await asyncio.wait({running})
     result = running.result()
     used = await asyncio.to_thread(quota.used)
-    return _noted(result, quota.told(used)) if used > quota.limit else result
+    return _with_note(result, quota.quota_message(used)) if used > quota.limit else result
 
 
-async def _ended(running: asyncio.Future[Result], quota: Quota, used: int) -> Result:
+async def _kill_over_quota(running: asyncio.Future[ExecResult], quota: Quota, used: int) -> ExecResult:
     """End the command with all it started; one that has just ended by itself keeps its result."""
     running.cancel()
     await asyncio.wait({running})
     if running.cancelled():
-        result = Result(exit_code=KILLED, stdout=b"", stderr=b"the command was ended, its output is lost")
+        result = ExecResult(exit_code=KILLED, stdout=b"", stderr=b"the command was ended, its output is lost")
     else:
         result = running.result()
-    return _noted(result, quota.told(used))
+    return _with_note(result, quota.quota_message(used))
 
 
-def _noted(result: Result, note: str) -> Result:
+def _with_note(result: ExecResult, note: str) -> ExecResult:
     gap = b"\n" if result.stderr and not result.stderr.endswith(b"\n") else b""
     return replace(result, stderr=result.stderr + gap + note.encode() + b"\n")
 

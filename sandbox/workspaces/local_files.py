@@ -17,33 +17,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
-from sandbox.errors import Unsafe
-from sandbox.paths import Entry, relative
+from sandbox.errors import UnsafePath
+from sandbox.paths import FileEntry, relative_path
 
-__all__ = ["Entry", "entries", "read", "relative", "remove", "write"]
+__all__ = ["FileEntry", "list_directory", "read", "relative_path", "remove", "write"]
 
 _OPENAT2 = 437
 _BENEATH = 0x08 | 0x02  # RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-_LOOPS = 32
+_MAX_ATTEMPTS = 32
 _CHUNK = 1024 * 1024
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-class _How(ctypes.Structure):
+class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 def read(workspace: Path, path: str, limit: int) -> bytes:
     """Return at most `limit` bytes of a regular file; raises Unsafe, FileNotFoundError, IsADirectoryError."""
-    with _root(workspace) as root:
+    with _open_root(workspace) as root:
         descriptor = _open(root, path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         kind = os.fstat(descriptor).st_mode
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, "is a directory", path)
         if not stat.S_ISREG(kind):
-            raise Unsafe(f"{path!r} is not a regular file")
+            raise UnsafePath(f"{path!r} is not a regular file")
         return _read_up_to(file.fileno(), limit)
 
 
@@ -62,18 +62,18 @@ def write(
     What is not `durable` may be lost in one until its file system is synced.
     """
     if path in {"", "."}:
-        raise Unsafe("a file needs a name")
+        raise UnsafePath("a file needs a name")
     parent, name = os.path.split(path)
-    with _root(workspace) as root, _parents(root, parent) as directory:
+    with _open_root(workspace) as root, _open_parents(root, parent) as directory:
         if _is_link(directory, name):
             _write_through(root, path, content)
         else:
             _replace(directory, name, content, mode=mode, modified=modified, durable=durable)
 
 
-def entries(workspace: Path, path: str) -> list[Entry]:
+def list_directory(workspace: Path, path: str) -> list[FileEntry]:
     """Return what stands in a directory, by name; raises Unsafe, FileNotFoundError, NotADirectoryError."""
-    with _root(workspace) as root:
+    with _open_root(workspace) as root:
         directory = _open(root, path, _DIRECTORY)
     try:
         names = sorted(os.listdir(directory))  # noqa: PTH208 - a descriptor has no path
@@ -82,22 +82,24 @@ def entries(workspace: Path, path: str) -> list[Entry]:
         os.close(directory)
 
 
-def _entry(directory: int, name: str) -> Entry | None:
+def _entry(directory: int, name: str) -> FileEntry | None:
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
         return None
     kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
     kind = kinds.get(stat.S_IFMT(found.st_mode), "other")
-    return Entry(name=name, kind=kind, size=found.st_size, modified=found.st_mtime, changed=found.st_ctime)
+    return FileEntry(
+        name=name, kind=kind, size=found.st_size, modified=found.st_mtime, changed=found.st_ctime
+    )
 
 
 def remove(workspace: Path, path: str) -> None:
     """Remove a file, a link (not what it leads to) or a directory with all in it; raises Unsafe."""
     if path in {"", "."}:
-        raise Unsafe("the workspace itself is removed with its record")
+        raise UnsafePath("the workspace itself is removed with its record")
     parent, name = os.path.split(path)
-    with _root(workspace) as root:
+    with _open_root(workspace) as root:
         directory = _open(root, parent or ".", _DIRECTORY)
     try:
         if stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
@@ -110,7 +112,7 @@ def remove(workspace: Path, path: str) -> None:
 
 
 @contextmanager
-def _root(workspace: Path) -> Iterator[int]:
+def _open_root(workspace: Path) -> Iterator[int]:
     descriptor = os.open(workspace, _DIRECTORY)
     try:
         yield descriptor
@@ -119,7 +121,7 @@ def _root(workspace: Path) -> Iterator[int]:
 
 
 @contextmanager
-def _parents(root: int, path: str) -> Iterator[int]:
+def _open_parents(root: int, path: str) -> Iterator[int]:
     """Open the directory `path` below `root`, making what is missing, one name after the other."""
     current, done = os.dup(root), ""
     try:
@@ -166,7 +168,7 @@ def _write_through(root: int, path: str, content: bytes) -> None:
     descriptor = _open(root, path, flags, 0o644)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise Unsafe(f"{path!r} is not a regular file")
+            raise UnsafePath(f"{path!r} is not a regular file")
         os.ftruncate(descriptor, 0)
         _write_all(descriptor, content)
     finally:
@@ -175,8 +177,8 @@ def _write_through(root: int, path: str, content: bytes) -> None:
 
 def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
     """Open `path` beneath `root`; raises Unsafe where it leads out."""
-    for _ in range(_LOOPS):
-        how = _How(flags=flags, mode=mode, resolve=_BENEATH)
+    for _ in range(_MAX_ATTEMPTS):
+        how = _OpenHow(flags=flags, mode=mode, resolve=_BENEATH)
         name = os.fsencode(path or ".")
         descriptor = int(_libc.syscall(_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)))
         if descriptor >= 0:
@@ -185,10 +187,10 @@ def _open(root: int, path: str, flags: int, mode: int = 0) -> int:
         if number in {errno.ENOSYS, errno.EPERM}:
             return _walk(root, path, flags, mode)
         if number in {errno.EXDEV, errno.ELOOP}:
-            raise Unsafe(f"{path!r} leads out of the workspace")
+            raise UnsafePath(f"{path!r} leads out of the workspace")
         if number not in {errno.EAGAIN, errno.EINTR}:  # EAGAIN: something was renamed meanwhile
             raise OSError(number, os.strerror(number), path)
-    raise Unsafe(f"{path!r} keeps changing while it is opened")
+    raise UnsafePath(f"{path!r} keeps changing while it is opened")
 
 
 def _walk(root: int, path: str, flags: int, mode: int) -> int:
@@ -203,7 +205,7 @@ def _walk(root: int, path: str, flags: int, mode: int) -> int:
         return os.open(names[-1], flags | os.O_NOFOLLOW, mode, dir_fd=current)
     except OSError as error:
         if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-            raise Unsafe(f"{path!r} goes through a link, which this kernel cannot keep inside") from error
+            raise UnsafePath(f"{path!r} goes through a link, which this kernel cannot keep inside") from error
         raise
     finally:
         os.close(current)

@@ -6,11 +6,11 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Protocol
 
-from sandbox.paths import Entry
-from sandbox.workspaces.replica import Side
+from sandbox.paths import FileEntry
+from sandbox.workspaces.replica import Replica
 
 
-class Store(Protocol):
+class WorkspaceStore(Protocol):
     """Files that outlive sandboxes. A namespace is a plain path component; paths are relative to it, as
     `sandbox.paths.relative` returns them, and never lead out.
 
@@ -18,7 +18,7 @@ class Store(Protocol):
     """
 
     @abstractmethod
-    async def entries(self, namespace: str, path: str) -> Sequence[Entry]:
+    async def list_directory(self, namespace: str, path: str) -> Sequence[FileEntry]:
         """Return what stands in a directory, by name; `.` is the workspace, which may be empty.
 
         Raises FileNotFoundError, NotADirectoryError, Unsafe.
@@ -40,9 +40,9 @@ class Store(Protocol):
         """Remove a file, or a directory with all in it; raises FileNotFoundError, Unsafe."""
 
     @abstractmethod
-    async def forget(self, namespace: str) -> None:
+    async def delete(self, namespace: str) -> None:
         """Remove a workspace with all in it; twice is no error."""
 
     @abstractmethod
-    def side(self, namespace: str) -> Side:
+    def replica(self, namespace: str) -> Replica:
         """Return a workspace as something that files can be carried from and to."""

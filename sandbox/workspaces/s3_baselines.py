@@ -4,40 +4,40 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.s3 import Absent, Bucket, content_of, folded
-from sandbox.workspaces.baselines import Bases, dump, name_of, parse
-from sandbox.workspaces.sync_plan import Base
+from sandbox.s3 import Bucket, ObjectNotFound, read_body, translate_errors
+from sandbox.workspaces.baselines import BaselineStore, decode, encode, file_name
+from sandbox.workspaces.sync_plan import SyncBaseline
 
-PLACE = "carried/"
-LARGEST = 64 * 1024 * 1024
-_WHAT = "workspaces"
+PREFIX = "carried/"
+MAX_BYTES = 64 * 1024 * 1024
+_STORE = "workspaces"
 
 
-class BucketBases(Bases):
+class S3BaselineStore(BaselineStore):
     """An object for each key."""
 
     def __init__(self, client: Any, bucket: Bucket) -> None:
         self._client = client
         self._bucket = bucket
 
-    async def find(self, key: str) -> Base | None:
+    async def get(self, key: str) -> SyncBaseline | None:
         """Get the object."""
         try:
-            with folded(key, _WHAT):
+            with translate_errors(key, _STORE):
                 answer = await self._client.get_object(**self._key(key))
-                return parse(await content_of(answer, LARGEST))
-        except Absent:
+                return decode(await read_body(answer, MAX_BYTES))
+        except ObjectNotFound:
             return None
 
-    async def keep(self, key: str, base: Base) -> None:
+    async def save(self, key: str, baseline: SyncBaseline) -> None:
         """Put the object."""
-        with folded(key, _WHAT):
-            await self._client.put_object(**self._key(key), Body=dump(base))
+        with translate_errors(key, _STORE):
+            await self._client.put_object(**self._key(key), Body=encode(baseline))
 
-    async def forget(self, key: str) -> None:
+    async def delete(self, key: str) -> None:
         """Delete the object."""
-        with folded(key, _WHAT):
+        with translate_errors(key, _STORE):
             await self._client.delete_object(**self._key(key))
 
     def _key(self, key: str) -> dict[str, str]:
-        return self._bucket.key(PLACE + name_of(key))
+        return self._bucket.key(PREFIX + file_name(key))

@@ -9,142 +9,142 @@ from typing import Any, TypeVar
 
 import structlog
 
-from sandbox.errors import Refused
-from sandbox.s3 import Absent, Bucket, content_of, folded
-from sandbox.workspaces.replica import File, Side
-from sandbox.workspaces.sandbox_transfer import MOST_NAMES, is_plain
-from sandbox.workspaces.sync_plan import Listing, Seen
+from sandbox.errors import ProviderRefused
+from sandbox.s3 import Bucket, ObjectNotFound, read_body, translate_errors
+from sandbox.workspaces.replica import Replica, ReplicaFile
+from sandbox.workspaces.sandbox_transfer import MAX_NAMES, is_plain_path
+from sandbox.workspaces.sync_plan import FileListing, FileStat
 
 log = structlog.get_logger(__name__)
 
 Given = TypeVar("Given")
 Returned = TypeVar("Returned")
 
-AT_ONCE = 16
-BATCH = 32 * 1024 * 1024
+CONCURRENCY = 16
+MAX_BATCH_BYTES = 32 * 1024 * 1024
 """Bytes of content that are in memory at a time, unless one file alone has more."""
-LONGEST_KEY = 1024
+MAX_KEY_BYTES = 1024
 """Bytes that S3 takes for a name."""
-PLAIN = 0o644
-_BITS = 0o755
+DEFAULT_MODE = 0o644
+_MODE_BITS = 0o755
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WHAT = "workspaces"
+_STORE = "workspaces"
 
 
-class Objects(Side):
+class S3Objects(Replica):
     """The files of one workspace in a bucket, by names below `place`."""
 
-    def __init__(self, client: Any, bucket: Bucket, place: str) -> None:
+    def __init__(self, client: Any, bucket: Bucket, prefix: str) -> None:
         self._client = client
         self._bucket = bucket
-        self._place = place
+        self._prefix = prefix
 
-    async def listing(self, below: str = "") -> Listing:
+    async def list(self, below: str = "") -> FileListing:
         """List the objects; a file's permissions are not told, its ETag is its mark."""
-        found: dict[str, Seen] = {}
-        async for one in self._listed(below):
-            path = str(one["Key"]).removeprefix(self._bucket.prefix + self._place)
-            if is_plain(path):
-                found[path] = Seen(int(one["Size"]), _moment(one["LastModified"]), PLAIN, _mark(one))
+        found: dict[str, FileStat] = {}
+        async for one in self._list_objects(below):
+            path = str(one["Key"]).removeprefix(self._bucket.prefix + self._prefix)
+            if is_plain_path(path):
+                found[path] = FileStat(
+                    int(one["Size"]), _nanoseconds(one["LastModified"]), DEFAULT_MODE, _version(one)
+                )
         return found
 
-    async def names(self, below: str) -> Sequence[str]:
+    async def list_names(self, below: str) -> Sequence[str]:
         """Return every name, also of what is no plain path."""
-        start = len(self._bucket.prefix + self._place)
-        return [str(one["Key"])[start:] async for one in self._listed(below)]
+        start = len(self._bucket.prefix + self._prefix)
+        return [str(one["Key"])[start:] async for one in self._list_objects(below)]
 
-    async def _listed(self, below: str) -> AsyncIterator[Any]:
+    async def _list_objects(self, below: str) -> AsyncIterator[Any]:
         count = 0
-        with folded(below, _WHAT):
+        with translate_errors(below, _STORE):
             pages = self._client.get_paginator("list_objects_v2").paginate(
-                Bucket=self._bucket.bucket, Prefix=f"{self._bucket.prefix}{self._place}{below}"
+                Bucket=self._bucket.bucket, Prefix=f"{self._bucket.prefix}{self._prefix}{below}"
             )
             async for page in pages:
                 for one in page.get("Contents", ()):
                     count += 1
-                    if count > MOST_NAMES:
-                        raise Refused(f"the workspace holds more than {MOST_NAMES} files")
+                    if count > MAX_NAMES:
+                        raise ProviderRefused(f"the workspace holds more than {MAX_NAMES} files")
                     yield one
 
     async def has_any(self, below: str) -> bool:
         """Say whether any name begins so."""
-        with folded(below, _WHAT):
+        with translate_errors(below, _STORE):
             found = await self._client.list_objects_v2(
                 Bucket=self._bucket.bucket,
-                Prefix=f"{self._bucket.prefix}{self._place}{below}",
+                Prefix=f"{self._bucket.prefix}{self._prefix}{below}",
                 MaxKeys=1,
             )
         return bool(found.get("KeyCount"))
 
-    async def contents(self, wanted: Listing) -> AsyncIterator[File]:
+    async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
         """Get the wanted objects, a few at a time; one that is gone or grew is seen again next time."""
-        for batch in _batches(wanted):
-            for file in await _together(self._content, batch):
+        for batch in _batches(listing):
+            for file in await _gather(self._read_one, batch):
                 if file is not None:
                     yield file
 
-    async def _content(self, one: tuple[str, Seen]) -> File | None:
+    async def _read_one(self, one: tuple[str, FileStat]) -> ReplicaFile | None:
         path, seen = one
         try:
-            with folded(path, _WHAT):
+            with translate_errors(path, _STORE):
                 answer = await self._client.get_object(**self._key(path))
-                content = await content_of(answer, seen.size + 1)
-        except Absent:
+                content = await read_body(answer, seen.size + 1)
+        except ObjectNotFound:
             return None
         if len(content) > seen.size:
             return None
         told = answer.get("Metadata", {})
-        return path, content, Seen(len(content), _number(told, "modified", seen.modified), _mode(told))
+        return path, content, FileStat(len(content), _number(told, "modified", seen.modified), _mode(told))
 
-    async def take(self, given: AsyncIterator[File]) -> Listing:
+    async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
         """Put files as objects, a few at a time; one whose name S3 does not take stays where it is."""
-        taken: dict[str, Seen] = {}
-        batch: list[File] = []
-        async for file in given:
+        taken: dict[str, FileStat] = {}
+        batch: list[ReplicaFile] = []
+        async for file in source:
             batch.append(file)
-            if len(batch) == AT_ONCE or sum(len(one[1]) for one in batch) > BATCH:
-                taken.update(await self._put_all(batch))
+            if len(batch) == CONCURRENCY or sum(len(one[1]) for one in batch) > MAX_BATCH_BYTES:
+                taken.update(await self._write_all(batch))
                 batch = []
-        taken.update(await self._put_all(batch))
+        taken.update(await self._write_all(batch))
         return taken
 
-    async def _put_all(self, batch: Sequence[File]) -> Mapping[str, Seen]:
-        done = await _together(self._put, batch)
+    async def _write_all(self, batch: Sequence[ReplicaFile]) -> Mapping[str, FileStat]:
+        done = await _gather(self._write_one, batch)
         return {file[0]: seen for file, seen in zip(batch, done, strict=True) if seen is not None}
 
-    async def _put(self, file: File) -> Seen | None:
+    async def _write_one(self, file: ReplicaFile) -> FileStat | None:
         path, content, seen = file
-        told = {"mode": f"{seen.mode & _BITS:o}", "modified": str(seen.modified)}
+        told = {"mode": f"{seen.mode & _MODE_BITS:o}", "modified": str(seen.modified)}
         try:
-            with folded(path, _WHAT):
+            with translate_errors(path, _STORE):
                 answer = await self._client.put_object(**self._key(path), Body=content, Metadata=told)
-        except Absent:
-            log.warning("workspace.name_not_taken", path=path)
+        except ObjectNotFound:
+            log.warning("workspace.name_rejected", path=path)
             return None
-        return Seen(len(content), seen.modified, PLAIN, _mark(answer))
+        return FileStat(len(content), seen.modified, DEFAULT_MODE, _version(answer))
 
     async def remove(self, paths: Sequence[str]) -> None:
         """Delete objects one by one: not every store that speaks S3 deletes many in one call."""
-        for start in range(0, len(paths), AT_ONCE):
-            await _together(self._delete, paths[start : start + AT_ONCE])
+        for start in range(0, len(paths), CONCURRENCY):
+            await _gather(self._delete, paths[start : start + CONCURRENCY])
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Do nothing: what a bucket has taken it keeps."""
 
     async def _delete(self, path: str) -> None:
-        with folded(path, _WHAT):
+        with translate_errors(path, _STORE):
             await self._client.delete_object(**self._key(path))
 
     def _key(self, path: str) -> dict[str, str]:
-        named = self._bucket.key(self._place + path)
-        if len(named["Key"].encode()) > LONGEST_KEY:
-            raise Absent(path)
+        named = self._bucket.key(self._prefix + path)
+        if len(named["Key"].encode()) > MAX_KEY_BYTES:
+            raise ObjectNotFound(path)
         return named
 
 
-async def _together(
-    work: Callable[[Given], Awaitable[Returned]], all_: Sequence[Given]
-) -> Sequence[Returned]:
+async def _gather(work: Callable[[Given], Awaitable[Returned]], all_: Sequence[Given]) -> Sequence[Returned]:
     """Do the same with each at once; the first error ends the others."""
 
     async def one(given: Given) -> Returned:
@@ -158,10 +158,10 @@ async def _together(
     return [task.result() for task in tasks]
 
 
-def _batches(wanted: Listing) -> Iterator[list[tuple[str, Seen]]]:
-    batch, size = list[tuple[str, Seen]](), 0
+def _batches(wanted: FileListing) -> Iterator[list[tuple[str, FileStat]]]:
+    batch, size = list[tuple[str, FileStat]](), 0
     for path, seen in wanted.items():
-        if batch and (len(batch) == AT_ONCE or size + seen.size > BATCH):
+        if batch and (len(batch) == CONCURRENCY or size + seen.size > MAX_BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append((path, seen))
@@ -170,19 +170,20 @@ def _batches(wanted: Listing) -> Iterator[list[tuple[str, Seen]]]:
         yield batch
 
 
-def _mark(answer: Any) -> str:
-    return str(answer.get("ETag", "")).strip('"')
+def _version(response: Any) -> str:
+    return str(response.get("ETag", "")).strip('"')
 
 
-def _moment(when: datetime) -> int:
+def _nanoseconds(when: datetime) -> int:
     return int((when - _EPOCH).total_seconds() * 1_000_000) * 1000
 
 
-def _number(told: Any, name: str, otherwise: int) -> int:
-    text = str(told.get(name, ""))
+def _number(metadata: Any, name: str, otherwise: int) -> int:
+    text = str(metadata.get(name, ""))
     return int(text) if text.isdecimal() and len(text) < 20 else otherwise  # noqa: PLR2004 - of 64 bits
 
 
-def _mode(told: Any) -> int:
-    text = str(told.get("mode", ""))
-    return int(text, 8) & _BITS if text and set(text) <= set("01234567") and len(text) < 5 else PLAIN  # noqa: PLR2004
+def _mode(metadata: Any) -> int:
+    text = str(metadata.get("mode", ""))
+    is_octal = bool(text) and set(text) <= set("01234567") and len(text) < 5  # noqa: PLR2004 - four digits
+    return int(text, 8) & _MODE_BITS if is_octal else DEFAULT_MODE

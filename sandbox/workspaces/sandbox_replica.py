@@ -8,47 +8,47 @@ from collections.abc import AsyncIterator, Sequence
 
 from sandbox.port import Sandbox
 from sandbox.workspaces import sandbox_transfer
-from sandbox.workspaces.replica import File, Side
-from sandbox.workspaces.sync_plan import Listing
+from sandbox.workspaces.replica import Replica, ReplicaFile
+from sandbox.workspaces.sync_plan import FileListing
 
-OVERHEAD = 8 * 1024
+ARCHIVE_OVERHEAD = 8 * 1024
 """Bytes that a file may take in an archive beyond its content: its header, and a long name."""
-SPOOL = 8 * 1024 * 1024
+SPOOL_BYTES = 8 * 1024 * 1024
 
 
-class Box(Side):
+class SandboxReplica(Replica):
     """The files of a sandbox that cannot mount its workspace."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
 
-    async def listing(self) -> Listing:
+    async def list(self) -> FileListing:
         """Ask the sandbox what stands there."""
-        return await sandbox_transfer.listing(self._sandbox)
+        return await sandbox_transfer.list_files(self._sandbox)
 
-    async def contents(self, wanted: Listing) -> AsyncIterator[File]:
+    async def read(self, listing: FileListing) -> AsyncIterator[ReplicaFile]:
         """Fetch an archive of the files, and yield what was asked for."""
-        most = sum(seen.size for seen in wanted.values()) + len(wanted) * OVERHEAD
-        with tempfile.SpooledTemporaryFile(SPOOL) as archive:
-            await sandbox_transfer.fetch(self._sandbox, tuple(wanted), archive, limit=most)
+        most = sum(seen.size for seen in listing.values()) + len(listing) * ARCHIVE_OVERHEAD
+        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
+            await sandbox_transfer.fetch(self._sandbox, tuple(listing), archive, limit=most)
             archive.seek(0)
-            found = sandbox_transfer.unpacked(archive, wanted)
+            found = sandbox_transfer.read_archive(archive, listing)
             while (one := await asyncio.to_thread(next, found, None)) is not None:
                 path, content = one
-                yield path, content, wanted[path]
+                yield path, content, listing[path]
 
-    async def take(self, given: AsyncIterator[File]) -> Listing:
+    async def write(self, source: AsyncIterator[ReplicaFile]) -> FileListing:
         """Put an archive of the files there; what looks otherwise afterwards was not written."""
-        with tempfile.SpooledTemporaryFile(SPOOL) as archive:
-            with sandbox_transfer.Packing(archive) as packing:
-                async for path, content, seen in given:
+        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as archive:
+            with sandbox_transfer.TarWriter(archive) as packing:
+                async for path, content, seen in source:
                     await asyncio.to_thread(packing.add, path, content, seen)
             archive.seek(0)
-            await sandbox_transfer.put(self._sandbox, archive)
-        now = await sandbox_transfer.listing(self._sandbox)
+            await sandbox_transfer.write_archive(self._sandbox, archive)
+        now = await sandbox_transfer.list_files(self._sandbox)
         return {path: seen for path, seen in packing.expected.items() if now.get(path) == seen}
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Do nothing: the machine's disk is the provider's."""
 
     async def remove(self, paths: Sequence[str]) -> None:

@@ -11,150 +11,171 @@ from dataclasses import dataclass, replace
 
 import structlog
 
-from sandbox.errors import Refused
-from sandbox.model import Spec
+from sandbox.errors import ProviderRefused
+from sandbox.model import SandboxSpec
 from sandbox.port import Sandbox
-from sandbox.workspaces.baselines import Bases
-from sandbox.workspaces.port import Store
-from sandbox.workspaces.replica import Side
-from sandbox.workspaces.sandbox_replica import Box
-from sandbox.workspaces.sync_plan import Base, Listing, Plan, Seen, bounded, disputed, plan
+from sandbox.workspaces.baselines import BaselineStore
+from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.replica import Replica
+from sandbox.workspaces.sandbox_replica import SandboxReplica
+from sandbox.workspaces.sync_plan import (
+    FileListing,
+    FileStat,
+    SyncBaseline,
+    SyncPlan,
+    conflicts,
+    fit_within,
+    plan_sync,
+)
 
 log = structlog.get_logger(__name__)
 
 
-def unnoticed(_point: str) -> None:
+def no_checkpoint(_point: str) -> None:
     """Pass a fault point that nobody has chosen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sides:
+class ReplicaPair:
     """Both sides before anything is carried, and what they agreed on last."""
 
-    here: Side
-    there: Side
-    base: Base
-    stored: Listing
-    inside: Listing
+    store: Replica
+    sandbox: Replica
+    baseline: SyncBaseline
+    stored: FileListing
+    inside: FileListing
 
 
-class Carrier:
+class WorkspaceSync:
     """Makes store and sandbox the same, at most `limit` bytes of content at a time."""
 
     def __init__(
-        self, store: Store, bases: Bases, *, limit: int, checkpoint: Callable[[str], None] = unnoticed
+        self,
+        store: WorkspaceStore,
+        baselines: BaselineStore,
+        *,
+        limit: int,
+        checkpoint: Callable[[str], None] = no_checkpoint,
     ) -> None:
         self.store = store
-        self.bases = bases
+        self.baselines = baselines
         self._limit = limit
         self._checkpoint = checkpoint
 
-    async def carry(self, sandbox: Sandbox, spec: Spec) -> None:
+    async def sync(self, sandbox: Sandbox, spec: SandboxSpec) -> None:
         """Bring to each side what changed on the other; raises SandboxError."""
         if spec.workspace is None:
             return
         try:
-            await self.between(
+            await self.sync_replicas(
                 spec.label,
-                Base(sandbox=str(sandbox.id)),
-                self.store.side(spec.namespace),
-                Box(sandbox),
+                SyncBaseline(sandbox=str(sandbox.id)),
+                self.store.replica(spec.namespace),
+                SandboxReplica(sandbox),
                 read_only=spec.read_only,
             )
         except OSError as error:
-            raise Refused(f"the workspace's files could not be carried: {error}") from error
+            raise ProviderRefused(f"the workspace's files could not be carried: {error}") from error
 
-    async def kept(self, spec: Spec) -> None:
+    async def push(self, spec: SandboxSpec) -> None:
         """See to it that what a call changed is safe before the call is told of.
 
         Here it is: what commands write stays with the machine until the turn's end.
         """
         del spec
 
-    async def forget(self, label: str) -> None:
+    async def delete_baseline(self, label: str) -> None:
         """Forget what a sandbox held that is no more."""
-        await self.bases.forget(label)
+        await self.baselines.delete(label)
 
-    async def between(self, key: str, fresh: Base, here: Side, there: Side, *, read_only: bool) -> Base:
+    async def sync_replicas(
+        self, key: str, initial: SyncBaseline, store: Replica, sandbox: Replica, *, read_only: bool
+    ) -> SyncBaseline:
         """Make both sides the same and return what they agree on now; `fresh` is what a new machine holds."""
-        last = await self.bases.find(key)
-        base = last if last is not None and last.sandbox == fresh.sandbox else fresh
-        sides = Sides(
-            here=here, there=there, base=base, stored=await here.listing(), inside=await there.listing()
+        last = await self.baselines.get(key)
+        base = last if last is not None and last.sandbox == initial.sandbox else initial
+        sides = ReplicaPair(
+            store=store,
+            sandbox=sandbox,
+            baseline=base,
+            stored=await store.list(),
+            inside=await sandbox.list(),
         )
-        sides = await _compared(sides)
-        todo = plan(sides.base, sides.stored, sides.inside, read_only=read_only)
-        put = await self._put(sides, todo)
+        sides = await _adopt_equal_files(sides)
+        todo = plan_sync(sides.baseline, sides.stored, sides.inside, read_only=read_only)
+        put = await self._copy_to_sandbox(sides, todo)
         if todo.fetched or todo.removed_stored:
             self._checkpoint("workspace.carry.before_store")
-        fetched = await self._fetch(sides, todo)
+        fetched = await self._copy_to_store(sides, todo)
         await _remove(sides, todo)
         if todo.fetched or todo.removed_stored:
             self._checkpoint("workspace.carry.after_store")
-        after = _agreed(sides, todo, put=put, fetched=fetched)
+        after = _next_baseline(sides, todo, put=put, fetched=fetched)
         if after != last:
-            await there.settle()
-            await self.bases.keep(key, after)
+            await sandbox.flush()
+            await self.baselines.save(key, after)
         return after
 
-    async def _put(self, sides: Sides, todo: Plan) -> Listing:
+    async def _copy_to_sandbox(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
         """Put into the sandbox what the store has; returns how it looks there."""
-        if not todo.put:
+        if not plan.put:
             return {}
-        wanted = {path: sides.stored[path] for path in todo.put}
+        wanted = {path: pair.stored[path] for path in plan.put}
         if (size := sum(seen.size for seen in wanted.values())) > self._limit:
-            raise Refused(
+            raise ProviderRefused(
                 f"the workspace holds {size} bytes that the sandbox lacks, and at most {self._limit} are "
                 "carried at a time: remove files over HTTP, or raise sandbox.sync_limit_mb"
             )
-        return await sides.there.take(sides.here.contents(wanted))
+        return await pair.sandbox.write(pair.store.read(wanted))
 
-    async def _fetch(self, sides: Sides, todo: Plan) -> Listing:
+    async def _copy_to_store(self, pair: ReplicaPair, plan: SyncPlan) -> FileListing:
         """Bring into the store what the sandbox has; returns how it looks there. What is too much waits."""
-        chosen = tuple(bounded(todo.fetched, sides.inside, limit=self._limit))
-        if len(chosen) < len(todo.fetched):
-            left = sorted(set(todo.fetched) - set(chosen))
-            log.warning("workspace.left_in_sandbox", files=len(left), first=left[0], limit=self._limit)
+        chosen = tuple(fit_within(plan.fetched, pair.inside, limit=self._limit))
+        if len(chosen) < len(plan.fetched):
+            left = sorted(set(plan.fetched) - set(chosen))
+            log.warning("workspace.files_deferred", files=len(left), first=left[0], limit=self._limit)
         if not chosen:
             return {}
-        return await sides.here.take(sides.there.contents({path: sides.inside[path] for path in chosen}))
+        return await pair.store.write(pair.sandbox.read({path: pair.inside[path] for path in chosen}))
 
 
-async def _remove(sides: Sides, todo: Plan) -> None:
+async def _remove(pair: ReplicaPair, todo: SyncPlan) -> None:
     if todo.removed_inside:
-        await sides.there.remove(todo.removed_inside)
+        await pair.sandbox.remove(todo.removed_inside)
     if todo.removed_stored:
-        await sides.here.remove(todo.removed_stored)
+        await pair.store.remove(todo.removed_stored)
 
 
-async def _compared(sides: Sides) -> Sides:
+async def _adopt_equal_files(pair: ReplicaPair) -> ReplicaPair:
     """Take what both sides hold alike for agreed, though nobody remembers that it was carried."""
-    open_ = [path for path in disputed(sides.base, sides.stored, sides.inside) if sides.stored[path].mark]
+    open_ = [path for path in conflicts(pair.baseline, pair.stored, pair.inside) if pair.stored[path].version]
     if not open_:
-        return sides
-    found = await sides.there.digests(open_)
-    alike = [path for path in open_ if found.get(path) == sides.stored[path].mark]
+        return pair
+    found = await pair.sandbox.hash(open_)
+    alike = [path for path in open_ if found.get(path) == pair.stored[path].version]
     base = replace(
-        sides.base,
-        stored={**sides.base.stored, **{path: sides.stored[path] for path in alike}},
-        inside={**sides.base.inside, **{path: sides.inside[path] for path in alike}},
+        pair.baseline,
+        stored={**pair.baseline.stored, **{path: pair.stored[path] for path in alike}},
+        inside={**pair.baseline.inside, **{path: pair.inside[path] for path in alike}},
     )
-    return replace(sides, base=base)
+    return replace(pair, baseline=base)
 
 
-def _agreed(sides: Sides, todo: Plan, *, put: Listing, fetched: Listing) -> Base:
+def _next_baseline(
+    pair: ReplicaPair, todo: SyncPlan, *, put: FileListing, fetched: FileListing
+) -> SyncBaseline:
     """Return what both sides hold now; of what could not be carried, what they held before."""
-    base = sides.base
+    base = pair.baseline
     open_ = {*todo.put, *todo.fetched} - put.keys() - fetched.keys()
     gone = {*todo.removed_inside, *todo.removed_stored}
-    both = (sides.stored.keys() & sides.inside.keys() | put.keys() | fetched.keys()) - open_ - gone
+    both = (pair.stored.keys() & pair.inside.keys() | put.keys() | fetched.keys()) - open_ - gone
     kept = open_ & base.stored.keys() & base.inside.keys()
-    return Base(
+    return SyncBaseline(
         sandbox=base.sandbox,
-        stored={**_now(sides.stored, fetched, both), **{path: base.stored[path] for path in kept}},
-        inside={**_now(sides.inside, put, both), **{path: base.inside[path] for path in kept}},
+        stored={**_merge_stats(pair.stored, fetched, both), **{path: base.stored[path] for path in kept}},
+        inside={**_merge_stats(pair.inside, put, both), **{path: base.inside[path] for path in kept}},
     )
 
 
-def _now(before: Listing, taken: Listing, paths: set[str]) -> Mapping[str, Seen]:
-    return {path: taken.get(path) or before[path] for path in paths}
+def _merge_stats(before: FileListing, written: FileListing, paths: set[str]) -> Mapping[str, FileStat]:
+    return {path: written.get(path) or before[path] for path in paths}

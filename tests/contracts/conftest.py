@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from channel_rigs import Ear, Rig, opened, receiving, rigged
+from channel_rigs import ChannelRig, UpdateRecorder, open_connection, open_rig, receiving
 from channels.message import Message
 from channels.port import ChannelPlugin, Connection
 from channels.registry import installed
@@ -20,23 +20,23 @@ def plugin(request: pytest.FixtureRequest) -> ChannelPlugin:
 
 
 @pytest.fixture
-async def rig(plugin: ChannelPlugin) -> AsyncIterator[Rig]:
+async def rig(plugin: ChannelPlugin) -> AsyncIterator[ChannelRig]:
     """Return the channel's platform."""
-    async with rigged(plugin) as rig:
+    async with open_rig(plugin) as rig:
         yield rig
 
 
 @pytest.fixture
-async def connection(plugin: ChannelPlugin, rig: Rig) -> AsyncIterator[Connection]:
+async def connection(plugin: ChannelPlugin, rig: ChannelRig) -> AsyncIterator[Connection]:
     """Return a connection to the platform."""
-    async with opened(plugin, rig.settings()) as connection:
+    async with open_connection(plugin, rig.settings()) as connection:
         yield connection
 
 
 @pytest.fixture
-async def told(connection: Connection, rig: Rig) -> Message:
+async def user_message(connection: Connection, rig: ChannelRig) -> Message:
     """Return a message a person sent in the room."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("hello")
         (update,) = await ear.wait(1)

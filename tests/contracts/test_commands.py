@@ -8,9 +8,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from gateway.config.load import foreign_environment
 
 from commands import DEVNULL, PIPE, STDOUT, Forked, Running, can_be_forked, gateway_command
+from gateway.config.load import environment_without_ours
 from gateway_process import GatewayProcess
 
 both = pytest.mark.parametrize("started", [False, True], ids=["forked", "started"])
@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("started", [False, True], ids=["forked", "started
 
 async def command(*words: str, directory: Path, started: bool, **env: str) -> Running:
     """Start a command with pipes."""
-    given = foreign_environment() | env
+    given = environment_without_ours() | env
     child = await gateway_command(
         *words, env=given, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE, started=started
     )
@@ -69,7 +69,7 @@ async def test_signals_reach_it_and_end_it(tmp_path: Path, started: bool) -> Non
 async def test_output_and_errors_share_a_pipe_on_request(tmp_path: Path, started: bool) -> None:
     """A complaint comes out of the standard output when both are one."""
     child = await gateway_command(
-        "no-such-command", env=foreign_environment(), cwd=tmp_path,
+        "no-such-command", env=environment_without_ours(), cwd=tmp_path,
         stdin=DEVNULL, stdout=PIPE, stderr=STDOUT, started=started,
     )  # fmt: skip
     async with asyncio.timeout(60):
@@ -80,5 +80,5 @@ async def test_output_and_errors_share_a_pipe_on_request(tmp_path: Path, started
 
 async def test_what_works_at_the_start_of_the_interpreter_is_not_forked() -> None:
     """A path or a hash seed that the zygote does not have asks for the real command line."""
-    assert can_be_forked(foreign_environment())
-    assert not can_be_forked(foreign_environment() | {"PYTHONPATH": "/elsewhere"})
+    assert can_be_forked(environment_without_ours())
+    assert not can_be_forked(environment_without_ours() | {"PYTHONPATH": "/elsewhere"})

@@ -12,9 +12,16 @@ import pytest
 
 import docker_engine
 from docker_rig import engine_rig
-from sandbox.model import Command, Job, JobState, Network
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
-from sandbox_rigs import TOKEN, Rig, ended, printed, processes_with, some_nap
+from sandbox_rigs import (
+    TOKEN,
+    ProviderRig,
+    processes_with,
+    unique_sleep_seconds,
+    wait_for_job,
+    wait_for_output,
+)
 
 CANARY = "canary-77aa01"
 MARGIN = 2.0
@@ -25,30 +32,30 @@ SLOW = 4
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
+def rig(tmp_path: Path) -> ProviderRig:
     """Return the provider on the tests' engine, with small files."""
     return engine_rig("attacked", tmp_path, max_file_bytes=64 << 20)
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Return the provider; its sandboxes are destroyed afterwards."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
         for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
 @pytest.fixture
-async def sandbox(provider: Provider, rig: Rig) -> Sandbox:
+async def sandbox(provider: Provider, rig: ProviderRig) -> Sandbox:
     """Return a small sandbox without a network."""
     return await provider.create(rig.spec(memory_mb=128, pids=48))
 
 
 @pytest.fixture
-def nap() -> str:
+def sleep_seconds() -> str:
     """Return how long a command sleeps that must not be found afterwards."""
-    return some_nap()
+    return unique_sleep_seconds()
 
 
 BOMBS = {
@@ -63,10 +70,10 @@ BOMBS = {
 async def test_a_fork_bomb_is_contained(sandbox: Sandbox, nap: str, bomb: str) -> None:
     """Whatever it forks is dead when the run returns, soon after its time-out, and the sandbox goes on."""
     started = time.monotonic()
-    await sandbox.run(Command(script=bomb.format(nap=nap), timeout=1, output_limit=4096))
+    await sandbox.run(ExecRequest(script=bomb.format(nap=nap), timeout=1, output_limit=4096))
     assert time.monotonic() - started < 1 + MARGIN * SLOW
     assert processes_with(nap) == []
-    assert (await sandbox.run(Command(script="echo on"))).stdout == b"on\n"
+    assert (await sandbox.run(ExecRequest(script="echo on"))).stdout == b"on\n"
 
 
 async def test_daemons_die_with_their_run(sandbox: Sandbox, nap: str) -> None:
@@ -77,37 +84,39 @@ async def test_daemons_die_with_their_run(sandbox: Sandbox, nap: str) -> None:
         f"setsid -f sleep {nap}; kill -9 $PPID; sleep {nap}",
         f"env -i setsid -f sleep {nap}; kill -9 $PPID",
     ):
-        await sandbox.run(Command(script=script, timeout=2))
+        await sandbox.run(ExecRequest(script=script, timeout=2))
         assert processes_with(nap) == [], script
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
     """`yes` meets the limit and ends with its time-out."""
     started = time.monotonic()
-    result = await sandbox.run(Command(script="yes & yes >&2", timeout=1, output_limit=65536))
+    result = await sandbox.run(ExecRequest(script="yes & yes >&2", timeout=1, output_limit=65536))
     assert time.monotonic() - started < 1 + MARGIN * SLOW
     assert result.timed_out
     assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
 
 
-async def test_memory_and_files_are_bounded(sandbox: Sandbox, rig: Rig) -> None:
+async def test_memory_and_files_are_bounded(sandbox: Sandbox, rig: ProviderRig) -> None:
     """Greedy programs are killed, giants are refused, and the sandbox goes on."""
     script = (
         "python3 -c 'print(len(bytearray(256 << 20)))'; truncate -s 50G giant; head -c 100M /dev/zero > full;"
         "head -c 300M /dev/zero > /tmp/full; stat -c %s full /tmp/full; rm -f full /tmp/full"
     )
-    result = await sandbox.run(Command(script=script))
+    result = await sandbox.run(ExecRequest(script=script))
     sizes = [int(line) for line in result.stdout.split()]
     assert len(sizes) == 2
     assert all(size <= 64 << 20 for size in sizes)
     assert not (rig.workspace / "giant").exists() or (rig.workspace / "giant").stat().st_blocks == 0
-    assert (await sandbox.run(Command(script="echo on"))).stdout == b"on\n"
+    assert (await sandbox.run(ExecRequest(script="echo on"))).stdout == b"on\n"
 
 
-async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: Rig) -> None:
+async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: ProviderRig) -> None:
     """Neither metadata nor the machine's loopback answers, without a network and with one."""
     specs = [rig.spec()]
-    said = docker_engine.shared().call("GET", f"/networks/{docker_engine.network(docker_engine.shared())}")
+    said = docker_engine.shared_engine().call(
+        "GET", f"/networks/{docker_engine.open_network(docker_engine.shared_engine())}"
+    )
     if '"Id"' in said:
         specs.append(rig.spec(label=f"{rig.label}:open", network=Network.ALLOW_ALL))
     program = (
@@ -120,24 +129,24 @@ async def test_nothing_is_reachable_but_the_callback(provider: Provider, rig: Ri
         tries = "; ".join(
             f"timeout 1 bash -c ': </dev/tcp/{target}' 2>/dev/null && echo in" for target in targets
         )
-        async with rig.gateway.listening():
+        async with rig.callback_server.listening():
             for spec in specs:
                 sandbox = await provider.create(spec)
-                result = await sandbox.run(Command(script=f'{tries}; python3 -c "{program}"'))
+                result = await sandbox.run(ExecRequest(script=f'{tries}; python3 -c "{program}"'))
                 assert result.stdout == b"404\n"
 
 
 async def test_the_gateways_secrets_do_not_get_in(
-    sandbox: Sandbox, rig: Rig, monkeypatch: pytest.MonkeyPatch
+    sandbox: Sandbox, rig: ProviderRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Neither the gateway's environment nor its files nor the engine's socket show inside."""
     monkeypatch.setenv("DOVECOTE_SECRET", CANARY)
     (rig.directory / "state/secret").write_text(CANARY)
     script = (
         "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; set; find / -xdev -name '*.sock' 2>/dev/null;"
-        f"cat {rig.directory}/state/secret; ls {rig.directory} {docker_engine.shared().directory}"
+        f"cat {rig.directory}/state/secret; ls {rig.directory} {docker_engine.shared_engine().directory}"
     )
-    result = await sandbox.run(Command(script=script, output_limit=1 << 18))
+    result = await sandbox.run(ExecRequest(script=script, output_limit=1 << 18))
     assert CANARY.encode() not in result.stdout + result.stderr
     assert b"docker.sock" not in result.stdout.replace(script.encode(), b"")
 
@@ -149,15 +158,17 @@ async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
         "mknod d b 8 0 2>/dev/null && echo device"
     )
     zero = "0000000000000000"
-    told = (await sandbox.run(Command(script=script))).stdout.decode().split()
+    told = (await sandbox.run(ExecRequest(script=script))).stdout.decode().split()
     assert told == [f"CapPrm:{zero}", f"CapEff:{zero}", f"CapBnd:{zero}", "NoNewPrivs:1"]
 
 
-async def test_values_and_tokens_are_on_no_command_line(provider: Provider, rig: Rig, nap: str) -> None:
+async def test_values_and_tokens_are_on_no_command_line(
+    provider: Provider, rig: ProviderRig, nap: str
+) -> None:
     """Declared values and a job's token are in no argument list."""
     sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
-    await printed(sandbox, "job_1", str(len(CANARY)).encode())
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
+    await wait_for_output(sandbox, "job_1", str(len(CANARY)).encode())
     assert processes_with(nap) != []
     assert processes_with(CANARY) == []
     assert processes_with(TOKEN) == []
@@ -167,11 +178,11 @@ async def test_values_and_tokens_are_on_no_command_line(provider: Provider, rig:
 
 async def test_killing_everybody_is_survived(sandbox: Sandbox, nap: str) -> None:
     """A run that kills all it can reach ends; jobs it took along are told as killed."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
-    await printed(sandbox, "job_1", b"begun")
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await wait_for_output(sandbox, "job_1", b"begun")
     async with asyncio.timeout(20):
-        result = await sandbox.run(Command(script="kill -9 -1; kill -9 $$", timeout=10))
+        result = await sandbox.run(ExecRequest(script="kill -9 -1; kill -9 $$", timeout=10))
     assert result.exit_code == 137
-    report = await ended(sandbox, "job_1")
-    assert (report.state, report.exit_code) == (JobState.EXITED, 137)
+    report = await wait_for_job(sandbox, "job_1")
+    assert (report.state, report.exit_code) == (BackgroundJobState.EXITED, 137)
     assert processes_with(nap) == []

@@ -14,18 +14,18 @@ from pathlib import Path
 import pytest
 
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import Layout, ensure, origin
-from delivery.errors import Refused, Unreachable
+from delivery.broker.stream_config import StreamConfig, ensure_streams, get_identity
+from delivery.errors import BrokerRefused, BrokerUnreachable
 from gateway.infra.data_dir import DataDirBusy, DataDirLock
-from gateway.infra.embedded_nats import Broker, BrokerFailed, embedded, find_binary
+from gateway.infra.embedded_nats import EmbeddedNats, EmbeddedNatsFailed, find_nats_server, open_embedded_nats
 from nats_servers import nats_server
 
 
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[Broker]:
+async def embedded_nats(tmp_path: Path) -> AsyncIterator[EmbeddedNats]:
     """Run a broker."""
     with DataDirLock(tmp_path / "data") as lock:
-        async with embedded(lock, budget=200_000_000) as broker:
+        async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:
             yield broker
 
 
@@ -37,16 +37,16 @@ def arguments_of(pid: int | None) -> str:
         return ""
 
 
-async def test_streams_fit_into_the_budget(broker: Broker) -> None:
+async def test_streams_fit_into_the_budget(broker: EmbeddedNats) -> None:
     """The broker takes the streams that its own budget is for."""
     async with connect(broker.url, token=broker.token) as link:
-        assert (await ensure(link, Layout(budget=broker.budget))).last_seq == 0
+        assert (await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))).last_seq == 0
 
 
-async def test_a_stranger_is_refused(broker: Broker) -> None:
+async def test_a_stranger_is_refused(broker: EmbeddedNats) -> None:
     """Nobody on this machine can use the broker without its token."""
     for token in (None, "wrong"):
-        with pytest.raises(Refused):
+        with pytest.raises(BrokerRefused):
             async with connect(broker.url, token=token):
                 pass
 
@@ -54,11 +54,11 @@ async def test_a_stranger_is_refused(broker: Broker) -> None:
 async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
     """A nats-server of somebody's own that is too small for the streams is refused with the remedy."""
     async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
-        with pytest.raises(Refused, match=r"take up to .* GiB: raise max_file_store"):
-            await ensure(link, Layout())
+        with pytest.raises(BrokerRefused, match=r"take up to .* GiB: raise max_file_store"):
+            await ensure_streams(link, StreamConfig())
 
 
-async def test_files_are_private(broker: Broker, tmp_path: Path) -> None:
+async def test_files_are_private(broker: EmbeddedNats, tmp_path: Path) -> None:
     """What the broker keeps, and its token, can be read by its owner only."""
     directory = tmp_path / "data" / "nats"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
@@ -67,35 +67,35 @@ async def test_files_are_private(broker: Broker, tmp_path: Path) -> None:
     assert broker.token not in arguments_of(broker.pid)
 
 
-async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(broker: Broker) -> None:
+async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(broker: EmbeddedNats) -> None:
     """Kill -9 of the child is repaired by its supervision; the link finds it again."""
     async with connect(broker.url, token=broker.token) as link:
-        before = await ensure(link, Layout(budget=broker.budget))
+        before = await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
         await link.publish("lease.t.x", b"kept", {})
         url, killed = broker.url, broker.pid
         assert killed is not None
         back = asyncio.Event()
-        link.watch_reconnects(back.set)
+        link.on_reconnect(back.set)
         os.kill(killed, signal.SIGKILL)
         async with asyncio.timeout(15):
             await back.wait()
         assert (broker.url, broker.restarts) == (url, 1)
-        after = await origin(link)
+        after = await get_identity(link)
         assert (after.created, after.last_seq) == (before.created, before.last_seq + 1)
 
 
-async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(broker: Broker) -> None:
+async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(broker: EmbeddedNats) -> None:
     """A server that keeps the connection and answers nothing is killed, and starts again."""
-    async with connect(broker.url, token=broker.token, unresponsive=broker.restart) as link:
-        await ensure(link, Layout(budget=broker.budget))
+    async with connect(broker.url, token=broker.token, on_unresponsive=broker.restart) as link:
+        await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
         frozen = broker.pid
         assert frozen is not None
         back = asyncio.Event()
-        link.watch_reconnects(back.set)
+        link.on_reconnect(back.set)
         os.kill(frozen, signal.SIGSTOP)
         async with asyncio.timeout(20):
             while not back.is_set():
-                with suppress(Unreachable):
+                with suppress(BrokerUnreachable):
                     await link.publish("lease.t.x", b"", {}, timeout=0.2)
         assert broker.pid != frozen
         await link.publish("lease.t.x", b"", {})
@@ -110,7 +110,7 @@ async def test_a_second_instance_is_told_which_directory_is_taken(tmp_path: Path
     ):
         pass
     with DataDirLock(tmp_path / "data") as again:
-        assert again.held
+        assert again.is_held
 
 
 async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
     child.kill()
     await child.wait()
     with DataDirLock(tmp_path / "data") as lock:
-        async with embedded(lock) as broker, connect(broker.url, token=broker.token):
+        async with open_embedded_nats(lock) as broker, connect(broker.url, token=broker.token):
             assert broker.pid != pid
             assert not broker.may_have_lost
             assert not arguments_of(pid)
@@ -145,22 +145,22 @@ async def test_a_machine_that_went_down_under_the_broker_is_noticed(tmp_path: Pa
     """Only a broker that was not stopped before the machine was may have lost something."""
     directory = tmp_path / "data"
     with DataDirLock(directory) as lock:
-        async with embedded(lock, budget=200_000_000) as broker:
+        async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:
             assert not broker.may_have_lost
         (directory / "nats" / "boot").write_text("an earlier uptime")
-        async with embedded(lock) as broker:
+        async with open_embedded_nats(lock) as broker:
             assert broker.may_have_lost
-        async with embedded(lock) as broker:
+        async with open_embedded_nats(lock) as broker:
             assert not broker.may_have_lost
 
 
 async def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     """A missing or broken binary is one clear error."""
-    with pytest.raises(BrokerFailed, match="NATS_BIN"):
-        find_binary(str(tmp_path / "missing"))
+    with pytest.raises(EmbeddedNatsFailed, match="NATS_BIN"):
+        find_nats_server(str(tmp_path / "missing"))
     broken = tmp_path / "nats-server"
     broken.write_text("#!/bin/sh\necho it is broken\nexit 3\n")
     broken.chmod(0o755)
-    with DataDirLock(tmp_path / "data") as lock, pytest.raises(BrokerFailed, match="it is broken"):
-        async with embedded(lock, binary=str(broken)):
+    with DataDirLock(tmp_path / "data") as lock, pytest.raises(EmbeddedNatsFailed, match="it is broken"):
+        async with open_embedded_nats(lock, binary=str(broken)):
             pass

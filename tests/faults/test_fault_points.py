@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.tally import judge_log
+from bench.chaos.tally import check_log
 from channels.telegram.simulator import Simulator, simulate
-from gateway.observability.fault_points import POINTS
+from gateway.observability.fault_points import FAULT_POINTS
 from gateway_process import GatewayProcess, channel_env
 from sandbox_fault_points import SANDBOX_POINTS
 
 CHAT = 7
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 """Seconds for an answer after a restart, on a machine that runs other tests as well."""
 
-ON_THE_WAY_OF_A_COMMAND = [
+COMMAND_POINTS = [
     "reception.before_commit",
     "reception.after_commit",
     "relay.before_append",
@@ -40,7 +40,7 @@ ON_THE_WAY_OF_A_COMMAND = [
     "delivery.settle.after_commit",
 ]
 
-ON_THE_WAY_OF_A_JOB = [
+JOB_POINTS = [
     "job.start.before_commit",
     "job.start.after_commit",
     "job.before_spawn",
@@ -52,7 +52,7 @@ ON_THE_WAY_OF_A_JOB = [
     "sandbox.spawn.after",
 ]
 
-SAID_TWICE = {"delivery.after_send"}
+DUPLICATING_POINTS = {"delivery.after_send"}
 """Telegram has the message and we have not noted it yet; it cannot tell us either."""
 
 
@@ -72,10 +72,10 @@ async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
     await gateway.stop()
 
 
-async def _told(platform: Simulator, text: str) -> None:
+async def _wait_for_message(platform: Simulator, text: str) -> None:
     """Wait until the bot has said something with this text."""
     await platform.wait_until(
-        lambda: any(text in post.text for post in platform.messages(CHAT)), seconds=PATIENCE
+        lambda: any(text in post.text for post in platform.messages(CHAT)), seconds=TIMEOUT_SECONDS
     )
 
 
@@ -85,28 +85,28 @@ async def _log(process: GatewayProcess) -> list[dict[str, Any]]:
     return [event for event in await process.events(conversation["id"]) if "n" in event]
 
 
-@pytest.mark.parametrize("point", ON_THE_WAY_OF_A_COMMAND)
+@pytest.mark.parametrize("point", COMMAND_POINTS)
 async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
     """Killed there, the command is answered after the restart, and its event log is exact."""
     await process.start(env={"DOVECOTE_FAULT": point})
     await platform.say(CHAT, "!echo pigeon")
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await platform.say(CHAT, "!echo second")
     await process.start()
-    await _told(platform, "second")
+    await _wait_for_message(platform, "second")
     answers = [post.text for post in platform.messages(CHAT) if "pigeon" in post.text]
-    assert len(answers) <= (2 if point in SAID_TWICE else 1)
-    assert judge_log(await _log(process), turns=2) is None
+    assert len(answers) <= (2 if point in DUPLICATING_POINTS else 1)
+    assert check_log(await _log(process), turns=2) is None
 
 
-@pytest.mark.parametrize("point", ON_THE_WAY_OF_A_JOB)
+@pytest.mark.parametrize("point", JOB_POINTS)
 async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
     """Killed there, the job has run exactly once and its result is told exactly once."""
     await process.start(env={"DOVECOTE_FAULT": point})
     await platform.say(CHAT, "!&echo run >> runs; wc -l < runs; echo pigeon")
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await process.start()
-    await _told(platform, "completed, exit code 0")
+    await _wait_for_message(platform, "completed, exit code 0")
     log = await _log(process)
     (completed,) = [event for event in log if event["type"] == "job.completed"]
     assert completed["data"]["output"] == "1\npigeon\n"
@@ -114,7 +114,7 @@ async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process
 
 def test_every_point_is_exercised_somewhere() -> None:
     """A fault point that no test passes would prove nothing."""
-    here = {*ON_THE_WAY_OF_A_COMMAND, *ON_THE_WAY_OF_A_JOB, *SANDBOX_POINTS}
+    here = {*COMMAND_POINTS, *JOB_POINTS, *SANDBOX_POINTS}
     elsewhere = "".join(path.read_text() for path in Path(__file__).parents[1].rglob("test_*.py"))
-    missing = [point for point in POINTS if point not in here and f'"{point}"' not in elsewhere]
+    missing = [point for point in FAULT_POINTS if point not in here and f'"{point}"' not in elsewhere]
     assert not missing

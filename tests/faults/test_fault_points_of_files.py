@@ -8,21 +8,21 @@ from pathlib import Path
 import pytest
 
 from channels.telegram.simulator import Simulator, simulate
-from channels.telegram.simulator.failure import Failure
+from channels.telegram.simulator.failure import ApiFailure
 from channels.telegram.simulator.faults import Fault
 from gateway_process import GatewayProcess, channel_env
 
 CHAT = 7
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 
-OUT = ("file.kept", "file.stage.before_commit", "file.stage.after_commit")
-IN = (
+OUTGOING_POINTS = ("file.kept", "file.stage.before_commit", "file.stage.after_commit")
+INCOMING_POINTS = (
     ("file.arrive.before_commit", "file.arrive.after_commit", "file.fetched"),
     ("file.written", "file.arrive.before_commit", "file.arrive.after_commit"),
 )
 """First an attachment's name is written down, then it is fetched, put away, and written down as received."""
 
-NOTE = ("file.note.before_commit", "file.note.after_commit")
+NOTE_POINTS = ("file.note.before_commit", "file.note.after_commit")
 
 
 @pytest.fixture
@@ -41,16 +41,16 @@ async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
     await gateway.stop()
 
 
-async def killed_at(process: GatewayProcess, point: str, *, first: bool) -> None:
+async def run_until_killed(process: GatewayProcess, point: str, *, first: bool) -> None:
     """Run until a point kills the gateway; the first time somebody speaks only after it is ready."""
     if not first:
         await process.start(env={"DOVECOTE_FAULT": point}, wait=False)
-    assert await process.ended() == -9, point
+    assert await process.wait_for_exit() == -9, point
 
 
 async def until(platform: Simulator, condition: Callable[[], bool]) -> None:
     """Wait until something holds of what people see."""
-    await platform.wait_until(condition, seconds=PATIENCE)
+    await platform.wait_until(condition, seconds=TIMEOUT_SECONDS)
 
 
 def documents(platform: Simulator) -> list[tuple[str, bytes]]:
@@ -62,7 +62,7 @@ def documents(platform: Simulator) -> list[tuple[str, bytes]]:
     ]
 
 
-def said(platform: Simulator, text: str) -> int:
+def count_messages(platform: Simulator, text: str) -> int:
     """Count the bot's messages with this text."""
     return sum(text in post.text for post in platform.messages(CHAT))
 
@@ -71,18 +71,18 @@ async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
     """Killed after the bytes are kept and around the row of the file, it is attached exactly once."""
-    await process.start(env={"DOVECOTE_FAULT": OUT[0]})
+    await process.start(env={"DOVECOTE_FAULT": OUTGOING_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
-    for place, point in enumerate(OUT):
-        await killed_at(process, point, first=place == 0)
+    for place, point in enumerate(OUTGOING_POINTS):
+        await run_until_killed(process, point, first=place == 0)
     await process.start()
     await until(platform, lambda: bool(documents(platform)))
     await platform.say(CHAT, "!echo second")
-    await until(platform, lambda: said(platform, "second") > 0)
+    await until(platform, lambda: count_messages(platform, "second") > 0)
     assert documents(platform) == [("result.txt", b"pigeon\n")]
 
 
-@pytest.mark.parametrize("points", IN, ids=["named and fetched", "written and recorded"])
+@pytest.mark.parametrize("points", INCOMING_POINTS, ids=["named and fetched", "written and recorded"])
 async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
     points: tuple[str, ...], platform: Simulator, process: GatewayProcess
 ) -> None:
@@ -92,27 +92,27 @@ async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
         CHAT, b"%PDF-1.4", name="report.pdf", media_type="application/pdf", caption="!ls -1 inbox | cat -n"
     )
     for place, point in enumerate(points):
-        await killed_at(process, point, first=place == 0)
+        await run_until_killed(process, point, first=place == 0)
     await process.start()
-    await until(platform, lambda: said(platform, "1\treport.pdf") > 0)
-    assert said(platform, "2\t") == 0
+    await until(platform, lambda: count_messages(platform, "1\treport.pdf") > 0)
+    assert count_messages(platform, "2\t") == 0
 
 
 async def test_a_refused_attachment_is_told_once_whatever_point_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
     """Telegram refuses the file: people read why and where it is, although the gateway died over the note."""
-    refusal = Failure(400, "Bad Request: file is too ugly")
+    refusal = ApiFailure(400, "Bad Request: file is too ugly")
     platform.faults.add(Fault("fail", 10, method="sendDocument", failure=refusal))
-    await process.start(env={"DOVECOTE_FAULT": NOTE[0]})
+    await process.start(env={"DOVECOTE_FAULT": NOTE_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
-    for place, point in enumerate(NOTE):
-        await killed_at(process, point, first=place == 0)
+    for place, point in enumerate(NOTE_POINTS):
+        await run_until_killed(process, point, first=place == 0)
     await process.start()
-    await until(platform, lambda: said(platform, "could not attach") > 0)
+    await until(platform, lambda: count_messages(platform, "could not attach") > 0)
     (words,) = [post.text for post in platform.messages(CHAT) if "could not attach" in post.text]
     assert "file is too ugly" in words
     assert "https://doves.example/files/fil_" in words
     await platform.say(CHAT, "what happened?")
-    await until(platform, lambda: said(platform, "outbox/result.txt could not be attached") > 0)
+    await until(platform, lambda: count_messages(platform, "outbox/result.txt could not be attached") > 0)
     assert documents(platform) == []

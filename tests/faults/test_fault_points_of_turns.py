@@ -12,8 +12,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from bench.chaos.deployment import telegram
-from bench.chaos.tally import judge_log
+from bench.chaos.deployment import telegram_settings
+from bench.chaos.tally import check_log
 from channels.telegram.simulator import simulate
 from gateway_process import GatewayProcess
 from openai_server import OpenAIServer, echo
@@ -64,12 +64,12 @@ async def test_a_turn_asked_for_again_after_a_kill_at(point: str, process: Gatew
     await process.start(env={"DOVECOTE_FAULT": point})
     with pytest.raises(aiohttp.ClientError):
         await _ask(process, "!echo pigeon", key="once")
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await process.start()
     queued = await _ask(process, "!echo pigeon", key="once")
     assert await _ask(process, "!echo pigeon", key="once") == queued
     log = await _until(process, "turn.completed")
-    assert judge_log(log, turns=1) is None
+    assert check_log(log, turns=1) is None
 
 
 SAVED = [
@@ -92,19 +92,19 @@ async def test_a_careful_command_survives_a_kill_at(point: str, process: Gateway
         await process.start(env={"DOVECOTE_FAULT": point})
         await _ask(process, "run: echo pigeon >> ran; cat ran")
         if point in SAVED:
-            assert await process.ended() == -9
+            assert await process.wait_for_exit() == -9
             await process.start()
         (asked,) = _of_kind(await _until(process, "approval.requested"), "approval.requested")
         path = f"/approvals/{asked['approval']}"
         if point in DECIDED:
             with pytest.raises(aiohttp.ClientError):
                 await _post(process, path, decision="approve")
-            assert await process.ended() == -9
+            assert await process.wait_for_exit() == -9
             await process.start()
         assert (await _post(process, path, decision="approve"))[0] == 200
         log = await _until(process, "turn.completed")
         await process.stop()
-    assert judge_log(log, turns=1) is None
+    assert check_log(log, turns=1) is None
     (ran,) = _of_kind(log, "tool.completed")
     assert ran["output"].count("pigeon") == 1
 
@@ -132,7 +132,7 @@ async def test_what_steers_a_turn_survives_a_kill_at(point: str, process: Gatewa
         steering = await _ask(process, "and a dove")
         with suppress(aiohttp.ClientError):
             await _post(process, f"/approvals/{asked['approval']}", decision="approve")
-        assert await process.ended() == -9
+        assert await process.wait_for_exit() == -9
         await process.start()
         log = await _until(process, "turn.completed", 2)
         async with process.http() as session, session.get(steering["statusUrl"]) as answer:
@@ -158,7 +158,7 @@ async def test_a_turn_survives_a_stop_that_is_killed_at(point: str, process: Gat
     assert await process.kill(signal.SIGTERM) == -9
     await process.start()
     log = await _until(process, "turn.completed")
-    assert judge_log(log, turns=1) is None
+    assert check_log(log, turns=1) is None
     (ran,) = _of_kind(log, "tool.completed")
     assert "restarted while this ran" in ran["output"]
 
@@ -172,12 +172,12 @@ async def test_a_turn_is_cancelled_despite_a_kill_at(point: str, process: Gatewa
     path = f"/turns/{queued['turnId']}/cancel"
     with suppress(aiohttp.ClientError):
         await _post(process, path)
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await process.start()
     if point.endswith("before_commit"):
         # Nothing was accepted, so the turn goes on, and says how its command ended.
         log = await _until(process, "turn.completed")
-        assert judge_log(log, turns=1) is None
+        assert check_log(log, turns=1) is None
     else:
         log = await _until(process, "turn.cancelled")
         assert not _of_kind(log, "turn.completed")
@@ -187,12 +187,14 @@ async def test_a_turn_is_cancelled_despite_a_kill_at(point: str, process: Gatewa
 async def test_a_message_is_never_said_twice_despite_a_kill_at(point: str, process: GatewayProcess) -> None:
     """With at_most_once a send that may have arrived is left alone, through a kill in the decision too."""
     async with simulate() as platform:
-        process.env |= telegram(platform) | {"DOVECOTE_CHANNELS__TELEGRAM__AMBIGUOUS": "at_most_once"}
+        process.env |= telegram_settings(platform) | {
+            "DOVECOTE_CHANNELS__TELEGRAM__AMBIGUOUS": "at_most_once"
+        }
         await process.start(env={"DOVECOTE_FAULT": "delivery.after_send"})
         await platform.say(7, "!echo pigeon")
-        assert await process.ended() == -9
+        assert await process.wait_for_exit() == -9
         await process.start(env={"DOVECOTE_FAULT": point}, wait=False)
-        assert await process.ended() == -9
+        assert await process.wait_for_exit() == -9
         await platform.say(7, "!echo second")
         await process.start()
         await platform.wait_until(lambda: "second" in platform.messages(7)[-1].text, seconds=PATIENCE)

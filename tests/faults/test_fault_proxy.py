@@ -25,7 +25,7 @@ async def proxy() -> AsyncIterator[FaultProxy]:
     server.close()
 
 
-class Client:
+class EchoClient:
     """A connection through the proxy."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -40,16 +40,18 @@ class Client:
 
 
 @pytest.fixture
-async def client(proxy: FaultProxy) -> AsyncIterator[Client]:
+async def client(proxy: FaultProxy) -> AsyncIterator[EchoClient]:
     """Connect through the proxy."""
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
-    client = Client(reader, writer)
+    client = EchoClient(reader, writer)
     assert await client.echo(b"hello") == b"hello"
     yield client
     writer.close()
 
 
-async def test_a_black_hole_holds_everything_back_until_it_heals(proxy: FaultProxy, client: Client) -> None:
+async def test_a_black_hole_holds_everything_back_until_it_heals(
+    proxy: FaultProxy, client: EchoClient
+) -> None:
     """Nothing comes through, the connection stays, and healing delivers what was held."""
     proxy.black_hole()
     waiting = asyncio.create_task(client.echo(b"held"))
@@ -59,20 +61,20 @@ async def test_a_black_hole_holds_everything_back_until_it_heals(proxy: FaultPro
     assert await waiting == b"held"
 
 
-async def test_a_drop_is_an_orderly_end(proxy: FaultProxy, client: Client) -> None:
+async def test_a_drop_is_an_orderly_end(proxy: FaultProxy, client: EchoClient) -> None:
     """A dropped client reads the end of the stream."""
     proxy.drop()
     assert await client.reader.read() == b""
 
 
-async def test_a_reset_is_an_error(proxy: FaultProxy, client: Client) -> None:
+async def test_a_reset_is_an_error(proxy: FaultProxy, client: EchoClient) -> None:
     """A cut client meets a reset."""
     proxy.reset()
     with pytest.raises(ConnectionResetError):
         await client.reader.read()
 
 
-async def test_a_half_closed_connection_still_takes(proxy: FaultProxy, client: Client) -> None:
+async def test_a_half_closed_connection_still_takes(proxy: FaultProxy, client: EchoClient) -> None:
     """After a half close the client reads the end and may still write."""
     proxy.half_close()
     assert await client.reader.read() == b""
@@ -80,14 +82,14 @@ async def test_a_half_closed_connection_still_takes(proxy: FaultProxy, client: C
     await client.writer.drain()
 
 
-async def test_corruption_changes_bytes(proxy: FaultProxy, client: Client) -> None:
+async def test_corruption_changes_bytes(proxy: FaultProxy, client: EchoClient) -> None:
     """The next chunk towards the client differs from what was sent, the one after does not."""
     proxy.corrupt()
     assert await client.echo(b"abc") != b"abc"
     assert await client.echo(b"abc") == b"abc"
 
 
-async def test_delay_passes_everything_on(proxy: FaultProxy, client: Client) -> None:
+async def test_delay_passes_everything_on(proxy: FaultProxy, client: EchoClient) -> None:
     """Delayed bytes arrive whole."""
     proxy.delay = 0.05
     assert await client.echo(b"late") == b"late"

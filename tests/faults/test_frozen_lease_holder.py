@@ -12,14 +12,14 @@ from time import monotonic
 
 import pytest
 
-from delivery.broker.connection import Link, connect
-from delivery.broker.leases import Holder, JetStreamLeases
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.port import Lease
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Busy, LeaseLost, Unreachable
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import BrokerUnreachable, LeaseBusy, LeaseLost
 from nats_servers import NatsServer, nats_server
 
-HOLDER = """
+HOLDER_PROGRAM = """
 import asyncio, sys, time
 from delivery.errors import LeaseLost
 from delivery.broker.leases import Holder, JetStreamLeases
@@ -50,18 +50,18 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @pytest.fixture
-async def link(server: NatsServer) -> AsyncIterator[Link]:
+async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
     async with connect(server.url, token=server.token) as link:
-        await ensure(link, Layout(budget=500_000_000))
+        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
         yield link
 
 
 @asynccontextmanager
-async def child_holding(server: NatsServer) -> AsyncIterator[asyncio.subprocess.Process]:
+async def run_lease_holder(server: NatsServer) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a process that holds the lease and acts all the time."""
     child = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOLDER, server.url, server.token, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-c", HOLDER_PROGRAM, server.url, server.token, stdout=asyncio.subprocess.PIPE
     )
     try:
         yield child
@@ -71,58 +71,62 @@ async def child_holding(server: NatsServer) -> AsyncIterator[asyncio.subprocess.
         await child.wait()
 
 
-async def test_a_frozen_holder_is_succeeded_and_never_acts_again(server: NatsServer, link: Link) -> None:
+async def test_a_frozen_holder_is_succeeded_and_never_acts_again(
+    server: NatsServer, link: NatsConnection
+) -> None:
     """While the holder stands still another takes over; when it wakes, its first check fails."""
-    leases = JetStreamLeases(link, Holder(instance="other", boot="1"))
-    async with child_holding(server) as child, asyncio.timeout(30):
+    leases = JetStreamLeases(link, LeaseHolder(instance="other", boot="1"))
+    async with run_lease_holder(server) as child, asyncio.timeout(30):
         assert child.stdout is not None
         await child.stdout.readline()
         child.send_signal(signal.SIGSTOP)
         async with AsyncExitStack() as stack:
-            lease = await succeeded(leases, stack)
+            lease = await take_over_lease(leases, stack)
             taken = monotonic()
             child.send_signal(signal.SIGCONT)
             *acts, end = (await child.stdout.read()).split()
-            lease.check()
+            lease.ensure_held()
     assert end == b"lost"
     assert all(float(moment) < taken for moment in acts)
 
 
-async def succeeded(leases: JetStreamLeases, stack: AsyncExitStack) -> Lease:
+async def take_over_lease(leases: JetStreamLeases, stack: AsyncExitStack) -> Lease:
     """Take the lease over as soon as it is free."""
     while True:
         try:
-            return await stack.enter_async_context(leases.hold("t:a", ttl=6))
-        except Busy:
+            return await stack.enter_async_context(leases.acquire("t:a", ttl=6))
+        except LeaseBusy:
             await asyncio.sleep(0.05)
 
 
 async def test_a_holder_outlives_a_broker_that_stands_still_for_less_than_its_lease(
-    server: NatsServer, link: Link
+    server: NatsServer, link: NatsConnection
 ) -> None:
     """A pause of the broker shorter than the time to live costs the holder nothing."""
-    async with JetStreamLeases(link, Holder(instance="one", boot="1")).hold("t:a", ttl=6) as lease:
+    async with JetStreamLeases(link, LeaseHolder(instance="one", boot="1")).acquire("t:a", ttl=6) as lease:
         server.freeze()
         asyncio.get_running_loop().call_later(1.5, server.thaw)
         async with asyncio.timeout(20):
             while True:
-                lease.check()
+                lease.ensure_held()
                 try:
                     await link.publish("lease.t.other", b"", {})
                     break
-                except Unreachable:
+                except BrokerUnreachable:
                     continue
-        lease.check()
+        lease.ensure_held()
 
 
-async def test_a_holder_stops_trusting_a_lease_that_it_cannot_renew(server: NatsServer, link: Link) -> None:
+async def test_a_holder_stops_trusting_a_lease_that_it_cannot_renew(
+    server: NatsServer, link: NatsConnection
+) -> None:
     """A broker that stands still for longer takes the right away before it could give it to another."""
-    async with JetStreamLeases(link, Holder(instance="one", boot="1")).hold("t:a", ttl=1) as lease:
+    async with JetStreamLeases(link, LeaseHolder(instance="one", boot="1")).acquire("t:a", ttl=1) as lease:
         server.freeze()
         try:
             async with asyncio.timeout(10):
                 await lease.wait_lost()
             with pytest.raises(LeaseLost):
-                lease.check()
+                lease.ensure_held()
         finally:
             server.thaw()

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from delivery.broker import jetstream_events
-from delivery.broker.connection import Link, connect
-from delivery.broker.jetstream_events import JetStream
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Conflict, DeliveryError
-from delivery.events.event import Event, Kind
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import AppendConflict, DeliveryError
+from delivery.events.event import Event, EventType
 from gateway.infra.data_dir import DataDirLock
-from gateway.infra.embedded_nats import Broker, embedded
+from gateway.infra.embedded_nats import EmbeddedNats, open_embedded_nats
 
 PADDING = "x" * 50_000
 
@@ -37,52 +37,58 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-class Rig:
+class SmallDiskNats:
     """A broker on the small disk, and its stream."""
 
-    def __init__(self, broker: Broker, link: Link, events: JetStream) -> None:
-        self.broker = broker
-        self.link = link
+    def __init__(
+        self, nats_server: EmbeddedNats, connection: NatsConnection, events: JetStreamEvents
+    ) -> None:
+        self.nats_server = nats_server
+        self.connection = connection
         self.events = events
         self.seqs = [0]
 
     async def append(self) -> None:
         """Append one more large event."""
-        event = Event.now(Kind.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(len(self.seqs))
+        event = Event.now(EventType.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(len(self.seqs))
         self.seqs.append(await self.events.append(event, expected=self.seqs[-1]))
 
 
 @pytest.fixture
-async def rig(small_disk: Path) -> AsyncIterator[Rig]:
+async def small_disk_nats(small_disk: Path) -> AsyncIterator[SmallDiskNats]:
     """Run an embedded broker on the small disk."""
     async with AsyncExitStack() as stack:
         lock = stack.enter_context(DataDirLock(small_disk / "data"))
-        broker = await stack.enter_async_context(embedded(lock))
+        broker = await stack.enter_async_context(open_embedded_nats(lock))
         link = await stack.enter_async_context(
-            connect(broker.url, token=broker.token, unresponsive=broker.restart)
+            connect(broker.url, token=broker.token, on_unresponsive=broker.restart)
         )
-        await ensure(link, Layout(budget=broker.budget))
-        yield Rig(broker, link, await stack.enter_async_context(jetstream_events.opened(link, epoch="e1")))
+        await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
+        yield SmallDiskNats(
+            broker, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        )
 
 
-async def test_the_budget_leaves_half_of_the_disk(rig: Rig) -> None:
+async def test_the_budget_leaves_half_of_the_disk(rig: SmallDiskNats) -> None:
     """Our own streams alone never fill the disk: old events make room for new ones."""
-    assert rig.broker.budget <= 24 * 1024**2
+    assert rig.nats_server.storage_bytes <= 24 * 1024**2
     for _ in range(600):
         await rig.append()
-    extent = await rig.events.extent("cnv_a")
+    extent = await rig.events.bounds("cnv_a")
     assert extent.last_seq == rig.seqs[-1]
     assert extent.first_previous > 0
-    assert rig.broker.restarts == 0
+    assert rig.nats_server.restarts == 0
 
 
-async def test_a_disk_filled_by_others_loses_nothing_and_recovers(rig: Rig, small_disk: Path) -> None:
+async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
+    rig: SmallDiskNats, small_disk: Path
+) -> None:
     """Appends fail while the disk is full; when there is space again everything confirmed is still there."""
     for _ in range(20):
         await rig.append()
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
-        _fill(file)
+        _fill_disk(file)
         async with asyncio.timeout(60):
             with pytest.raises(DeliveryError):
                 await _append_until_it_fails(rig, file)
@@ -92,7 +98,7 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(rig: Rig, smal
             try:
                 await rig.append()
                 break
-            except Conflict:
+            except AppendConflict:
                 tail = await rig.events.tail("cnv_a")  # an append that was not confirmed may be there
                 assert tail is not None
                 rig.seqs.append(tail.seq)
@@ -103,13 +109,13 @@ async def test_a_disk_filled_by_others_loses_nothing_and_recovers(rig: Rig, smal
     assert [item.event.n for item in stored] == list(range(1, len(rig.seqs)))
 
 
-async def _append_until_it_fails(rig: Rig, file: FileIO) -> None:
+async def _append_until_it_fails(rig: SmallDiskNats, file: FileIO) -> None:
     while True:
         await rig.append()
-        _fill(file)
+        _fill_disk(file)
 
 
-def _fill(file: FileIO) -> None:
+def _fill_disk(file: FileIO) -> None:
     try:
         while True:
             file.write(b"\0" * 65536)

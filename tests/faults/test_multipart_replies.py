@@ -61,7 +61,7 @@ async def test_a_reply_goes_on_at_its_third_message(
     """Killed at the third of five, the first two are not said again; the third once more at the most."""
     await process.start(env={"DOVECOTE_FAULT": f"{point}:3"})
     await platform.say(CHAT, f"!seq 1 {LAST}")
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await process.start()
     await platform.wait_until(
         lambda: LAST in numbers([post.text for post in platform.messages(CHAT)][-1:]), seconds=PATIENCE
@@ -83,7 +83,7 @@ async def test_a_dead_chat_stays_dead_through_a_kill_at(
     await process.start(env={"DOVECOTE_FAULT": point})
     await platform.fail(403, method="sendMessage", chat=CHAT)
     await platform.say(CHAT, f"!seq 1 {LAST}")
-    assert await process.ended() == -9
+    assert await process.wait_for_exit() == -9
     await process.start()
     await platform.say(CHAT + 1, "!echo other")
     await platform.wait_until(lambda: bool(platform.messages(CHAT + 1)), seconds=PATIENCE)

@@ -10,58 +10,62 @@ from pathlib import Path
 import pytest
 
 from delivery.broker import jetstream_events
-from delivery.broker.connection import Link, connect
-from delivery.broker.jetstream_events import JetStream
-from delivery.broker.leases import Holder, JetStreamLeases
-from delivery.broker.port import Queue
-from delivery.broker.stream_config import Layout, ensure
-from delivery.broker.wake_ups import JetStreamSignals
-from delivery.errors import Busy, Conflict, DeliveryError, Unreachable
-from delivery.events.event import Event, Kind
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.leases import JetStreamLeases, LeaseHolder
+from delivery.broker.port import WorkQueue
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.broker.wake_ups import JetStreamWakeUps
+from delivery.errors import AppendConflict, BrokerUnreachable, DeliveryError, LeaseBusy
+from delivery.events.event import Event, EventType
 from delivery.events.replay import Events, frames
 from nats_servers import NatsServer, nats_cluster
 
-LAYOUT = Layout(budget=500_000_000)
+STREAM_CONFIG = StreamConfig(max_bytes=500_000_000)
 
 
-class Rig:
+class ClusterRig:
     """A cluster, and a link to all of it."""
 
-    def __init__(self, servers: list[NatsServer], link: Link, events: JetStream) -> None:
+    def __init__(
+        self, servers: list[NatsServer], connection: NatsConnection, events: JetStreamEvents
+    ) -> None:
         self.servers = servers
-        self.link = link
+        self.connection = connection
         self.events = events
 
     async def leader(self) -> NatsServer:
         """Return the server that leads the events."""
-        answer = await self.link.call("STREAM.INFO.EVENTS")
+        answer = await self.connection.api_request("STREAM.INFO.EVENTS")
         return self.servers[int(answer["cluster"]["leader"].removeprefix("server-"))]
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def rig(tmp_path: Path) -> AsyncIterator[ClusterRig]:
     """Run a cluster with our streams."""
     async with AsyncExitStack() as stack:
         servers = await stack.enter_async_context(nats_cluster(tmp_path / "nats"))
         urls = ",".join(server.url for server in servers)
         link = await stack.enter_async_context(connect(urls, token=servers[0].token))
-        await ensure(link, LAYOUT, patience=30)
-        yield Rig(servers, link, await stack.enter_async_context(jetstream_events.opened(link, epoch="e1")))
+        await ensure_streams(link, STREAM_CONFIG, timeout=30)
+        yield ClusterRig(
+            servers, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        )
 
 
-async def insist(events: JetStream, event: Event, expected: int) -> int:
+async def append_until_stored(events: JetStreamEvents, event: Event, expected: int) -> int:
     """Append until it is stored."""
     async with asyncio.timeout(60):
         while True:
             try:
                 return await events.append(event, expected=expected)
-            except (Unreachable, Conflict):
+            except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.05)
 
 
-async def test_the_death_of_the_leader_costs_nothing(rig: Rig) -> None:
+async def test_the_death_of_the_leader_costs_nothing(rig: ClusterRig) -> None:
     """Events stay complete and in order, and a reader gets each once, while leaders die."""
-    answer = await rig.link.call("STREAM.INFO.EVENTS")
+    answer = await rig.connection.api_request("STREAM.INFO.EVENTS")
     assert answer["config"]["num_replicas"] == 3
     seqs, given = [0], list[int]()
 
@@ -74,12 +78,12 @@ async def test_the_death_of_the_leader_costs_nothing(rig: Rig) -> None:
         if n in {20, 40}:
             leader = await rig.leader()
             await leader.kill()
-            event = Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(n)
-            seqs.append(await insist(rig.events, event, seqs[-1]))
+            event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(n)
+            seqs.append(await append_until_stored(rig.events, event, seqs[-1]))
             await leader.start()
             continue
-        event = Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(n)
-        seqs.append(await insist(rig.events, event, seqs[-1]))
+        event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(n)
+        seqs.append(await append_until_stored(rig.events, event, seqs[-1]))
     async with asyncio.timeout(60):
         while given[-1:] != seqs[-1:]:  # noqa: ASYNC110 - the reader's list
             await asyncio.sleep(0.05)
@@ -88,34 +92,36 @@ async def test_the_death_of_the_leader_costs_nothing(rig: Rig) -> None:
     assert given == seqs[1:]
 
 
-async def test_leases_and_signals_survive_the_death_of_the_leader(rig: Rig) -> None:
+async def test_leases_and_signals_survive_the_death_of_the_leader(rig: ClusterRig) -> None:
     """A lease stays exclusive, and a wake-up arrives, although the leader dies."""
-    mine = JetStreamLeases(rig.link, Holder(instance="one", boot="1"))
-    theirs = JetStreamLeases(rig.link, Holder(instance="two", boot="1"))
-    signals, stop = JetStreamSignals(rig.link, LAYOUT), asyncio.Event()
-    heard = signals.listen(Queue.TURN, at_most=2, stop=stop)
+    mine = JetStreamLeases(rig.connection, LeaseHolder(instance="one", boot="1"))
+    theirs = JetStreamLeases(rig.connection, LeaseHolder(instance="two", boot="1"))
+    signals, stop = JetStreamWakeUps(rig.connection, STREAM_CONFIG), asyncio.Event()
+    heard = signals.subscribe(WorkQueue.TURN, at_most=2, stop=stop)
     async with asyncio.timeout(90):
-        async with mine.hold("t:a", ttl=20) as lease:
+        async with mine.acquire("t:a", ttl=20) as lease:
             await (await rig.leader()).kill()
-            await insist(rig.events, Event.now(Kind.JOB_STARTED, "cnv_b", {}).numbered(1), 0)
-            with pytest.raises(Busy):
-                async with theirs.hold("t:a"):
+            await append_until_stored(
+                rig.events, Event.now(EventType.JOB_STARTED, "cnv_b", {}).numbered(1), 0
+            )
+            with pytest.raises(LeaseBusy):
+                async with theirs.acquire("t:a"):
                     pass
-            lease.check()
-        async with theirs.hold("t:a") as lease:
-            lease.check()
+            lease.ensure_held()
+        async with theirs.acquire("t:a") as lease:
+            lease.ensure_held()
         waiting = asyncio.ensure_future(anext(heard))
         while not waiting.done():
-            await signals.wake(Queue.TURN, "k")
+            await signals.publish(WorkQueue.TURN, "k")
             await asyncio.wait({waiting}, timeout=0.2)
         assert waiting.result().key == "k"
     stop.set()
     assert [signal async for signal in heard] == []
 
 
-async def test_racing_writers_on_a_cluster_make_one_order(rig: Rig) -> None:
+async def test_racing_writers_on_a_cluster_make_one_order(rig: ClusterRig) -> None:
     """Of many concurrent appends exactly one is stored."""
-    events = [Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(1) for _ in range(20)]
+    events = [Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1) for _ in range(20)]
     results = await asyncio.gather(
         *(rig.events.append(event, expected=0) for event in events), return_exceptions=True
     )

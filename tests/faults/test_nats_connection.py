@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from delivery.broker import jetstream_events
-from delivery.broker.connection import Link, connect
-from delivery.broker.jetstream_events import JetStream
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Conflict, DeliveryError, Refused, Unreachable
-from delivery.events.event import Event, Kind
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.jetstream_events import JetStreamEvents
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable, DeliveryError
+from delivery.events.event import Event, EventType
 from fault_proxy import FaultProxy, fault_proxy
 from nats_servers import nats_server
 
@@ -26,45 +26,49 @@ FAULTS: dict[str, Callable[[FaultProxy], None]] = {
 }
 
 
-class Rig:
+class ProxiedStream:
     """A stream behind a proxy."""
 
-    def __init__(self, proxy: FaultProxy, link: Link, stream: JetStream) -> None:
+    def __init__(self, proxy: FaultProxy, connection: NatsConnection, stream: JetStreamEvents) -> None:
         self.proxy = proxy
-        self.link = link
+        self.connection = connection
         self.stream = stream
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def proxied_stream(tmp_path: Path) -> AsyncIterator[ProxiedStream]:
     """Reach a real server through the proxy."""
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         proxy = await stack.enter_async_context(fault_proxy(server.port))
         link = await stack.enter_async_context(connect(f"nats://127.0.0.1:{proxy.port}", token=server.token))
-        await ensure(link, Layout(budget=500_000_000))
-        yield Rig(proxy, link, await stack.enter_async_context(jetstream_events.opened(link, epoch="e1")))
+        await ensure_streams(link, StreamConfig(max_bytes=500_000_000))
+        yield ProxiedStream(
+            proxy, link, await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
+        )
 
 
-async def insist(stream: JetStream, event: Event, expected: int) -> int:
+async def append_until_stored(stream: JetStreamEvents, event: Event, expected: int) -> int:
     """Append as the relay does: until it is stored, looking at the tail after a conflict."""
     async with asyncio.timeout(60):
         while True:
             try:
                 return await stream.append(event, expected=expected)
-            except (Unreachable, Conflict):
+            except (BrokerUnreachable, AppendConflict):
                 await asyncio.sleep(0.02)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(rig: Rig, fault: str) -> None:
+async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(
+    rig: ProxiedStream, fault: str
+) -> None:
     """Whatever happens to the connection, a writer who insists stores each event exactly once."""
     seqs = [0]
     for n in range(1, 61):
         if n % 10 == 0:
             FAULTS[fault](rig.proxy)
-        event = Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(n)
-        seqs.append(await insist(rig.stream, event, seqs[-1]))
+        event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(n)
+        seqs.append(await append_until_stored(rig.stream, event, seqs[-1]))
     async with asyncio.timeout(30):
         while True:
             try:
@@ -76,28 +80,28 @@ async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(rig
     assert [item.seq for item in read] == seqs[1:]
 
 
-async def test_a_black_hole_ends_in_an_error_and_heals(rig: Rig) -> None:
+async def test_a_black_hole_ends_in_an_error_and_heals(rig: ProxiedStream) -> None:
     """A network that swallows everything makes an append Unreachable in bounded time, and then it goes on."""
     rig.proxy.black_hole()
-    event = Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(1)
+    event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1)
     async with asyncio.timeout(30):
-        with pytest.raises(Unreachable):
+        with pytest.raises(BrokerUnreachable):
             await rig.stream.append(event, expected=0)
     rig.proxy.heal()
-    seq = await insist(rig.stream, event, 0)
+    seq = await append_until_stored(rig.stream, event, 0)
     assert [item.seq for item in await rig.stream.read("cnv_a", after=0)] == [seq]
 
 
-async def test_a_refusal_is_no_time_out(rig: Rig) -> None:
+async def test_a_refusal_is_no_time_out(rig: ProxiedStream) -> None:
     """What the broker does not take is Refused at once."""
-    event = Event.now(Kind.JOB_STARTED, "cnv_a", {"output": "x" * 300_000}).numbered(1)
-    with pytest.raises(Refused):
+    event = Event.now(EventType.JOB_STARTED, "cnv_a", {"output": "x" * 300_000}).numbered(1)
+    with pytest.raises(BrokerRefused):
         await rig.stream.append(event, expected=0)
 
 
 async def test_a_bad_address_is_one_clear_error() -> None:
     """Nobody listening is Unreachable, not a traceback and not an endless wait."""
     async with asyncio.timeout(20):
-        with pytest.raises(Unreachable, match="cannot connect to NATS"):
+        with pytest.raises(BrokerUnreachable, match="cannot connect to NATS"):
             async with connect("nats://127.0.0.1:1"):
                 pass

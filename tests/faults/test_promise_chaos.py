@@ -9,30 +9,30 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.deployment import Rig, rig
-from bench.chaos.run import Plan, Report, run
-from postgres import NoServer
+from bench.chaos.deployment import Deployment, open_deployment
+from bench.chaos.run import ChaosPlan, ChaosReport, run
+from postgres import PostgresUnavailable
 
 pytestmark = pytest.mark.timeout(400)
 
-KILLS = Plan(
+KILLS = ChaosPlan(
     turns=60, conversations=10, gateway_kills=3, nats_kills=2, errors=0.03, repeats=0.05, patience=60, seed=7
 )
 
 
-async def _run(plan: Plan, directory: Path) -> Report:
+async def _run(plan: ChaosPlan, directory: Path) -> ChaosReport:
     try:
         return await run(plan, directory)
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
 
 @asynccontextmanager
-async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
+async def _two(directory: Path, **env: str) -> AsyncIterator[Deployment]:
     try:
-        async with rig(directory, replicas=2, env=env) as ground:
+        async with open_deployment(directory, replicas=2, env=env) as ground:
             yield ground
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
 
@@ -49,7 +49,7 @@ async def test_g1_g2_g4_nothing_is_lost_or_reordered_through_kills(replicas: int
 
 async def test_g4_g5_a_frozen_replica_commits_nothing_when_it_wakes(tmp_path: Path) -> None:
     """Stopped past its leases' life while turns run, a replica changes no order and no event log."""
-    plan = Plan(
+    plan = ChaosPlan(
         turns=40,
         conversations=8,
         gateway_kills=0,
@@ -84,7 +84,7 @@ async def test_g4_another_replica_takes_over_from_a_dead_one(tmp_path: Path) -> 
 
 async def test_g2_restarts_without_work_say_nothing(tmp_path: Path) -> None:
     """Killed and started again and again with nothing to do, the gateway sends nothing."""
-    async with rig(tmp_path, replicas=1) as ground:
+    async with open_deployment(tmp_path, replicas=1) as ground:
         said = ground.platform
         await said.say(7, "!echo pigeon")
         await said.wait_until(lambda: any("pigeon" in post.text for post in said.messages(7)), seconds=30)

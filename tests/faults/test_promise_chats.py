@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench import chat_limits, chat_memory, chat_replicas
-from bench.chat_replicas import LEASE, Plan
-from channels.port import Feature
+from bench.chat_replicas import LEASE, FailoverPlan
+from channels.port import ChannelFeature
 from channels.registry import plugin
 
 pytestmark = pytest.mark.timeout(300)
@@ -32,13 +32,13 @@ async def test_g4_another_replica_goes_on_where_one_stopped(
     platform: str, disturbance: str, tmp_path: Path
 ) -> None:
     """The one that receives is killed or frozen amid long replies: nothing is lost, doubled or reordered."""
-    plan = Plan(platform=platform, disturbance=disturbance, chats=3, last=2500)  # type: ignore[arg-type]
+    plan = FailoverPlan(platform=platform, disturbance=disturbance, chats=3, last=2500)  # type: ignore[arg-type]
     found = await chat_replicas.run(plan, tmp_path)
     assert (found.lost, found.reordered) == (0, 0)
     assert found.doubled_in_one_chat <= 1, "what was in flight, once"
-    if {Feature.FIND, Feature.IDEMPOTENT_SEND} & plugin(platform).features:
+    if {ChannelFeature.FIND, ChannelFeature.IDEMPOTENT_SEND} & plugin(platform).features:
         assert found.doubled == 0
-    assert found.deaf < LEASE + 2 + SLACK
+    assert found.silent_seconds < LEASE + 2 + SLACK
 
 
 async def test_memory_does_not_grow_with_messages(tmp_path: Path) -> None:

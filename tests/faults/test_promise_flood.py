@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 
 from channels.telegram.simulator import Simulator
-from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 
 BEFORE = range(5001, 5006)
 MEANWHILE = range(6001, 6006)
 """Other chats for each half: a chat takes a handful of answers at once, then one a second."""
 
 ROUNDS = 4
-WAVE = 60
+BURST_SIZE = 60
 LIMIT = 50
 
 
-async def talk(platform: Simulator, chats: range, taken: list[float], flood: int = 0) -> None:
+async def exchange_messages(platform: Simulator, chats: range, taken: list[float], flood: int = 0) -> None:
     """Let everybody in these chats say a word and wait for the answer, right behind a wave of the flood."""
 
     async def say(chat: int) -> None:
@@ -50,22 +50,22 @@ async def test_m20_a_flood_is_refused_once_and_others_are_answered(tmp_path: Pat
     idle: list[float] = []
     flooded: list[float] = []
     async with telegram_gateway(tmp_path / "data") as (platform, _process):
-        await talk(platform, BEFORE, [])
-        await talk(platform, MEANWHILE, [])
+        await exchange_messages(platform, BEFORE, [])
+        await exchange_messages(platform, MEANWHILE, [])
         for _ in range(ROUNDS):
-            await talk(platform, BEFORE, idle)
+            await exchange_messages(platform, BEFORE, idle)
         begun = time.perf_counter()
         await platform.say(CHAT, "!sleep 600")
-        await talk(platform, MEANWHILE, [], WAVE)  # fills the line
+        await exchange_messages(platform, MEANWHILE, [], BURST_SIZE)  # fills the line
         for _ in range(ROUNDS):
-            await talk(platform, MEANWHILE, flooded, WAVE)
-        await until_said(platform, "Not taken")
+            await exchange_messages(platform, MEANWHILE, flooded, BURST_SIZE)
+        await wait_for_message(platform, "Not taken")
         minutes = (time.perf_counter() - begun) / 60
-        await answer_to(platform, "/status", containing=f"{LIMIT - 1} more wait")
+        await send_and_wait(platform, "/status", containing=f"{LIMIT - 1} more wait")
         assert 1 <= len(refusals(platform)) <= 1 + minutes
-        await answer_to(platform, "/stop", containing=f"Stopping {LIMIT} turns")
-        await answer_to(platform, "!echo heard", containing="heard")
+        await send_and_wait(platform, "/stop", containing=f"Stopping {LIMIT} turns")
+        await send_and_wait(platform, "!echo heard", containing="heard")
         said = [[len(platform.messages(chat)) for chat in chats] for chats in (BEFORE, MEANWHILE)]
     assert said == [[1 + ROUNDS] * 5, [2 + ROUNDS] * 5], "each word is answered once"
     ratio = statistics.median(flooded) / statistics.median(idle)
-    assert ratio < 2.5, f"others wait {ratio:.1f} times as long behind waves of {WAVE} messages"
+    assert ratio < 2.5, f"others wait {ratio:.1f} times as long behind waves of {BURST_SIZE} messages"

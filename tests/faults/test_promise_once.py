@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.deployment import telegram
+from bench.chaos.deployment import telegram_settings
 from channels.telegram.simulator import simulate
 from delivery.database.engine import Database
-from gateway.accounts.vault import context, open_vault
+from gateway.accounts.vault import associated_data, open_vault
 from gateway.store.turns import jobs
 from gateway_process import GatewayProcess, gateway
 
@@ -55,7 +55,9 @@ def _count(events: list[dict[str, Any]], kind: str) -> int:
     return [event["type"] for event in events].count(kind)
 
 
-async def _insist(process: GatewayProcess, path: str, update: dict[str, Any], shown: dict[str, str]) -> None:
+async def _post_until_accepted(
+    process: GatewayProcess, path: str, update: dict[str, Any], shown: dict[str, str]
+) -> None:
     """Post an update until it is taken, as Telegram does: a channel that is not open yet answers 503."""
     async with asyncio.timeout(PATIENCE):
         while (await _post(process, path, update, **shown))[0] != 200:  # noqa: ASYNC110 - HTTP tells no events
@@ -71,7 +73,7 @@ async def _only_conversation(process: GatewayProcess) -> str:
 async def test_g3_an_update_of_a_platform_leads_to_one_turn(tmp_path: Path) -> None:
     """The same update posted twenty times at once, again, and after a kill -9, is one turn."""
     async with simulate() as platform:
-        env = telegram(platform) | {
+        env = telegram_settings(platform) | {
             "DOVECOTE_CHANNELS__TELEGRAM__MODE": "webhook",
             "DOVECOTE_CHANNELS__TELEGRAM__WEBHOOK_SECRET": SECRET,
             "DOVECOTE_CHANNELS__TELEGRAM__WEBHOOK_URL": "http://127.0.0.1:9/nobody-listens",
@@ -90,10 +92,10 @@ async def test_g3_an_update_of_a_platform_leads_to_one_turn(tmp_path: Path) -> N
             await process.kill()
             await process.start()
             for _ in range(5):
-                await _insist(process, path, update, shown)
+                await _post_until_accepted(process, path, update, shown)
             conversation = await _only_conversation(process)
             await _until(process, conversation, "delivery.succeeded")
-            await _insist(process, path, update | {"update_id": 42}, shown)
+            await _post_until_accepted(process, path, update | {"update_id": 42}, shown)
             events = await _until(process, conversation, "turn.completed", count=2)
     assert _count(events, "turn.queued") == 2
 
@@ -137,11 +139,11 @@ async def _token(process: GatewayProcess, job: str) -> str:
     """Return a job's token, which only its sandbox is told, out of the gateway's own database."""
     database = Database(f"sqlite+aiosqlite:///{process.data / 'dovecote.db'}")
     async with database.read() as connection:
-        found = await jobs.by_id(connection, job)
+        found = await jobs.get_by_id(connection, job)
     await database.close()
     assert found is not None
     vault = open_vault(process.data)
-    return vault.reveal(context("jobs", job, "token"), found.token_sealed.decode())
+    return vault.decrypt(associated_data("jobs", job, "token"), found.token_sealed.decode())
 
 
 async def test_g18_a_job_is_settled_once(running: GatewayProcess) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from bench.chaos.deployment import telegram
+from bench.chaos.deployment import telegram_settings
 from channels.telegram.simulator import simulate
 from gateway.store.turn_state import CRASH_LIMIT
 from gateway_process import GatewayProcess
-from openai_server import OpenAIServer, Turn, echo, last_text
+from openai_server import OpenAIServer, ScriptedTurn, echo, last_text
 
 POISONED, INNOCENT = 7, (8, 9, 10)
 PATIENCE = 40.0
@@ -27,7 +27,7 @@ async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
     crashes = 0
     process = GatewayProcess(tmp_path / "data")
 
-    def poisoned(body: dict[str, Any]) -> Turn:
+    def poisoned(body: dict[str, Any]) -> ScriptedTurn:
         nonlocal crashes
         if "poison" in last_text(body):
             crashes += 1
@@ -36,7 +36,7 @@ async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
         return echo(body)
 
     async with OpenAIServer(poisoned) as model, simulate() as platform:
-        process.env |= telegram(platform) | {
+        process.env |= telegram_settings(platform) | {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
         }
@@ -48,7 +48,7 @@ async def test_g11_a_poison_turn_dies_alone(tmp_path: Path) -> None:
 
         for _ in range(CRASH_LIMIT):
             await process.start(wait=False)
-            assert await process.ended(60) == -9
+            assert await process.wait_for_exit(60) == -9
         await process.start()
         await platform.wait_until(lambda: answered(POISONED, "given up"), seconds=PATIENCE)
         await platform.say(POISONED, "hello again")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.deployment import Rig, rig
+from bench.chaos.deployment import Deployment, open_deployment
 from bench.chaos.tally import Tally, count
-from bench.chaos.users import People
-from bench.drain import ENVIRONMENT, handed_over, told_to_stop
+from bench.chaos.users import ChaosUsers
+from bench.drain import ENVIRONMENT, hand_over, stop_and_wait
 from gateway_process import GatewayProcess
-from postgres import NoServer
+from postgres import PostgresUnavailable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -32,15 +32,15 @@ HELD = 6
 
 
 @asynccontextmanager
-async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
+async def _two(directory: Path, **env: str) -> AsyncIterator[Deployment]:
     try:
-        async with rig(directory, replicas=2, env=env) as ground:
+        async with open_deployment(directory, replicas=2, env=env) as ground:
             yield ground
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
 
-async def _tally(ground: Rig, people: People) -> Tally:
+async def _tally(ground: Deployment, people: ChaosUsers) -> Tally:
     conversations = await ground.conversations()
     logs = {}
     for chat, asked in people.asked.items():
@@ -57,18 +57,18 @@ def _exact(tally: Tally) -> bool:
 async def test_g17_replicas_that_are_told_to_stop_lose_and_repeat_nothing(tmp_path: Path) -> None:
     """Each SIGTERM under load ends in ten seconds, without loss, repeat or delay for what was in flight."""
     async with _two(tmp_path, **ENVIRONMENT) as ground:
-        people = People(ground.platform, chats=4, seed=3)
-        talking = asyncio.create_task(people.talk(20, within=6))
+        people = ChaosUsers(ground.platform, chats=4, seed=3)
+        talking = asyncio.create_task(people.send_all(20, within=6))
         for turn in range(2):
             process = ground.replicas[turn % 2]
-            assert await told_to_stop(process) < EXIT_WITHIN + SLACK
+            assert await stop_and_wait(process) < EXIT_WITHIN + SLACK
             await process.start(wait=False)
             await process.until_ready(60)
         await talking
         assert await people.wait(60) == 0
         tally = await _tally(ground, people)
         assert _exact(tally), tally
-        handed = await handed_over(*ground.replicas, conversation="handed over")
+        handed = await hand_over(*ground.replicas, conversation="handed over")
         assert handed.stopped < EXIT_WITHIN + SLACK
         assert handed.taken_over < TAKEN_OVER_WITHIN + SLACK
 
@@ -77,21 +77,21 @@ async def test_g14_clocks_that_disagree_by_twenty_minutes_change_nothing(tmp_pat
     """One replica ten minutes ahead, one behind, one of them killed: nothing lost, doubled or reordered."""
     async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
         for process, skew in zip(ground.replicas, ("600", "-600"), strict=True):
-            await told_to_stop(process)
+            await stop_and_wait(process)
             process.env |= {"SKEW_SECONDS": skew, "PYTHONPATH": f"{SKEWED}:{ROOT}"}
             await process.start(wait=False)
             await process.until_ready(60)
-        people = People(ground.platform, chats=4, seed=5)
-        talking = asyncio.create_task(people.talk(16, within=5))
+        people = ChaosUsers(ground.platform, chats=4, seed=5)
+        talking = asyncio.create_task(people.send_all(16, within=5))
         await asyncio.sleep(2)
         await ground.kill_gateway(1)
         await talking
         assert await people.wait(60) == 0
         tally = await _tally(ground, people)
         dates, moments = zip(*[await _now_of(process) for process in ground.replicas], strict=True)
-        await told_to_stop(ground.replicas[1])
-        waits = [await _handed_over(ground, 901, *ground.replicas)]
-        waits += [await _handed_over(ground, 902, *reversed(ground.replicas))]
+        await stop_and_wait(ground.replicas[1])
+        waits = [await _measure_handover(ground, 901, *ground.replicas)]
+        waits += [await _measure_handover(ground, 902, *reversed(ground.replicas))]
     assert tally.lost == tally.reordered == 0, tally
     assert tally.logs_exact == tally.logs, tally
     assert tally.duplicated <= 1
@@ -110,7 +110,9 @@ async def _now_of(process: GatewayProcess) -> tuple[float, float]:
     return machine, datetime.fromisoformat(made["created_at"]).timestamp()
 
 
-async def _handed_over(ground: Rig, chat: int, first: GatewayProcess, second: GatewayProcess) -> float:
+async def _measure_handover(
+    ground: Deployment, chat: int, first: GatewayProcess, second: GatewayProcess
+) -> float:
     """Have the only replica refused for HELD seconds and killed; return when another one sent the answer."""
     await ground.platform.fail(429, method="sendMessage", chat=chat, retry_after=HELD)
     await ground.platform.say(chat, "!echo pigeon")
@@ -128,7 +130,7 @@ async def _handed_over(ground: Rig, chat: int, first: GatewayProcess, second: Ga
     return time.monotonic() - refused
 
 
-def _sends(ground: Rig, chat: int) -> int:
+def _sends(ground: Deployment, chat: int) -> int:
     return sum(
         method == "sendMessage" and str(given.get("chat_id")) == str(chat)
         for method, given in ground.platform.calls

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.deployment import Rig, rig
-from bench.drain import told_to_stop
+from bench.chaos.deployment import Deployment, open_deployment
+from bench.drain import stop_and_wait
 from gateway_process import GatewayProcess
-from postgres import NoServer
+from postgres import PostgresUnavailable
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -24,11 +24,11 @@ CHAT = 1000
 
 
 @asynccontextmanager
-async def _two(directory: Path, **env: str) -> AsyncIterator[Rig]:
+async def _two(directory: Path, **env: str) -> AsyncIterator[Deployment]:
     try:
-        async with rig(directory, replicas=2, env=LEASES | env) as ground:
+        async with open_deployment(directory, replicas=2, env=LEASES | env) as ground:
             yield ground
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"two replicas need PostgreSQL: {error}")
 
 
@@ -37,11 +37,11 @@ async def test_a_killed_replica_takes_its_own_work_back_at_once(point: str, tmp_
     """Nobody waits for the leases of a process that is certainly dead, and nothing is said twice."""
     async with _two(tmp_path) as ground:
         first, second = ground.replicas
-        await told_to_stop(second)
-        await told_to_stop(first)
+        await stop_and_wait(second)
+        await stop_and_wait(first)
         await first.start(env={"DOVECOTE_FAULT": point})
         await ground.platform.say(CHAT, "!echo pigeon")
-        assert await first.ended() == -9
+        assert await first.wait_for_exit() == -9
         await first.start()
         await ground.platform.say(CHAT, "!echo dove")
         await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
@@ -53,8 +53,8 @@ async def test_a_killed_replica_has_the_sandbox_of_a_command_in_flight_back_at_o
     """The lease on the sandbox stood under a command when its process died: the next one does not wait."""
     async with _two(tmp_path) as ground:
         first, second = ground.replicas
-        await told_to_stop(second)
-        await _at_work(ground, first)
+        await stop_and_wait(second)
+        await _start_long_command(ground, first)
         await first.kill()
         await first.start()
         await ground.platform.say(CHAT, "!echo dove")
@@ -67,15 +67,15 @@ async def test_another_replica_has_that_sandbox_when_the_broker_knows(
     """The killed one's presence ends; its lease on the sandbox would have lasted for minutes."""
     async with _two(tmp_path, DOVECOTE_LEASE_TTL="3") as ground:
         first, second = ground.replicas
-        await told_to_stop(second)
-        await _at_work(ground, first)
+        await stop_and_wait(second)
+        await _start_long_command(ground, first)
         await second.start()
         await first.kill()
         await ground.platform.say(CHAT, "!echo dove")
         await ground.platform.wait_until(lambda: "dove" in _last(ground), seconds=SOON)
 
 
-async def _at_work(ground: Rig, replica: GatewayProcess) -> None:
+async def _start_long_command(ground: Deployment, replica: GatewayProcess) -> None:
     """Have a command run for long."""
     await ground.platform.say(CHAT, "!touch begun; sleep 600")
     async with asyncio.timeout(SOON):
@@ -87,7 +87,7 @@ async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:
     """The second has no such right, and takes nothing from the first, which goes on."""
     async with _two(tmp_path) as ground:
         first, second = ground.replicas
-        await told_to_stop(second)
+        await stop_and_wait(second)
         beside = GatewayProcess(first.data, env=second.env)
         try:
             await beside.start()
@@ -99,5 +99,5 @@ async def test_replicas_may_share_a_directory(tmp_path: Path) -> None:
             await beside.stop()
 
 
-def _last(ground: Rig) -> str:
+def _last(ground: Deployment) -> str:
     return "".join(post.text for post in ground.platform.messages(CHAT)[-1:])

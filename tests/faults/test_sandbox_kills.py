@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from postgres import Cluster, NoServer, cluster
+from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
 from sandbox_fault_points import SANDBOX_POINTS
 
 ROOT = Path(__file__).parents[2]
@@ -19,12 +19,12 @@ ROUNDS = 2
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
+def postgres() -> Iterator[PostgresCluster]:
     """A PostgreSQL cluster."""
     try:
-        with cluster() as running:
+        with postgres_cluster() as running:
             yield running
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"PostgreSQL: {error}")
 
 
@@ -52,7 +52,7 @@ async def test_a_kill_at_any_point_leaves_nothing_over() -> None:
     assert not missing
 
 
-async def test_twenty_acquires_in_two_processes_make_one_sandbox(postgres: Cluster) -> None:
+async def test_twenty_acquires_in_two_processes_make_one_sandbox(postgres: PostgresCluster) -> None:
     """Two processes with pools of their own on one PostgreSQL want one key ten times each, at once."""
-    printed = await _run("--rounds", "0", "--database", postgres.fresh())
+    printed = await _run("--rounds", "0", "--database", postgres.create_database())
     assert "20 acquires of one key in two processes made 1 sandbox\n" in printed

@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import aiohttp
 import pytest
 
-from delivery.broker.memory_events import MemoryStream
-from delivery.events.event import Event, Kind
+from delivery.broker.memory_events import MemoryEvents
+from delivery.events.event import Event, EventType
 from raw_socket import CLOSE, TEXT, RawSocket, raw_socket
-from stream_server import KEY, StreamFace, stream_face
+from stream_server import KEY, StreamServer, stream_server
 
 SLOW = 40
 HEALTHY = 5
@@ -25,23 +25,23 @@ TOO_SLOW = 4408
 
 
 @pytest.fixture
-def events() -> MemoryStream:
+def events() -> MemoryEvents:
     """Make a stream."""
-    return MemoryStream(epoch="e1")
+    return MemoryEvents(epoch="e1")
 
 
 @pytest.fixture
-async def face(events: MemoryStream) -> AsyncIterator[StreamFace]:
+async def server(events: MemoryEvents) -> AsyncIterator[StreamServer]:
     """Serve it."""
-    async with stream_face(events) as face:
+    async with stream_server(events) as face:
         yield face
 
 
 @asynccontextmanager
-async def stuck(face: StreamFace) -> AsyncIterator[RawSocket]:
+async def connect_stuck_client(face: StreamServer) -> AsyncIterator[RawSocket]:
     """Connect a client that subscribes and then reads nothing."""
     async with raw_socket(face.url, KEY, limit=2048) as client:
-        client.say({"type": "subscribe", "conversation": "cnv_a", "after": 0})
+        client.send_frame({"type": "subscribe", "conversation": "cnv_a", "after": 0})
         yield client
 
 
@@ -75,20 +75,20 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0.05)
 
 
-async def write_all(events: MemoryStream) -> None:
+async def write_all(events: MemoryEvents) -> None:
     """Append everything, giving the readers a turn after each event."""
     seq = 0
     for n in range(1, EVENTS + 1):
-        event = Event.now(Kind.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(n)
+        event = Event.now(EventType.JOB_STARTED, "cnv_a", {"padding": PADDING}).numbered(n)
         seq = await events.append(event, expected=seq)
         await asyncio.sleep(0)
 
 
-async def test_slow_readers_are_cut_and_harm_nobody(face: StreamFace, events: MemoryStream) -> None:
+async def test_slow_readers_are_cut_and_harm_nobody(face: StreamServer, events: MemoryEvents) -> None:
     """Healthy readers get everything, memory stays bounded, and the slow ones are gone at the end."""
     async with AsyncExitStack() as stack:
         for _ in range(SLOW):
-            await stack.enter_async_context(stuck(face))
+            await stack.enter_async_context(connect_stuck_client(face))
         session = await stack.enter_async_context(face.http())
         ready = [asyncio.Event() for _ in range(HEALTHY)]
         reading = [asyncio.create_task(read_all(session, event)) for event in ready]
@@ -104,12 +104,12 @@ async def test_slow_readers_are_cut_and_harm_nobody(face: StreamFace, events: Me
         assert grown < 100 * 1024
 
 
-async def test_a_slow_reader_learns_where_to_come_back(face: StreamFace, events: MemoryStream) -> None:
+async def test_a_slow_reader_learns_where_to_come_back(face: StreamServer, events: MemoryEvents) -> None:
     """Who reads on after being given up finds 4408 and the seq of the last event before it."""
     await write_all(events)
-    async with stuck(face) as client:
+    async with connect_stuck_client(face) as client:
         async with asyncio.timeout(30):
-            await until(lambda: TOO_SLOW in face.readers.codes())
+            await until(lambda: TOO_SLOW in face.readers.close_codes())
             seqs, code, reason = await read_to_the_end(client)
     assert code == TOO_SLOW
     assert seqs == list(range(1, len(seqs) + 1))

@@ -19,7 +19,7 @@ SECONDS = 2.0
 LOOPBACK = {"DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8"}
 
 
-async def _on_its_way(platform: Simulator) -> None:
+async def _start_slow_send(platform: Simulator) -> None:
     """Have a message sent that the platform takes its time for, until it is there."""
     await platform.dawdle(SECONDS, method="sendMessage")
     await platform.say(CHAT, "!echo pigeon")
@@ -29,7 +29,7 @@ async def _on_its_way(platform: Simulator) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _said_once(platform: Simulator, gateway: GatewayProcess) -> None:
+async def _assert_sent_once(platform: Simulator, gateway: GatewayProcess) -> None:
     """Have something else said, by which all that would come twice has come."""
     await platform.say(CHAT, "!echo dove")
     await platform.wait_until(
@@ -45,10 +45,10 @@ async def test_a_message_on_its_way_is_waited_for(tmp_path: Path) -> None:
         gateway = GatewayProcess(tmp_path / "data", env=channel_env("telegram", platform.settings()))
         await gateway.start()
         try:
-            await _on_its_way(platform)
+            await _start_slow_send(platform)
             assert await gateway.kill(signal.SIGTERM) == 0
             await gateway.start()
-            await _said_once(platform, gateway)
+            await _assert_sent_once(platform, gateway)
         finally:
             await gateway.stop()
 
@@ -60,8 +60,8 @@ async def test_a_channel_that_is_changed_meanwhile_waits_too(tmp_path: Path) -> 
         async with gateway.http() as session:
             async with session.post("/accounts/me/channels", json=body) as answer:
                 assert answer.status == 201, await answer.text()
-            await _on_its_way(platform)
+            await _start_slow_send(platform)
             change = {"settings": {**platform.settings(), "sends_per_second": 20}}
             async with session.patch("/accounts/me/channels/tg", json=change) as answer:
                 assert answer.status == 200, await answer.text()
-        await _said_once(platform, gateway)
+        await _assert_sent_once(platform, gateway)

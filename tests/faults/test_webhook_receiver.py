@@ -17,21 +17,21 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from standardwebhooks.webhooks import Webhook
 
-from delivery.deliveries.attempt import FINAL, DeliveryState, Judgement, judge
-from delivery.deliveries.port import Delivery, Outcome, Verdict
+from delivery.deliveries.attempt import FINAL, DeliveryState, Transition, next_state
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.deliveries.retry_schedule import WEBHOOK
-from delivery.webhooks.egress import BODY_LIMIT, Egress, Rules
+from delivery.webhooks.egress import BODY_LIMIT, Egress, EgressPolicy
 from delivery.webhooks.signing import new_secret
-from delivery.webhooks.sink import Receiver, WebhookSink
+from delivery.webhooks.sink import WebhookSink, WebhookTarget
 from webhook_receiver import (
     Behaviour,
     WebhookReceiver,
-    answers,
-    breaks_off,
-    drips,
-    is_silent,
-    pours,
-    resets,
+    never_respond,
+    reset_connection,
+    respond,
+    stall_body,
+    stream_body,
+    truncate_body,
     webhook_receiver,
 )
 
@@ -53,23 +53,23 @@ DELIVERY = Delivery(
 
 
 @asynccontextmanager
-async def sending(
+async def open_sink(
     *script: Behaviour, tls: ssl.SSLContext | None = None, secrets: tuple[str, ...] = (SECRET,)
 ) -> AsyncIterator[tuple[WebhookSink, WebhookReceiver]]:
     """Yield a webhook sink and the receiver it posts to."""
     async with (
         webhook_receiver(*script, tls=tls) as receiver,
-        Egress(Rules.parse("127.0.0.0/8"), total_seconds=0.5) as egress,
+        Egress(EgressPolicy.parse("127.0.0.0/8"), total_seconds=0.5) as egress,
     ):
-        known = Receiver(url=receiver.url, secrets=secrets)
+        known = WebhookTarget(url=receiver.url, secrets=secrets)
 
-        async def lookup(_endpoint: str) -> Receiver:
+        async def lookup(_endpoint: str) -> WebhookTarget:
             return known
 
-        yield WebhookSink(egress=egress, lookup=lookup), receiver
+        yield WebhookSink(egress=egress, find_target=lookup), receiver
 
 
-async def live(sink: WebhookSink) -> tuple[list[Outcome], list[float], Judgement]:
+async def run_delivery(sink: WebhookSink) -> tuple[list[Outcome], list[float], Transition]:
     """Live a delivery's whole life on a clock that jumps to each next attempt; return its delays too."""
     state, now = DeliveryState.PENDING, datetime.now(UTC)
     outcomes: list[Outcome] = []
@@ -78,7 +78,7 @@ async def live(sink: WebhookSink) -> tuple[list[Outcome], list[float], Judgement
         state = DeliveryState.SENDING
         outcome = await sink.send(DELIVERY)
         outcomes.append(outcome)
-        judged = judge(state, outcome, attempt=len(outcomes), schedule=WEBHOOK, now=now)
+        judged = next_state(state, outcome, attempt=len(outcomes), schedule=WEBHOOK, now=now)
         state = judged.state
         if state in FINAL:
             return outcomes, delays, judged
@@ -96,8 +96,8 @@ def assert_spread(delays: list[float], steps: tuple[float, ...]) -> None:
 
 async def test_what_is_sent_is_signed_and_described() -> None:
     """The reference library verifies it, the CloudEvents headers describe it, the body is as given."""
-    async with sending(secrets=(SECRET, OLD_SECRET)) as (sink, receiver):
-        assert (await sink.send(DELIVERY)).verdict is Verdict.DELIVERED
+    async with open_sink(secrets=(SECRET, OLD_SECRET)) as (sink, receiver):
+        assert (await sink.send(DELIVERY)).kind is OutcomeKind.DELIVERED
     (request,) = receiver.requests
     for secret in (SECRET, OLD_SECRET):
         assert Webhook(secret).verify(request.body, request.headers)["id"] == "evt_1"
@@ -118,10 +118,10 @@ async def test_what_is_sent_is_signed_and_described() -> None:
 
 async def test_errors_use_up_the_schedule_and_end_dead() -> None:
     """A receiver that always fails gets eight scheduled attempts with one id; then it is dead."""
-    async with sending(*[answers(500)] * 20) as (sink, receiver):
-        outcomes, delays, judged = await live(sink)
+    async with open_sink(*[respond(500)] * 20) as (sink, receiver):
+        outcomes, delays, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DEAD
-    assert_spread(delays, WEBHOOK.steps)
+    assert_spread(delays, WEBHOOK.delays)
     assert len(outcomes) == len(receiver.requests) == 8
     assert {request.headers["webhook-id"] for request in receiver.requests} == {"evt_1"}
     assert all(outcome.status == 500 for outcome in outcomes)
@@ -144,8 +144,8 @@ async def test_retry_after_is_honoured_up_to_an_hour(
     """Seconds and dates lengthen the first delay, nobody gets more than an hour, garbage changes nothing."""
     if header == "date":
         header = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
-    async with sending(answers(status, Retry_After=header)) as (sink, _):
-        outcomes, delays, judged = await live(sink)
+    async with open_sink(respond(status, Retry_After=header)) as (sink, _):
+        outcomes, delays, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DELIVERED
     assert len(outcomes) == 2
     assert least <= delays[0] <= most
@@ -153,48 +153,48 @@ async def test_retry_after_is_honoured_up_to_an_hour(
 
 async def test_a_retry_after_of_another_status_is_not_obeyed() -> None:
     """Only 429 and 503 may ask for time."""
-    async with sending(answers(500, Retry_After="3000")) as (sink, _):
+    async with open_sink(respond(500, Retry_After="3000")) as (sink, _):
         outcome = await sink.send(DELIVERY)
-    assert (outcome.retry_after, outcome.hold) == (None, False)
+    assert (outcome.retry_after, outcome.pause_destination) == (None, False)
 
 
 @pytest.mark.parametrize(
     "behaviour",
     [
-        is_silent,
-        resets,
-        answers(404),
-        answers(401),
-        answers(502),
-        answers(304),
-        breaks_off(500),
-        drips(500),
+        never_respond,
+        reset_connection,
+        respond(404),
+        respond(401),
+        respond(502),
+        respond(304),
+        truncate_body(500),
+        stall_body(500),
     ],
     ids=["silence", "reset", "404", "401", "502", "304", "500 broken off", "500 dripping"],
 )
 async def test_what_is_not_a_success_is_tried_again(behaviour: Behaviour) -> None:
     """Silence, a cut connection and every other status lead to a second attempt after five seconds."""
-    async with sending(behaviour) as (sink, receiver):
-        outcomes, delays, judged = await live(sink)
+    async with open_sink(behaviour) as (sink, receiver):
+        outcomes, delays, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DELIVERED
-    assert outcomes[0].verdict is Verdict.RETRY
-    assert_spread(delays, WEBHOOK.steps[:1])
+    assert outcomes[0].kind is OutcomeKind.RETRY
+    assert_spread(delays, WEBHOOK.delays[:1])
     assert len(receiver.requests) == 2
 
 
-@pytest.mark.parametrize("behaviour", [breaks_off(200), drips(200), answers(204)])
+@pytest.mark.parametrize("behaviour", [truncate_body(200), stall_body(200), respond(204)])
 async def test_the_status_line_decides(behaviour: Behaviour) -> None:
     """A success stays one, however its body comes or does not come."""
-    async with sending(behaviour) as (sink, _):
-        assert (await sink.send(DELIVERY)).verdict is Verdict.DELIVERED
+    async with open_sink(behaviour) as (sink, _):
+        assert (await sink.send(DELIVERY)).kind is OutcomeKind.DELIVERED
 
 
 async def test_a_redirect_loop_is_never_entered() -> None:
     """Each redirect is one failed attempt: eight requests to the same place, none elsewhere."""
     async with webhook_receiver() as elsewhere:
-        loop = answers(302, Location=elsewhere.url)
-        async with sending(*[loop] * 20) as (sink, receiver):
-            outcomes, _, judged = await live(sink)
+        loop = respond(302, Location=elsewhere.url)
+        async with open_sink(*[loop] * 20) as (sink, receiver):
+            outcomes, _, judged = await run_delivery(sink)
     assert judged.state is DeliveryState.DEAD
     assert len(receiver.requests) == 8
     assert elsewhere.connections == 0
@@ -203,9 +203,9 @@ async def test_a_redirect_loop_is_never_entered() -> None:
 
 async def test_gone_ends_it_and_disables_the_endpoint() -> None:
     """One 410 is enough: suppressed, and the endpoint is to be disabled."""
-    async with sending(answers(410, body=b"moved on")) as (sink, receiver):
-        outcomes, _, judged = await live(sink)
-    assert (judged.state, judged.disable) == (DeliveryState.SUPPRESSED, True)
+    async with open_sink(respond(410, body=b"moved on")) as (sink, receiver):
+        outcomes, _, judged = await run_delivery(sink)
+    assert (judged.state, judged.disable_endpoint) == (DeliveryState.SUPPRESSED, True)
     assert len(receiver.requests) == 1
     assert outcomes[0].excerpt == "moved on"
 
@@ -213,10 +213,10 @@ async def test_gone_ends_it_and_disables_the_endpoint() -> None:
 async def test_an_endless_body_is_not_read() -> None:
     """Of a ten-megabyte answer some tens of kilobytes are read, and a kilobyte is kept."""
     holder: list[WebhookReceiver] = []
-    async with sending(pours(holder, 200, 10_000_000)) as (sink, receiver):
+    async with open_sink(stream_body(holder, 200, 10_000_000)) as (sink, receiver):
         holder.append(receiver)
         outcome = await sink.send(DELIVERY)
-    assert outcome.verdict is Verdict.DELIVERED
+    assert outcome.kind is OutcomeKind.DELIVERED
     assert len(outcome.excerpt) == 1024
     assert receiver.written < 10_000_000
 
@@ -224,7 +224,7 @@ async def test_an_endless_body_is_not_read() -> None:
 async def test_no_more_than_the_limit_is_read_of_a_body() -> None:
     """The door out hands back at most 64 KiB."""
     holder: list[WebhookReceiver] = []
-    async with webhook_receiver(pours(holder, 200, 1_000_000)) as receiver, Egress() as egress:
+    async with webhook_receiver(stream_body(holder, 200, 1_000_000)) as receiver, Egress() as egress:
         holder.append(receiver)
         answer = await egress.post(receiver.url, headers={}, body=b"", trusted=True)
     assert len(answer.body) == BODY_LIMIT
@@ -232,13 +232,13 @@ async def test_no_more_than_the_limit_is_read_of_a_body() -> None:
 
 async def test_a_packed_body_is_not_unpacked() -> None:
     """A compressed answer is kept as it came, so that it cannot swell."""
-    async with sending(answers(500, body=b"\x1f\x8bnot really", Content_Encoding="gzip")) as (sink, _):
+    async with open_sink(respond(500, body=b"\x1f\x8bnot really", Content_Encoding="gzip")) as (sink, _):
         assert "not really" in (await sink.send(DELIVERY)).excerpt
 
 
 async def test_cookies_of_one_answer_are_not_sent_again() -> None:
     """A receiver cannot leave a cookie behind that another delivery would carry."""
-    async with sending(answers(200, Set_Cookie="a=b; Path=/")) as (sink, receiver):
+    async with open_sink(respond(200, Set_Cookie="a=b; Path=/")) as (sink, receiver):
         await sink.send(DELIVERY)
         await sink.send(DELIVERY)
     assert "cookie" not in receiver.requests[1].headers
@@ -247,9 +247,9 @@ async def test_cookies_of_one_answer_are_not_sent_again() -> None:
 async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
     """A receiver whose certificate nobody vouches for gets no request; it is tried again later."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    async with sending(tls=_self_signed(context)) as (sink, receiver):
+    async with open_sink(tls=_self_signed(context)) as (sink, receiver):
         outcome = await sink.send(DELIVERY)
-    assert (outcome.verdict, outcome.detail) == (Verdict.RETRY, "the receiver's certificate is not valid")
+    assert (outcome.kind, outcome.detail) == (OutcomeKind.RETRY, "the receiver's certificate is not valid")
     assert not receiver.requests
 
 
@@ -257,13 +257,13 @@ async def test_a_port_where_nobody_listens_is_trouble() -> None:
     """A refused connection is tried again later."""
     async with webhook_receiver() as receiver:
         pass
-    async with Egress(Rules.parse("127.0.0.0/8")) as egress:
+    async with Egress(EgressPolicy.parse("127.0.0.0/8")) as egress:
 
-        async def lookup(_endpoint: str) -> Receiver:
-            return Receiver(url=receiver.url, secrets=(SECRET,))
+        async def lookup(_endpoint: str) -> WebhookTarget:
+            return WebhookTarget(url=receiver.url, secrets=(SECRET,))
 
-        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
-    assert outcome.verdict is Verdict.RETRY
+        outcome = await WebhookSink(egress=egress, find_target=lookup).send(DELIVERY)
+    assert outcome.kind is OutcomeKind.RETRY
     assert outcome.detail.startswith("no connection")
 
 
@@ -271,24 +271,24 @@ async def test_a_refused_address_is_a_dead_letter_at_once() -> None:
     """An endpoint at a private address is dead after one attempt, and the attempt log says why."""
     async with Egress() as egress:
 
-        async def lookup(_endpoint: str) -> Receiver:
-            return Receiver(url="http://169.254.169.254/latest/", secrets=(SECRET,))
+        async def lookup(_endpoint: str) -> WebhookTarget:
+            return WebhookTarget(url="http://169.254.169.254/latest/", secrets=(SECRET,))
 
-        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
-    assert outcome.verdict is Verdict.GIVE_UP
+        outcome = await WebhookSink(egress=egress, find_target=lookup).send(DELIVERY)
+    assert outcome.kind is OutcomeKind.GIVE_UP
     assert outcome.detail.startswith("refused: the address is private")
 
 
 async def test_neither_secret_nor_url_gets_into_words() -> None:
     """Outcomes and reprs say nothing of secrets, nor of a token in the URL."""
     canary = "https://receiver.invalid/t0ken"
-    receiver = Receiver(url=canary, secrets=(SECRET,))
+    receiver = WebhookTarget(url=canary, secrets=(SECRET,))
     async with Egress(total_seconds=2) as egress:
 
-        async def lookup(_endpoint: str) -> Receiver:
+        async def lookup(_endpoint: str) -> WebhookTarget:
             return receiver
 
-        outcome = await WebhookSink(egress=egress, lookup=lookup).send(DELIVERY)
+        outcome = await WebhookSink(egress=egress, find_target=lookup).send(DELIVERY)
     assert "t0ken" not in repr(outcome)
     assert SECRET not in repr(receiver)
 

@@ -72,18 +72,20 @@ def test_no_file_is_longer_than_400_lines() -> None:
 def test_every_module_class_function_and_test_says_what_it_is() -> None:
     """Modules, public classes and functions, and tests have a docstring."""
     silent = [
-        f"{name}: {what}" for name, tree in trees(*PACKAGES, "tests", "bench") for what in _silent_in(tree)
+        f"{name}: {what}"
+        for name, tree in trees(*PACKAGES, "tests", "bench")
+        for what in _without_docstring(tree)
     ]
     assert not silent
 
 
-def _silent_in(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+def _without_docstring(node: ast.Module | ast.ClassDef) -> Iterator[str]:
     """Yield what says nothing of itself in a module or a public class; setters belong to their property."""
     if node.body and ast.get_docstring(node) is None:
         yield getattr(node, "name", "the module")
     for inner in node.body:
         if isinstance(inner, ast.ClassDef) and not inner.name.startswith("_"):
-            yield from _silent_in(inner)
+            yield from _without_docstring(inner)
         if isinstance(inner, ast.FunctionDef | ast.AsyncFunctionDef) and not inner.name.startswith("_"):
             setter = any(isinstance(one, ast.Attribute) for one in inner.decorator_list)
             if ast.get_docstring(inner) is None and not setter:
@@ -97,12 +99,12 @@ def test_calls_that_have_bitten_us_are_not_made(call: str) -> None:
         f"{name}:{node.lineno}"
         for name, tree in trees(*PACKAGES, "tests", "bench")
         for node in ast.walk(tree)
-        if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition(node)
+        if isinstance(node, ast.Attribute) and node.attr == call and not _is_condition_wait(node)
     ]
     assert not found, BANNED_CALLS[call]
 
 
-def _is_condition(node: ast.Attribute) -> bool:
+def _is_condition_wait(node: ast.Attribute) -> bool:
     """Tell asyncio.Condition.wait_for, which is fine, from asyncio.wait_for."""
     return node.attr == "wait_for" and not (isinstance(node.value, ast.Name) and node.value.id == "asyncio")
 

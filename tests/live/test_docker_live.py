@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from live_sandbox import live
+from live_sandbox import run_lifecycle
 
 HOST = os.environ.get("DOCKER_HOST", "")
 WANTED = os.environ.get("DOVECOTE_LIVE_DOCKER", "") == "1"
@@ -23,4 +23,4 @@ pytestmark = [
 async def test_the_life_of_a_container(tmp_path: Path) -> None:
     """It is made, works, sleeps, wakes, serves a page at a published port, and is removed."""
     settings = {"host": HOST, "image": IMAGE, "network": NETWORK, "ports": [8080]}
-    await live("docker", settings, tmp_path)
+    await run_lifecycle("docker", settings, tmp_path)

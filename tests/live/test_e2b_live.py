@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from live_sandbox import live
+from live_sandbox import run_lifecycle
 
 KEY = os.environ.get("E2B_API_KEY", "")
 
@@ -16,4 +16,4 @@ pytestmark = [pytest.mark.live, pytest.mark.skipif(not KEY, reason="needs E2B_AP
 
 async def test_the_life_of_a_sandbox(tmp_path: Path) -> None:
     """It is made, works, is paused, wakes, serves a page at a port, and is gone."""
-    await live("e2b", {"api_key": KEY}, tmp_path)
+    await run_lifecycle("e2b", {"api_key": KEY}, tmp_path)

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from channels.message import Address, File, Reply, Showing, Sign
+from channels.message import Address, DraftText, File, Reply, StatusReaction
 from channels.registry import plugin
-from memory_channel_state import MemoryNotes
+from memory_channel_state import MemoryChannelState
 
 TOKEN = os.environ.get("LIVE_TELEGRAM_TOKEN", "")
 CHAT = os.environ.get("LIVE_TELEGRAM_CHAT", "")
@@ -24,10 +24,10 @@ async def test_the_real_platform_takes_a_reply_and_its_edit() -> None:
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
-    async with telegram.open("chn_live", settings, MemoryNotes()) as connection:
-        sent = await connection.channel.send(address, Reply(text="**Dovecote** live test", key="live"))
+    async with telegram.open("chn_live", settings, MemoryChannelState()) as connection:
+        sent = await connection.sender.send(address, Reply(text="**Dovecote** live test", key="live"))
         for _ in range(2):
-            await connection.channel.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))
+            await connection.sender.edit(address, sent.platform_id, Reply(text="_edited_", key="live"))
 
 
 async def test_the_real_platform_shows_previews_signs_and_files() -> None:
@@ -35,13 +35,13 @@ async def test_the_real_platform_shows_previews_signs_and_files() -> None:
     telegram = plugin("telegram")
     settings = telegram.settings.model_validate({"token": TOKEN})
     address = Address(channel="chn_live", room=CHAT)
-    async with telegram.open("chn_live", settings, MemoryNotes()) as connection:
-        channel = connection.channel
-        shown = await channel.show(address, Showing(key="live-shown", text="Let me"))
+    async with telegram.open("chn_live", settings, MemoryChannelState()) as connection:
+        channel = connection.sender
+        shown = await channel.update_draft(address, DraftText(key="live-shown", text="Let me"))
         final = Reply(text="Let me **see**", key="live-shown")
         place = shown.platform_id if shown else None
         sent = await (channel.edit(address, place, final) if place else channel.send(address, final))
-        for sign in (*Sign, None):
+        for sign in (*StatusReaction, None):
             await channel.react(address, sent.platform_id, sign)
         file = File(name="live.txt", media_type="text/plain", content=b"live", caption="**a file**")
         assert (await channel.upload(address, file, key="live-file")).platform_id

@@ -7,7 +7,17 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from gateway.agents.port import Agent, Decision, Limits, Persona, Step, ToolResult, Tools, ToolSpec, Work
+from gateway.agents.port import (
+    Agent,
+    AgentEvent,
+    AgentSpec,
+    ApprovalDecision,
+    ToolResult,
+    Tools,
+    ToolSpec,
+    TurnInput,
+    TurnLimits,
+)
 
 COMMAND = {"type": "object", "properties": {"command": {"type": "string"}}, "required": ["command"]}
 BASH = ToolSpec(name="bash", description="Run a command.", schema=COMMAND)
@@ -23,28 +33,30 @@ class RecordingTools(Tools):
     def __init__(
         self,
         *,
-        careful: Sequence[str] = (),
+        needs_approval_for: Sequence[str] = (),
         answer: Callable[[str, Mapping[str, Any]], str] = lambda name, args: f"{name} {dict(args)} done",
         approved: Sequence[str] = (),
     ) -> None:
-        self._careful = careful
+        self._needs_approval = needs_approval_for
         self._answer = answer
         self.approved = set(approved)
         self.done: dict[str, ToolResult] = {}
-        self.carried_out: list[tuple[str, Mapping[str, Any]]] = []
+        self.executed: list[tuple[str, Mapping[str, Any]]] = []
         self.stopped = False
         self.blocking = asyncio.Event()
         self.block_on = ""
 
-    def offered(self) -> Sequence[ToolSpec]:
+    def list(self) -> Sequence[ToolSpec]:
         """Return bash and async_status."""
         return (BASH, STATUS)
 
-    async def asks(
+    async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
         """Ask for careful commands, unless a person typed them."""
-        return not typed_by_asker and args.get("command") in self._careful and call not in self.approved
+        return (
+            not typed_by_asker and args.get("command") in self._needs_approval and call not in self.approved
+        )
 
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
@@ -54,7 +66,7 @@ class RecordingTools(Tools):
             return self.done[call]
         if self.block_on and args.get("command") == self.block_on:
             await self._block()
-        self.carried_out.append((name, dict(args)))
+        self.executed.append((name, dict(args)))
         result = ToolResult(ok=True, content=self._answer(name, args))
         self.done[call] = result
         return result
@@ -67,7 +79,7 @@ class RecordingTools(Tools):
             self.stopped = True
 
 
-def persona(base_url: str | None = None, **changes: Any) -> Persona:
+def agent_spec(base_url: str | None = None, **changes: Any) -> AgentSpec:
     """Return an agent record with one loopback model."""
     values: dict[str, Any] = {
         "id": "agt_1",
@@ -75,12 +87,12 @@ def persona(base_url: str | None = None, **changes: Any) -> Persona:
         "models": ("openai:loopback",),
         "instructions": "Be brief.",
         "base_url": base_url,
-        "limits": Limits(),
+        "limits": TurnLimits(),
     }
-    return Persona(**(values | changes))
+    return AgentSpec(**(values | changes))
 
 
-def work(persona: Persona, text: str = "hello", **changes: Any) -> Work:
+def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnInput:
     """Return a first attempt at a turn."""
     values: dict[str, Any] = {
         "turn": "trn_1",
@@ -90,18 +102,20 @@ def work(persona: Persona, text: str = "hello", **changes: Any) -> Work:
         "input": text,
         "persona": persona,
     }
-    return Work(**(values | changes))
+    return TurnInput(**(values | changes))
 
 
-async def steps_of(agent: Agent, given: Work, tools: Tools) -> list[Step]:
+async def collect_steps(agent: Agent, given: TurnInput, tools: Tools) -> list[AgentEvent]:
     """Return all steps of one attempt."""
-    return [step async for step in agent.perform(given, tools)]
+    return [step async for step in agent.run(given, tools)]
 
 
-async def steps_until(agent: Agent, given: Work, tools: Tools, last: Callable[[Step], bool]) -> list[Step]:
+async def collect_steps_until(
+    agent: Agent, given: TurnInput, tools: Tools, last: Callable[[AgentEvent], bool]
+) -> list[AgentEvent]:
     """Return the steps up to the first one that `last` accepts, then leave, as a crash would."""
-    taken: list[Step] = []
-    steps: AsyncIterator[Step] = agent.perform(given, tools)
+    taken: list[AgentEvent] = []
+    steps: AsyncIterator[AgentEvent] = agent.run(given, tools)
     async with aclosing(steps):  # type: ignore[type-var]
         async for step in steps:
             taken.append(step)
@@ -110,6 +124,6 @@ async def steps_until(agent: Agent, given: Work, tools: Tools, last: Callable[[S
     return taken
 
 
-def approve(*calls: str, by: str = "ann") -> dict[str, Decision]:
+def approve(*calls: str, by: str = "ann") -> dict[str, ApprovalDecision]:
     """Return decisions that approve calls."""
-    return {call: Decision(approved=True, by=by) for call in calls}
+    return {call: ApprovalDecision(approved=True, by=by) for call in calls}

@@ -13,14 +13,14 @@ from aiohttp import web
 
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
-from gateway.accounts.api_keys import Gatekeeper
+from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret, open_vault
 from gateway.config.setting_types import AgentSettings
-from gateway.environments.workspaces import on_disk
+from gateway.environments.workspaces import directory_workspaces
 from gateway.records.bootstrap import ensure_defaults
-from gateway.records.records import Book
-from gateway.web.http.connection_limit import Runner
-from gateway.web.http.context import Bounds, Surface
+from gateway.records.records import Records
+from gateway.web.http.connection_limit import LimitedAppRunner
+from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build
 from migrated import migrated_sqlite
 
@@ -28,7 +28,7 @@ ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ApiResponse:
     """What the gateway answered."""
 
     status: int
@@ -37,14 +37,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
+class ApiClient:
     """Asks with one key."""
 
     session: aiohttp.ClientSession
     url: str
     key: str
 
-    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    async def call(self, method: str, path: str, body: Any = None, **headers: str) -> ApiResponse:
         """Send one request; `body` goes as JSON, header names may use underscores."""
         given = {"Authorization": f"Bearer {self.key}"} if self.key else {}
         given |= {name.replace("_", "-"): value for name, value in headers.items()}
@@ -53,25 +53,27 @@ class Client:
             raw = await answer.read()
             kind = answer.content_type
             told = await answer.json(content_type=None) if "json" in kind and raw else raw
-            return Answer(status=answer.status, headers=dict(answer.headers), body=told)
+            return ApiResponse(status=answer.status, headers=dict(answer.headers), body=told)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Face:
+class ApiServer:
     """A running face with its default account, a second account, and the operator."""
 
     url: str
     port: int
-    surface: Surface
-    mine: Client
-    other: Client
-    operator: Client
-    nobody: Client
+    context: WebContext
+    mine: ApiClient
+    other: ApiClient
+    operator: ApiClient
+    nobody: ApiClient
     changed: list[tuple[str, str]] = field(default_factory=list)
 
 
 @asynccontextmanager
-async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) -> AsyncIterator[Face]:
+async def open_api_server(
+    data: Path, *, bounds: WebLimits | None = None, **more: Any
+) -> AsyncIterator[ApiServer]:
     """Serve records from `data` on a free port."""
     database = Database(await migrated_sqlite(data / "gateway.db"))
     changed: list[tuple[str, str]] = []
@@ -79,20 +81,20 @@ async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) ->
     async def channels_changed(account: str, record: str) -> None:
         changed.append((account, record))
 
-    surface = Surface(
+    surface = WebContext(
         database=database,
-        book=Book(open_vault(data)),
-        gatekeeper=Gatekeeper(database),
+        records=Records(open_vault(data)),
+        api_key_authenticator=ApiKeyAuthenticator(database),
         admin_key=Secret(ADMIN_KEY),
-        bounds=bounds or Bounds(auth_failures=100_000),
-        channels_changed=channels_changed,
-        workspaces=on_disk(data / "workspaces", carried=data / "carried", limit=1 << 28),
+        limits=bounds or WebLimits(auth_failures=100_000),
+        on_channel_changed=channels_changed,
+        workspaces=directory_workspaces(data / "workspaces", baselines=data / "carried", limit=1 << 28),
         **more,
     )
     async with database.begin() as connection:
-        await ensure_defaults(connection, surface.book, data=data, agent=AgentSettings())
+        await ensure_defaults(connection, surface.records, data=data, agent=AgentSettings())
         _account, other = await api_keys.create_account(connection, "other")
-    runner = Runner(build(surface), surface.bounds, access_log=None)
+    runner = LimitedAppRunner(build(surface), surface.limits, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port: int = runner.addresses[0][1]
@@ -100,13 +102,13 @@ async def open_face(data: Path, *, bounds: Bounds | None = None, **more: Any) ->
     key = (data / "key").read_text().strip()
     async with aiohttp.ClientSession() as session:
 
-        def client(text: str) -> Client:
-            return Client(session=session, url=base, key=text)
+        def client(text: str) -> ApiClient:
+            return ApiClient(session=session, url=base, key=text)
 
-        yield Face(
+        yield ApiServer(
             url=base,
             port=port,
-            surface=surface,
+            context=surface,
             mine=client(key),
             other=client(other),
             operator=client(ADMIN_KEY),

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from channels.message import Button, Update
-from channels.port import ChannelPlugin, Connection, Incoming, Notes
+from channels.port import ChannelPlugin, ChannelState, Connection, WebhookRequest
 from channels.telegram.simulator import Simulator
-from memory_channel_state import MemoryNotes
+from memory_channel_state import MemoryChannelState
 
 CHANNEL = "chn_contract"
 WEBHOOK_SECRET = "canary-webhook-secret_1"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class VisibleMessage:
     """What a person reads of the bot."""
 
     room: str
@@ -31,11 +31,11 @@ class Heard:
     text: str
 
 
-class Rig(Protocol):
+class ChannelRig(Protocol):
     """A platform as the contract sees it; all acts concern one group room unless they say otherwise."""
 
     secrets: Sequence[str]
-    stranger: str
+    unknown_sender: str
 
     @abstractmethod
     def settings(self, **others: Any) -> dict[str, Any]:
@@ -58,15 +58,15 @@ class Rig(Protocol):
         """A person presses a button in the room."""
 
     @abstractmethod
-    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+    async def press_with_text(self, platform_id: str, button: Button, text: str) -> None:
         """A person presses a button that asks for words, and gives them; where a channel has PROMPTS."""
 
     @abstractmethod
-    async def order(self, words: str) -> None:
+    async def send_command(self, text: str) -> None:
         """A person gives the bot an order in the room, as the platform has it."""
 
     @abstractmethod
-    async def change(self, platform_id: str, text: str) -> None:
+    async def edit_message(self, platform_id: str, text: str) -> None:
         """A person changes what they said."""
 
     @abstractmethod
@@ -74,7 +74,7 @@ class Rig(Protocol):
         """A person puts a sign under a message of the bot, or takes it away; where a channel has REACT."""
 
     @abstractmethod
-    def signs(self, platform_id: str) -> list[str]:
+    def reactions(self, platform_id: str) -> list[str]:
         """Return the bot's signs under a message, as the platform calls them."""
 
     def show_keys(self) -> None:
@@ -85,11 +85,11 @@ class Rig(Protocol):
         """A person sends a file."""
 
     @abstractmethod
-    def heard(self) -> list[Heard]:
+    def visible_messages(self) -> list[VisibleMessage]:
         """Return what the bot said, in order."""
 
     @abstractmethod
-    def sends(self) -> int:
+    def send_count(self) -> int:
         """Return how many sends reached the platform, refused ones included."""
 
     @abstractmethod
@@ -125,7 +125,7 @@ class Rig(Protocol):
         """Return settings for being posted to."""
 
     @abstractmethod
-    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+    def webhook_request(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> WebhookRequest:
         """Return a request as the platform would post it, signed with the secret."""
 
     @abstractmethod
@@ -133,7 +133,7 @@ class Rig(Protocol):
         """Return the body that tells of a message."""
 
 
-class _Telegram(Rig):
+class _TelegramRig(ChannelRig):
     """Telegram, as its simulator plays it."""
 
     room = -4004
@@ -142,7 +142,7 @@ class _Telegram(Rig):
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self.secrets = (simulator.token, simulator.token.partition(":")[2], WEBHOOK_SECRET)
-        self.stranger = "700700700:not-the-token"
+        self.unknown_sender = "700700700:not-the-token"
 
     def settings(self, **others: Any) -> dict[str, Any]:
         return self._simulator.settings(poll_seconds=5, **others)
@@ -166,32 +166,32 @@ class _Telegram(Rig):
     async def press(self, platform_id: str, button: str) -> None:
         await self._simulator.press(self.room, int(platform_id), button, user=7)
 
-    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+    async def press_with_text(self, platform_id: str, button: Button, text: str) -> None:
         raise NotImplementedError("Telegram's buttons ask for nothing")
 
-    async def order(self, words: str) -> None:
-        await self._simulator.say(self.room, f"/{words}", user=7)
+    async def send_command(self, text: str) -> None:
+        await self._simulator.say(self.room, f"/{text}", user=7)
 
-    async def change(self, platform_id: str, text: str) -> None:
+    async def edit_message(self, platform_id: str, text: str) -> None:
         await self._simulator.edit(self.room, int(platform_id), text)
 
     async def react(self, platform_id: str, *, added: bool) -> None:
         await self._simulator.react(self.room, int(platform_id), "👍" if added else None, user=7)
 
-    def signs(self, platform_id: str) -> list[str]:
+    def reactions(self, platform_id: str) -> list[str]:
         raw = self._simulator.world.posts[self.room, int(platform_id)].raw
         return [sign["emoji"] for sign in raw.get("reactions", [])]
 
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain", user=7)
 
-    def heard(self) -> list[Heard]:
+    def visible_messages(self) -> list[VisibleMessage]:
         return [
-            Heard(str(post.chat), str(post.thread) if post.thread else None, post.text)
+            VisibleMessage(str(post.chat), str(post.thread) if post.thread else None, post.text)
             for post in self._simulator.messages()
         ]
 
-    def sends(self) -> int:
+    def send_count(self) -> int:
         return sum(method == "sendMessage" for method, _ in self._simulator.calls)
 
     async def throttle(self, seconds: int) -> None:
@@ -221,10 +221,10 @@ class _Telegram(Rig):
             mode="webhook", webhook_secret=WEBHOOK_SECRET, webhook_url="http://127.0.0.1:9/inbound"
         )
 
-    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+    def webhook_request(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> WebhookRequest:
         headers = {"content-type": "application/json"}
         signed = {} if secret is None else {"x-telegram-bot-api-secret-token": secret}
-        return Incoming(headers={**headers, **signed}, body=body)
+        return WebhookRequest(headers={**headers, **signed}, body=body)
 
     def update(self, text: str) -> bytes:
         person = {"id": 7, "is_bot": False, "first_name": "Ada"}
@@ -233,25 +233,29 @@ class _Telegram(Rig):
         return json.dumps({"update_id": 5, "message": message}).encode()
 
 
-def _discord(simulator: Any) -> Rig:
+def _discord(simulator: Any) -> ChannelRig:
     """Discord's rig has a file of its own."""
     from discord_rig import rig
 
     return rig(simulator)
 
 
-def _slack(simulator: Any) -> Rig:
+def _slack(simulator: Any) -> ChannelRig:
     """Slack's rig has a file of its own."""
     from slack_rig import rig
 
     return rig(simulator)
 
 
-RIGS: Mapping[str, Callable[[Any], Rig]] = {"telegram": _Telegram, "discord": _discord, "slack": _slack}
+RIGS: Mapping[str, Callable[[Any], ChannelRig]] = {
+    "telegram": _TelegramRig,
+    "discord": _discord,
+    "slack": _slack,
+}
 
 
 @asynccontextmanager
-async def rigged(plugin: ChannelPlugin) -> AsyncIterator[Rig]:
+async def open_rig(plugin: ChannelPlugin) -> AsyncIterator[ChannelRig]:
     """Start a plugin's simulator with its rig."""
     assert plugin.simulate is not None, f"{plugin.name} has no simulator"
     async with plugin.simulate() as (simulator, _):
@@ -259,7 +263,7 @@ async def rigged(plugin: ChannelPlugin) -> AsyncIterator[Rig]:
 
 
 @dataclass(slots=True)
-class Ear:
+class UpdateRecorder:
     """An `accept` that keeps what it is given, and refuses while it has `refusals` left."""
 
     updates: list[Update] = field(default_factory=list)
@@ -267,43 +271,43 @@ class Ear:
     refusals: int = 0
     states: list[bool] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    _heard: asyncio.Condition = field(default_factory=asyncio.Condition)
+    _received: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def accept(self, update: Update) -> None:
         """Take an update, or raise as a full disk would."""
-        async with self._heard:
-            self._heard.notify_all()
+        async with self._received:
+            self._received.notify_all()
             if self.refusals:
                 self.refusals -= 1
                 self.refused += 1
                 raise OSError("no space left on device")
             self.updates.append(update)
 
-    def told(self, yes: bool, why: str = "", /) -> None:
+    def record_status(self, yes: bool, why: str = "", /) -> None:
         """Keep whether it receives, and why not."""
         self.states.append(yes)
         self.reasons += [why] if why else []
 
     async def wait(self, count: int) -> list[Update]:
         """Wait for so many updates."""
-        async with asyncio.timeout(20), self._heard:
-            await self._heard.wait_for(lambda: len(self.updates) >= count)
+        async with asyncio.timeout(20), self._received:
+            await self._received.wait_for(lambda: len(self.updates) >= count)
         return self.updates
 
 
 @asynccontextmanager
-async def opened(
-    plugin: ChannelPlugin, settings: Mapping[str, Any], notes: Notes | None = None
+async def open_connection(
+    plugin: ChannelPlugin, settings: Mapping[str, Any], notes: ChannelState | None = None
 ) -> AsyncIterator[Connection]:
     """Open a connection from plain settings."""
-    async with plugin.open(CHANNEL, plugin.settings(**settings), notes or MemoryNotes()) as connection:
+    async with plugin.open(CHANNEL, plugin.settings(**settings), notes or MemoryChannelState()) as connection:
         yield connection
 
 
 @asynccontextmanager
-async def receiving(connection: Connection, ear: Ear) -> AsyncIterator[asyncio.Task[None]]:
+async def receiving(connection: Connection, recorder: UpdateRecorder) -> AsyncIterator[asyncio.Task[None]]:
     """Run the inbox in the background."""
-    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
+    task = asyncio.create_task(connection.receiver.run(recorder.accept, receiving=recorder.record_status))
     try:
         yield task
     finally:

@@ -167,10 +167,10 @@ async def gateway_command(
     return await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", MODULE, *words),
         env=env, cwd=cwd, stdin=stdin, stdout=stdout, stderr=stderr, limit=limit,
-        preexec_fn=_heed_interrupts,
+        preexec_fn=_restore_sigint,
     )  # fmt: skip
 
 
-def _heed_interrupts() -> None:
+def _restore_sigint() -> None:
     """Undo what a shell does to what it runs in the background: such children ignore Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -21,10 +21,10 @@ SWITCHES = (
     "--disable-component-update",
     "--disable-sync",
 )
-PATIENCE = 30_000
+TIMEOUT_MS = 30_000
 """Milliseconds the browser waits for what must come; nothing is concluded from how long it took."""
 
-WATCH = """
+VIOLATION_LISTENER = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (event) => {
   window.violations.push(`${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
@@ -38,35 +38,35 @@ class Console:
 
     page: Page
     addresses: list[str] = field(default_factory=list)
-    complaints: list[str] = field(default_factory=list)
+    console_errors: list[str] = field(default_factory=list)
 
-    def watch(self) -> None:
+    def observe(self) -> None:
         """Keep every address that the page asks for and every error that it reports."""
         self.page.on("request", lambda request: self.addresses.append(request.url))
         self.page.on("websocket", lambda socket: self.addresses.append(socket.url))
         self.page.on("framenavigated", lambda frame: self.addresses.append(frame.url))
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        self.page.on("pageerror", lambda error: self.console_errors.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.console_errors.append(f"dialog: {dialog.message}"))
 
     async def enter(self, gateway: GatewayProcess, key: str | None = None) -> None:
         """Open the console and give it the key."""
         await self.page.goto(f"{gateway.url}/")
-        await self.give(key or gateway.key)
+        await self.submit_key(key or gateway.key)
         await expect(self.page.get_by_role("navigation", name="Views")).to_be_visible()
 
-    async def give(self, key: str) -> None:
+    async def submit_key(self, key: str) -> None:
         """Type a key and send it."""
         await self.page.get_by_label("API key").fill(key)
         await self.page.get_by_role("button", name="Enter").click()
 
-    async def begin(self, text: str) -> None:
+    async def start_conversation(self, text: str) -> None:
         """Begin a new conversation with a message, and wait until the stream shows it."""
         await self.page.get_by_role("link", name="New", exact=True).click()
         await expect(self.page.get_by_role("heading", name="New conversation")).to_be_visible()
-        await self.say(text)
+        await self.send_message(text)
         await self.is_caught_up()
 
-    async def say(self, text: str) -> None:
+    async def send_message(self, text: str) -> None:
         """Type a message and press Enter."""
         field = self.page.get_by_label("Message", exact=True)
         await field.fill(text)
@@ -83,9 +83,9 @@ class Console:
 
 
 @asynccontextmanager
-async def browsing() -> AsyncIterator[Browser]:
+async def open_browser() -> AsyncIterator[Browser]:
     """Run a browser with a profile of its own that is gone afterwards."""
-    expect.set_options(timeout=PATIENCE)
+    expect.set_options(timeout=TIMEOUT_MS)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=list(SWITCHES))
         try:
@@ -95,17 +95,17 @@ async def browsing() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def looking(
+async def open_console(
     browser: Browser, *, width: int = 1280, height: int = 800, dark: bool = False
 ) -> AsyncIterator[Console]:
     """Open a page that shares nothing with any other."""
     context = await browser.new_context(
         viewport={"width": width, "height": height}, color_scheme="dark" if dark else "light"
     )
-    context.set_default_timeout(PATIENCE)
-    await context.add_init_script(WATCH)
+    context.set_default_timeout(TIMEOUT_MS)
+    await context.add_init_script(VIOLATION_LISTENER)
     console = Console(page=await context.new_page())
-    console.watch()
+    console.observe()
     try:
         yield console
     finally:

@@ -9,16 +9,16 @@ import pytest
 
 from delivery.database.engine import Database
 from migrated import migrated_sqlite, migrated_template
-from postgres import Cluster, NoServer, cluster
+from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
 
 
 @pytest.fixture(scope="session")
-def postgres() -> Iterator[Cluster]:
+def postgres() -> Iterator[PostgresCluster]:
     """A PostgreSQL cluster for this session."""
     try:
-        with cluster() as running:
+        with postgres_cluster() as running:
             yield running
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"PostgreSQL: {error}")
 
 
@@ -27,10 +27,10 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """The URL of a database of each kind: empty, unless the test asks for the fixture `database` too."""
     if request.param == "sqlite":
         return f"sqlite+aiosqlite:///{tmp_path / 'gateway.db'}"
-    running: Cluster = request.getfixturevalue("postgres")
+    running: PostgresCluster = request.getfixturevalue("postgres")
     if "database" in request.fixturenames:
-        return running.fresh(template=migrated_template(running))
-    return running.fresh()
+        return running.create_database(template=migrated_template(running))
+    return running.create_database()
 
 
 @pytest.fixture

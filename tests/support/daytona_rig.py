@@ -7,13 +7,13 @@ from pathlib import Path
 from daytona_service import API_KEY
 from sandbox.daytona.settings import DaytonaSettings
 from sandbox.registry import installed
-from sandbox_rigs import Make, Rig
+from sandbox_rigs import ProviderRig, RigFactory
 from service_processes import service_url
 
 
-def _loopback(directory: Path) -> Rig:
+def _loopback(directory: Path) -> ProviderRig:
     settings = DaytonaSettings.model_validate({"api_key": API_KEY, "api_url": service_url("daytona_service")})
-    return Rig(name="loopback", plugin=installed()["daytona"], settings=settings, directory=directory)
+    return ProviderRig(name="loopback", plugin=installed()["daytona"], settings=settings, directory=directory)
 
 
-WAYS: dict[str, Make] = {"loopback": _loopback}
+VARIANTS: dict[str, RigFactory] = {"loopback": _loopback}

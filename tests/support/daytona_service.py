@@ -22,7 +22,7 @@ from typing import Any
 
 from aiohttp import web
 
-from process_hosts import Box
+from process_hosts import ProcessHost
 
 API_KEY = "dtn_0123456789abcdef"
 HOME = "/home/daytona"
@@ -34,18 +34,18 @@ INTERVALS = {
 
 
 @dataclass(slots=True)
-class Machine:
+class DaytonaInstance:
     """One sandbox of the service."""
 
     id: str
-    box: Box
+    process_host: ProcessHost
     asked: Mapping[str, Any]
     state: str = "started"
     timers: dict[str, int] = field(default_factory=dict)
     created: datetime = field(default_factory=lambda: datetime.now(UTC))
     active: int = 0
 
-    def shown(self, url: str) -> dict[str, Any]:
+    def to_json(self, url: str) -> dict[str, Any]:
         """Return the sandbox as the API tells of it."""
         asked = self.asked
         return {
@@ -76,7 +76,7 @@ class DaytonaService:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, DaytonaInstance] = {}
         self.url = ""
 
     def application(self) -> web.Application:
@@ -87,7 +87,7 @@ class DaytonaService:
         for method, path, handler in (
             ("POST", "/sandbox", self._create),
             ("GET", "/sandbox", self._list),
-            ("GET", one, self._show),
+            ("GET", one, self._get),
             ("DELETE", one, self._delete),
             ("POST", f"{one}/start", self._start),
             ("POST", f"{one}/stop", self._stop),
@@ -131,23 +131,25 @@ class DaytonaService:
 
         return answer
 
-    def _told(self, machine: Machine) -> web.Response:
-        return web.json_response(machine.shown(self.url))
+    def _instance_response(self, machine: DaytonaInstance) -> web.Response:
+        return web.json_response(machine.to_json(self.url))
 
     async def _create(self, request: web.Request) -> web.Response:
         asked = await request.json()
         number = secrets.token_hex(16)
-        machine = Machine(id=number, box=Box(self.directory / number[:8], HOME), asked=asked)
+        machine = DaytonaInstance(
+            id=number, process_host=ProcessHost(self.directory / number[:8], HOME), asked=asked
+        )
         machine.timers = {name: asked[name] for name in INTERVALS.values() if asked.get(name) is not None}
-        await machine.box.start()
+        await machine.process_host.start()
         machine.created = datetime.now(UTC)
         self.machines[number] = machine
-        return self._told(machine)
+        return self._instance_response(machine)
 
     async def _list(self, request: web.Request) -> web.Response:
         wanted = json.loads(request.query.get("labels", "{}"))
         found = [
-            machine.shown(self.url)
+            machine.to_json(self.url)
             for machine in sorted(self.machines.values(), key=lambda one: one.created)
             if wanted.items() <= dict(machine.asked.get("labels") or {}).items()
         ]
@@ -157,75 +159,77 @@ class DaytonaService:
             {"items": found[begin:end], "nextCursor": str(end) if end < len(found) else None}
         )
 
-    async def _show(self, _request: web.Request, machine: Machine) -> web.Response:
-        return self._told(machine)
+    async def _get(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
+        return self._instance_response(machine)
 
-    async def _delete(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _delete(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
         await self.delete(machine.id)
         machine.state = "destroyed"
-        return self._told(machine)
+        return self._instance_response(machine)
 
     async def delete(self, number: str) -> None:
         """Take a sandbox away, as its lifetime or an operator at the service would."""
-        await self.machines.pop(number).box.end()
+        await self.machines.pop(number).process_host.terminate()
 
-    async def _start(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _start(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
         if machine.state == "started":
             return _problem(409, "Sandbox is not in a state that can be started")
-        await machine.box.start()
+        await machine.process_host.start()
         machine.state = "started"
-        return self._told(machine)
+        return self._instance_response(machine)
 
-    async def _stop(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _stop(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
         await self.stop(machine.id)
-        return self._told(machine)
+        return self._instance_response(machine)
 
     async def stop(self, number: str) -> None:
         """Stop a sandbox, as its idle timer would; files stay, processes do not."""
         machine = self.machines[number]
-        await machine.box.stop()
+        await machine.process_host.stop()
         machine.state = "stopped"
 
-    async def _archive(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _archive(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
         if machine.state != "stopped":
             return _problem(400, "Sandbox is not stopped")
         machine.state = "archived"
-        return self._told(machine)
+        return self._instance_response(machine)
 
-    async def _activity(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _activity(self, _request: web.Request, machine: DaytonaInstance) -> web.Response:
         machine.active += 1
         return web.Response(status=201)
 
-    async def _timer(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _timer(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
         machine.timers[INTERVALS[request.match_info["timer"]]] = int(request.match_info["minutes"])
-        return self._told(machine)
+        return self._instance_response(machine)
 
-    async def _preview(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _preview(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
         port = int(request.match_info["port"])
         url = f"https://{port}-signedtoken.proxy.example"
         return web.json_response({"sandboxId": machine.id, "port": port, "token": "signedtoken", "url": url})
 
-    async def _home(self, _request: web.Request, _machine: Machine) -> web.Response:
+    async def _home(self, _request: web.Request, _machine: DaytonaInstance) -> web.Response:
         return web.json_response({"dir": HOME})
 
-    async def _execute(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _execute(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
         asked = await request.json()
         env = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": HOME, **(asked.get("envs") or {})}
-        said = machine.box.run(["/bin/sh", "-c", asked["command"]], env=env, cwd=asked.get("cwd") or HOME)
+        said = machine.process_host.run(
+            ["/bin/sh", "-c", asked["command"]], env=env, cwd=asked.get("cwd") or HOME
+        )
         try:
             async with asyncio.timeout(asked.get("timeout") or 10):
                 return web.json_response(await _merged(said))
         except TimeoutError:
             return _problem(408, "command execution timeout")
 
-    async def _upload(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _upload(self, request: web.Request, machine: DaytonaInstance) -> web.Response:
         parts, name = await request.multipart(), ""
         while (part := await parts.next()) is not None:
             content = bytes(await part.read())  # type: ignore[union-attr]
             if str(part.name).endswith(".path"):  # type: ignore[union-attr]
                 name = content.decode()
             else:
-                await machine.box.put(name, content)
+                await machine.process_host.write_file(name, content)
         return web.Response(status=200)
 
     async def close(self) -> None:

@@ -9,84 +9,86 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from channels.message import Address
-from channels.port import Feature
+from channels.port import ChannelFeature
 from delivery.broker.leases import MemoryLeases
-from delivery.broker.memory_events import MemoryStream
-from delivery.broker.port import Leases, Queue, Signals
-from delivery.broker.wake_ups import MemorySignals
-from delivery.chat.sink import Bot, ChatSink
+from delivery.broker.memory_events import MemoryEvents
+from delivery.broker.port import Leases, WakeUps, WorkQueue
+from delivery.broker.wake_ups import MemoryWakeUps
+from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.database.engine import Database, metadata
 from delivery.deliveries import queries, store
 from delivery.deliveries.part import Part, encode_part
 from delivery.deliveries.port import Delivery, Sink
-from delivery.deliveries.queries import Standing
-from delivery.deliveries.retry_schedule import Schedule
-from delivery.deliveries.route import RouteKind, bot_of
+from delivery.deliveries.queries import DeliveryView
+from delivery.deliveries.retry_schedule import RetrySchedule
+from delivery.deliveries.route import RouteKind, bot_destination
 from delivery.deliveries.router import Router
-from delivery.deliveries.send_receipts import Arrivals
-from delivery.deliveries.store import Planned
-from delivery.deliveries.transactions import Ledger
-from delivery.deliveries.worker import Lane, Worker
+from delivery.deliveries.send_receipts import SendReceipts
+from delivery.deliveries.store import NewDelivery
+from delivery.deliveries.transactions import Transactions
+from delivery.deliveries.worker import DeliveryWorker, SinkConfig
 from delivery.events import outbox
-from delivery.events.event import Event, Kind, new_id
+from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
-from gateway.ingress.channel_supervisor import UNKNOWN
-from gateway.observability.fault_points import POINTS
+from gateway.ingress.channel_supervisor import UNKNOWN_LIMITS
+from gateway.observability.fault_points import FAULT_POINTS
 
 ACCOUNT = "acc_1"
-QUICK = Schedule(steps=(0.02,), lasts=600, jitter=0, obeys=True, rarely=900)
+FAST_RETRIES = RetrySchedule(
+    delays=(0.02,), max_duration=600, jitter=0, honors_retry_after=True, operator_delay=900
+)
 
 
-def _pass(point: str) -> None:
-    assert point in POINTS, f"{point} is no fault point"
+def _check_fault_point(point: str) -> None:
+    assert point in FAULT_POINTS, f"{point} is no fault point"
 
 
 @dataclass(kw_only=True)
-class Line:
+class DeliveryWorkerHarness:
     """A worker at work for some bots; several on one database and one set of leases are replicas."""
 
     database: Database
-    bots: Mapping[str, Bot]
+    bots: Mapping[str, ConnectedBot]
     leases: Leases = field(default_factory=MemoryLeases)
-    signals: Signals = field(default_factory=MemorySignals)
-    checkpoint: Callable[[str], None] = _pass
-    arrivals: Arrivals | None = None
-    patience: float = 5.0
-    watched: Callable[[Sink], Sink] = lambda sink: sink
+    wake_ups: WakeUps = field(default_factory=MemoryWakeUps)
+    checkpoint: Callable[[str], None] = _check_fault_point
+    receipts: SendReceipts | None = None
+    patience_seconds: float = 5.0
+    wrap_sink: Callable[[Sink], Sink] = lambda sink: sink
 
     def __post_init__(self) -> None:
         """Put the parts together."""
-        self.stream = MemoryStream()
+        self.stream = MemoryEvents()
         relay = Relay(self.database, self.stream, self.checkpoint)
-        router = Router(lambda _channel: UNKNOWN)
-        self.ledger = Ledger(self.database, relay, router, self.signals, self.checkpoint)
-        self._worker = Worker(
-            self._lane(),
-            ledger=self.ledger,
+        router = Router(lambda _channel: UNKNOWN_LIMITS)
+        self.transactions = Transactions(self.database, relay, router, self.wake_ups, self.checkpoint)
+        self._worker = DeliveryWorker(
+            self._sink_config(),
+            transactions=self.transactions,
             leases=self.leases,
-            signals=self.signals,
+            wake_ups=self.wake_ups,
             checkpoint=self.checkpoint,
-            arrivals=self.arrivals,
+            receipts=self.receipts,
         )
 
-    def _lane(self) -> Lane:
-        return Lane(
-            queue=Queue.DELIVER,
-            sink=self.watched(ChatSink(self.bots.get, patience_seconds=self.patience)),
-            schedule=QUICK,
+    def _sink_config(self) -> SinkConfig:
+        return SinkConfig(
+            queue=WorkQueue.DELIVER,
+            sink=self.wrap_sink(ChatSink(self.bots.get, rate_wait_seconds=self.patience_seconds)),
+            schedule=FAST_RETRIES,
             ordered=True,
             repeatable=False,
             policy=lambda delivery: self._bot(delivery).policy,
-            resolves=lambda delivery: Feature.FIND in self._bot(delivery).features,
-            wider=bot_of,
-            told=self._told,
+            resolves=lambda delivery: ChannelFeature.FIND in self._bot(delivery).features,
+            bot_destination=bot_destination,
+            on_bot_paused=self._on_bot_paused,
         )
 
-    def _told(self, destination: str, seconds: float) -> None:
-        self.bots[json.loads(destination)[0]].budget.hold(seconds)
+    def _on_bot_paused(self, destination: str, seconds: float) -> None:
+        self.bots[json.loads(destination)[0]].rate_limiter.pause(seconds)
 
-    def _bot(self, delivery: Delivery) -> Bot:
-        return self.bots[Address.load(delivery.target).channel]
+    def _bot(self, delivery: Delivery) -> ConnectedBot:
+        return self.bots[Address.decode(delivery.target).channel]
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -94,22 +96,24 @@ class Line:
         stop = asyncio.Event()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._worker.run(stop))
-            group.create_task(self.ledger.run(stop))
+            group.create_task(self.transactions.run(stop))
             try:
                 yield
             finally:
                 stop.set()
 
-    async def owe(self, address: Address, texts: Sequence[str], conversation: str | None = None) -> str:
+    async def create_deliveries(
+        self, address: Address, texts: Sequence[str], conversation: str | None = None
+    ) -> str:
         """Oblige ourselves to say one thing in several parts in a chat; returns the conversation."""
         opened, conversation = conversation is None, conversation or new_id("cnv")
-        event = Event.now(Kind.MESSAGE_COMPLETED, conversation, {"text": "".join(texts)})
+        event = Event.now(EventType.MESSAGE_COMPLETED, conversation, {"text": "".join(texts)})
         planned = [
-            Planned(
+            NewDelivery(
                 account=ACCOUNT,
                 event=event,
                 kind=RouteKind.CHAT,
-                target=address.dump(),
+                target=address.encode(),
                 destination=address.destination,
                 part=place,
                 body=encode_part(Part(text=text)),
@@ -118,39 +122,43 @@ class Line:
         ]
         async with self.database.begin() as connection:
             if opened:
-                await outbox.open_stream(
+                await outbox.create_stream(
                     connection, conversation=conversation, account=ACCOUNT, agent="agt_1"
                 )
-            await store.plan(connection, planned)
-        await self.wake(address)
+            await store.create(connection, planned)
+        await self.wake_worker(address)
         return conversation
 
-    async def wake(self, address: Address) -> None:
+    async def wake_worker(self, address: Address) -> None:
         """Have the worker look at a chat."""
-        await self.signals.wake(Queue.DELIVER, address.destination)
+        await self.wake_ups.publish(WorkQueue.DELIVER, address.destination)
 
-    async def standing(self, conversation: str) -> list[Standing]:
+    async def list_deliveries(self, conversation: str) -> list[DeliveryView]:
         """Return how a conversation's deliveries stand, in order."""
         async with self.database.read() as connection:
-            found = await queries.listed(connection, ACCOUNT, conversation=conversation, limit=10_000)
+            found = await queries.list_for_account(
+                connection, ACCOUNT, conversation=conversation, limit=10_000
+            )
         return sorted(found, key=lambda one: one.part)
 
     async def states(self, conversation: str) -> list[str]:
         """Return their states."""
-        return [one.state for one in await self.standing(conversation)]
+        return [one.state for one in await self.list_deliveries(conversation)]
 
-    async def until(self, conversation: str, *states: str, seconds: float = 20.0) -> list[Standing]:
+    async def wait_for_states(
+        self, conversation: str, *states: str, seconds: float = 20.0
+    ) -> list[DeliveryView]:
         """Wait until all of a conversation's deliveries are in one of these states."""
         async with asyncio.timeout(seconds):
             while True:
-                found = await self.standing(conversation)
+                found = await self.list_deliveries(conversation)
                 if all(one.state in states for one in found):
                     return found
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def an_empty_database(url: str) -> AsyncIterator[Database]:
+async def open_empty_database(url: str) -> AsyncIterator[Database]:
     """Open a database with every table of delivery."""
     database = Database(url)
     async with database.begin() as connection:

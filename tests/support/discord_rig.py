@@ -6,13 +6,13 @@ import json
 import re
 from typing import Any
 
-from channel_rigs import WEBHOOK_SECRET, Heard, Rig
+from channel_rigs import WEBHOOK_SECRET, ChannelRig, VisibleMessage
 from channels.discord.simulator import Simulator
 from channels.message import Button
-from channels.port import Incoming
+from channels.port import WebhookRequest
 
 
-class _Discord(Rig):
+class _DiscordRig(ChannelRig):
     """Discord, as its simulator plays it: a channel of a server."""
 
     room = 4004
@@ -20,7 +20,7 @@ class _Discord(Rig):
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         self.secrets = (simulator.token, simulator.token.partition(".")[2], WEBHOOK_SECRET)
-        self.stranger = "NzAw.not.the-token"
+        self.unknown_sender = "NzAw.not.the-token"
 
     async def _opened(self) -> int:
         if str(self.room) not in self._simulator.world.channels:
@@ -44,16 +44,16 @@ class _Discord(Rig):
     async def press(self, platform_id: str, button: str) -> None:
         await self._simulator.press(self.room, platform_id, button)
 
-    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+    async def press_with_text(self, platform_id: str, button: Button, text: str) -> None:
         opened = await self._simulator.press(self.room, platform_id, button.label)
         await self._simulator.wait_until(lambda: opened.modal is not None)
-        await self._simulator.submit(opened, words)
+        await self._simulator.submit(opened, text)
 
-    async def order(self, words: str) -> None:
-        name, _, rest = words.partition(" ")
+    async def send_command(self, text: str) -> None:
+        name, _, rest = text.partition(" ")
         await self._simulator.command(await self._opened(), name, rest)
 
-    async def change(self, platform_id: str, text: str) -> None:
+    async def edit_message(self, platform_id: str, text: str) -> None:
         await self._simulator.edit(self.room, platform_id, text)
 
     async def react(self, platform_id: str, *, added: bool) -> None:
@@ -62,19 +62,21 @@ class _Discord(Rig):
     def show_keys(self) -> None:
         self._simulator.world.shows_nonces = True
 
-    def signs(self, platform_id: str) -> list[str]:
+    def reactions(self, platform_id: str) -> list[str]:
         return sorted(self._simulator.world.reactions.get(platform_id, set()))
 
     async def send_file(self, content: bytes) -> None:
         await self._simulator.send_file(self.room, content, name="notes.txt", media_type="text/plain")
 
-    def heard(self) -> list[Heard]:
+    def visible_messages(self) -> list[VisibleMessage]:
         return [
-            Heard(str(post.chat), str(post.thread) if post.thread else None, _as_read(post.text))
+            VisibleMessage(
+                str(post.chat), str(post.thread) if post.thread else None, _displayed_text(post.text)
+            )
             for post in self._simulator.messages()
         ]
 
-    def sends(self) -> int:
+    def send_count(self) -> int:
         return sum(name == "create" for name, _, _ in self._simulator.calls)
 
     async def throttle(self, seconds: int) -> None:
@@ -101,30 +103,30 @@ class _Discord(Rig):
     def webhook_settings(self) -> dict[str, Any]:
         return self._simulator.settings(mode="interactions", public_key=self._simulator.public_key)
 
-    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+    def webhook_request(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> WebhookRequest:
         """The right secret stands for the right signature; what is done to it is done to the signature."""
         headers = {"content-type": "application/json"}
         if secret is None:
-            return Incoming(headers=headers, body=body)
-        signed = self._simulator.signed(body)
+            return WebhookRequest(headers=headers, body=body)
+        signed = self._simulator.signature_headers(body)
         good = signed["x-signature-ed25519"]
         shown = secret.replace(WEBHOOK_SECRET, good)
         shown = good[:-1] if secret == WEBHOOK_SECRET[:-1] else shown
-        return Incoming(headers={**headers, **signed, "x-signature-ed25519": shown}, body=body)
+        return WebhookRequest(headers={**headers, **signed, "x-signature-ed25519": shown}, body=body)
 
     def update(self, text: str) -> bytes:
         options = [{"name": "question", "type": 3, "value": text}]
         data = {"id": "1", "name": "ask", "type": 1, "options": options}
-        _, raw = self._simulator.interaction(7, {"type": 2, "data": data})
+        _, raw = self._simulator.create_interaction(7, {"type": 2, "data": data})
         return json.dumps(raw).encode()
 
 
-def _as_read(text: str) -> str:
+def _displayed_text(text: str) -> str:
     """Return what Discord shows of a text, as far as the contract says such things."""
     bare = re.sub(r"(?<!\\)\*\*", "", text)
     return bare if "```" in text else re.sub(r"\\([*_~`|>#\[\]()+<\-])", r"\1", bare)
 
 
-def rig(simulator: Simulator) -> Rig:
+def rig(simulator: Simulator) -> ChannelRig:
     """Return the rig of a simulated Discord."""
-    return _Discord(simulator)
+    return _DiscordRig(simulator)

@@ -28,7 +28,7 @@ from session import unmarked
 
 IMAGE = "localhost/dovecote-test:latest"
 NETWORK = "dovecote-test"
-_STARTING = 30.0
+_START_SECONDS = 30.0
 _PROGRAMS = (
     *("bash", "dash", "env", "cat", "ls", "sleep", "id", "head", "tail", "dd", "mkdir", "rm", "touch", "ps"),
     *(
@@ -79,10 +79,10 @@ _FOLDERS = (
 )
 _PASSWD = "root:x:0:0:root:/root:/bin/bash\nsandbox:x:1000:1000::/home/sandbox:/bin/bash\n"
 _LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
-_LEFT_OUT = {"test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "__pycache__", "dist-packages"}
-_LEFT_OUT |= {"site-packages", "turtledemo", "pydoc_data", "distutils"}
+_EXCLUDED = {"test", "tests", "idlelib", "lib2to3", "tkinter", "ensurepip", "__pycache__", "dist-packages"}
+_EXCLUDED |= {"site-packages", "turtledemo", "pydoc_data", "distutils"}
 
-_GUARDIAN = """
+_WATCHDOG_PROGRAM = """
 import json, os, select, shutil, subprocess, sys
 fields = json.loads(sys.argv[1])
 os.setsid()
@@ -110,7 +110,7 @@ shutil.rmtree(fields["directory"], ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Engine:
+class EngineProcess:
     """A running engine."""
 
     directory: Path
@@ -134,7 +134,7 @@ class Engine:
 
 
 @cache
-def shared() -> Engine:
+def shared_engine() -> EngineProcess:
     """Return this test run's engine with its image; skips, with the reason, where there can be none."""
     for program in ("dockerd", "containerd", "curl"):
         if shutil.which(program) is None:
@@ -145,19 +145,19 @@ def shared() -> Engine:
     owner = os.getppid() if run else os.getpid()
     directory = Path(tempfile.gettempdir(), f"dovecote-engine-{run or owner}")
     directory.mkdir(mode=0o700, exist_ok=True)
-    engine = Engine(directory=directory)
+    engine = EngineProcess(directory=directory)
     with (directory / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (directory / "ready").exists():
-            _begin(engine, owner)
-            (directory / "ready").write_text(_trouble(engine))
+            _start(engine, owner)
+            (directory / "ready").write_text(_find_problem(engine))
     trouble = (directory / "ready").read_text()
     if trouble:
         pytest.skip(f"no container can be run on this machine: {trouble}")
     return engine
 
 
-def network(engine: Engine) -> str:
+def open_network(engine: EngineProcess) -> str:
     """Return a bridge of the engine for allow-all; skips where the kernel has none."""
     said = engine.call("POST", "/networks/create", json_body={"Name": NETWORK, "CheckDuplicate": True})
     if "Id" not in said and "already exists" not in said:
@@ -165,7 +165,7 @@ def network(engine: Engine) -> str:
     return NETWORK
 
 
-def _begin(engine: Engine, owner: int) -> None:
+def _start(engine: EngineProcess, owner: int) -> None:
     at = engine.directory
     (at / "config").mkdir(exist_ok=True)
     argv = ["dockerd", "--host", engine.host, "--data-root", f"{at}/data", "--exec-root", f"{at}/exec"]
@@ -174,7 +174,7 @@ def _begin(engine: Engine, owner: int) -> None:
     (at / "config/none.json").write_text("{}")
     fields = {"run": owner, "argv": argv, "log": f"{at}/log", "directory": str(at), "network": NETWORK}
     subprocess.Popen(
-        [sys.executable, "-c", _GUARDIAN, json.dumps(fields)],
+        [sys.executable, "-c", _WATCHDOG_PROGRAM, json.dumps(fields)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -182,12 +182,12 @@ def _begin(engine: Engine, owner: int) -> None:
     ).returncode = 0  # nobody waits for it: it outlives us on purpose
 
 
-def _trouble(engine: Engine) -> str:
+def _find_problem(engine: EngineProcess) -> str:
     """Wait for the engine, give it its image, run a container; return what went wrong, if anything."""
-    deadline = time.monotonic() + _STARTING
+    deadline = time.monotonic() + _START_SECONDS
     while engine.call("GET", "/_ping") != "OK":
         if time.monotonic() > deadline or not engine.directory.exists():
-            return _last_words(engine)
+            return _log_tail(engine)
         time.sleep(0.05)
     image = engine.directory / "image.tar"
     _write_image(image)
@@ -196,7 +196,7 @@ def _trouble(engine: Engine) -> str:
     image.unlink()
     if "error" in said:
         return said
-    made = json.loads(engine.call("POST", "/containers/create", json_body=_TRIAL))
+    made = json.loads(engine.call("POST", "/containers/create", json_body=_TEST_CONTAINER))
     if "Id" not in made:
         return str(made)
     said = engine.call("POST", f"/containers/{made['Id']}/start")
@@ -204,10 +204,14 @@ def _trouble(engine: Engine) -> str:
     return said
 
 
-_TRIAL = {"Image": IMAGE, "Cmd": ["true"], "HostConfig": {"NetworkMode": "none", "Memory": 64 * 1024 * 1024}}
+_TEST_CONTAINER = {
+    "Image": IMAGE,
+    "Cmd": ["true"],
+    "HostConfig": {"NetworkMode": "none", "Memory": 64 * 1024 * 1024},
+}
 
 
-def _last_words(engine: Engine) -> str:
+def _log_tail(engine: EngineProcess) -> str:
     try:
         lines = (engine.directory / "log").read_text(errors="replace").splitlines()
     except OSError:
@@ -230,18 +234,18 @@ def _write_image(path: Path) -> None:
         )
         _add_text(tar, "etc/group", "root:x:0:\nsandbox:x:1000:\n")
         _add_link(tar, "usr/bin/sh", "dash")
-        for place in sorted(_places()):
-            tar.add(place.resolve(), arcname=_inside(place), recursive=False)
+        for place in sorted(_source_paths()):
+            tar.add(place.resolve(), arcname=_path_in_image(place), recursive=False)
         _add_python(tar)
 
 
-def _inside(place: Path) -> str:
+def _path_in_image(place: Path) -> str:
     """Return where a file stands in the image: everything below /usr, as on a merged system."""
     text = str(place)
     return text.lstrip("/") if text.startswith("/usr/") else f"usr{text}"
 
 
-def _places() -> set[Path]:
+def _source_paths() -> set[Path]:
     found = {Path(path) for name in _PROGRAMS if (path := shutil.which(name, path="/usr/bin:/bin"))}
     return found | {library for program in found | set(_extensions()) for library in _libraries(program)}
 
@@ -267,14 +271,14 @@ def _extensions() -> Iterator[Path]:
 
 def _add_python(tar: tarfile.TarFile) -> None:
     program, library = _python()
-    tar.add(program, arcname=_inside(program), recursive=False)
+    tar.add(program, arcname=_path_in_image(program), recursive=False)
     _add_link(tar, "usr/bin/python3", str(program))
 
     def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
         name = Path(entry.name).name
-        return None if name in _LEFT_OUT or name.startswith("config-") else entry
+        return None if name in _EXCLUDED or name.startswith("config-") else entry
 
-    tar.add(library, arcname=_inside(library), filter=wanted)
+    tar.add(library, arcname=_path_in_image(library), filter=wanted)
 
 
 def _add_folder(tar: tarfile.TarFile, name: str, mode: int) -> None:

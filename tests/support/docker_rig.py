@@ -8,14 +8,14 @@ from typing import Any
 import docker_engine
 from sandbox.docker.settings import DockerSettings
 from sandbox.registry import installed
-from sandbox_rigs import Make, Rig
+from sandbox_rigs import ProviderRig, RigFactory
 
 
-def engine_rig(name: str, directory: Path, **settings: Any) -> Rig:
+def engine_rig(name: str, directory: Path, **settings: Any) -> ProviderRig:
     """Return the provider on the tests' engine; skips where there can be none."""
-    engine = docker_engine.shared()
+    engine = docker_engine.shared_engine()
     chosen = DockerSettings(host=engine.host, image=docker_engine.IMAGE, pull=False, **settings)
-    return Rig(name=name, plugin=installed()["docker"], settings=chosen, directory=directory)
+    return ProviderRig(name=name, plugin=installed()["docker"], settings=chosen, directory=directory)
 
 
-WAYS: dict[str, Make] = {"engine": lambda directory: engine_rig("engine", directory)}
+VARIANTS: dict[str, RigFactory] = {"engine": lambda directory: engine_rig("engine", directory)}

@@ -7,16 +7,16 @@ from pathlib import Path
 from e2b_service import API_KEY
 from sandbox.e2b.settings import E2bSettings
 from sandbox.registry import installed
-from sandbox_rigs import Make, Rig
+from sandbox_rigs import ProviderRig, RigFactory
 from service_processes import service_url
 
 
-def _loopback(directory: Path) -> Rig:
+def _loopback(directory: Path) -> ProviderRig:
     url = service_url("e2b_service")
     settings = E2bSettings.model_validate(
         {"api_key": API_KEY, "api_url": url, "sandbox_url": url, "http_version": "1.1"}
     )
-    return Rig(name="loopback", plugin=installed()["e2b"], settings=settings, directory=directory)
+    return ProviderRig(name="loopback", plugin=installed()["e2b"], settings=settings, directory=directory)
 
 
-WAYS: dict[str, Make] = {"loopback": _loopback}
+VARIANTS: dict[str, RigFactory] = {"loopback": _loopback}

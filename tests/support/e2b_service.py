@@ -24,21 +24,21 @@ from urllib.parse import parse_qsl, unquote
 
 from aiohttp import web
 
-from process_hosts import Box
+from process_hosts import ProcessHost
 
 API_KEY = "e2b_0123456789abcdef0123456789abcdef01234567"
 HOME = "/home/user"
-LAST = 0b10
+LAST_FRAME = 0b10
 NOT_FOUND = "The sandbox was not found"
 
 
 @dataclass(slots=True)
-class Machine:
+class E2bInstance:
     """One sandbox of the service."""
 
     id: str
     template: str
-    box: Box
+    process_host: ProcessHost
     asked: Mapping[str, Any]
     token: str = field(default_factory=lambda: secrets.token_hex(16))
     started: datetime = field(default_factory=lambda: datetime.now(UTC))
@@ -49,11 +49,11 @@ class Machine:
         """What it was labelled with."""
         return dict(self.asked.get("metadata") or {})
 
-    def lives(self, seconds: int) -> None:
+    def set_timeout(self, seconds: int) -> None:
         """Let its time begin anew."""
         self.ends = datetime.now(UTC) + timedelta(seconds=seconds)
 
-    def shown(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Any]:
         """Return what lists tell of it."""
         return {
             "templateID": self.template,
@@ -64,7 +64,7 @@ class Machine:
             "cpuCount": 2,
             "memoryMB": 512,
             "diskSizeMB": 1024,
-            "state": "paused" if self.box.frozen else "running",
+            "state": "paused" if self.process_host.frozen else "running",
             "envdVersion": "0.5.7",
             "metadata": self.metadata,
         }
@@ -86,7 +86,7 @@ class E2bService:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.machines: dict[str, Machine] = {}
+        self.machines: dict[str, E2bInstance] = {}
         self.made = 0
         self.unready = 0
         self.url = ""
@@ -99,7 +99,7 @@ class E2bService:
         for method, path, handler in (
             ("POST", "/v2/sandboxes", self._create),
             ("GET", "/v2/sandboxes", self._list),
-            ("GET", "/sandboxes/{id}", self._show),
+            ("GET", "/sandboxes/{id}", self._get),
             ("DELETE", "/sandboxes/{id}", self._kill),
             ("POST", "/v2/sandboxes/{id}/connect", self._connect),
             ("POST", "/sandboxes/{id}/pause", self._pause),
@@ -137,7 +137,7 @@ class E2bService:
             machine = self.machines.get(request.headers.get("E2b-Sandbox-Id", ""))
             if machine is None or request.headers.get("E2b-Sandbox-Port") != "49983":
                 return _problem(502, NOT_FOUND)
-            if machine.box.frozen:
+            if machine.process_host.frozen:
                 return _problem(502, "the sandbox is paused")
             if request.headers.get("X-Access-Token") != machine.token:
                 return _problem(401, "no access to envd")
@@ -150,12 +150,15 @@ class E2bService:
         if key and self._keys.get(key) in self.machines:
             return web.json_response(self.machines[self._keys[key]].opened(), status=201)
         number = f"i{secrets.token_hex(8)}"
-        machine = Machine(
-            id=number, template=asked["templateID"], box=Box(self.directory / number, HOME), asked=asked
+        machine = E2bInstance(
+            id=number,
+            template=asked["templateID"],
+            process_host=ProcessHost(self.directory / number, HOME),
+            asked=asked,
         )
-        await machine.box.start()
+        await machine.process_host.start()
         machine.started = datetime.now(UTC)
-        machine.lives(asked.get("timeout", 300))
+        machine.set_timeout(asked.get("timeout", 300))
         self.machines[number] = machine
         self.made += 1
         if key:
@@ -168,65 +171,65 @@ class E2bService:
         }
         states = set(",".join(request.query.getall("state", [])).split(",")) - {""}
         found = [
-            machine.shown()
+            machine.to_json()
             for machine in sorted(self.machines.values(), key=lambda one: one.started)
             if wanted.items() <= machine.metadata.items()
-            and (not states or machine.shown()["state"] in states)
+            and (not states or machine.to_json()["state"] in states)
         ]
         begin = int(request.query.get("nextToken", "0"))
         end = begin + int(request.query.get("limit", "100"))
         headers = {"X-Next-Token": str(end)} if end < len(found) else {}
         return web.json_response(found[begin:end], headers=headers)
 
-    async def _show(self, _request: web.Request, machine: Machine) -> web.Response:
-        return web.json_response(machine.shown())
+    async def _get(self, _request: web.Request, machine: E2bInstance) -> web.Response:
+        return web.json_response(machine.to_json())
 
-    async def _kill(self, _request: web.Request, machine: Machine) -> web.Response:
+    async def _kill(self, _request: web.Request, machine: E2bInstance) -> web.Response:
         await self.kill(machine.id)
         return web.Response(status=204)
 
     async def kill(self, number: str) -> None:
         """End a sandbox, as its time-out or an operator at the service would."""
         machine = self.machines.pop(number)
-        await machine.box.end()
+        await machine.process_host.terminate()
 
-    async def _connect(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _connect(self, request: web.Request, machine: E2bInstance) -> web.Response:
         asked = await request.json()
-        was_paused = machine.box.frozen
-        machine.box.freeze(still=False)
-        machine.lives(asked.get("timeout", 300))
+        was_paused = machine.process_host.frozen
+        machine.process_host.freeze(frozen=False)
+        machine.set_timeout(asked.get("timeout", 300))
         return web.json_response(machine.opened(), status=201 if was_paused else 200)
 
-    async def _pause(self, _request: web.Request, machine: Machine) -> web.Response:
-        if machine.box.frozen:
+    async def _pause(self, _request: web.Request, machine: E2bInstance) -> web.Response:
+        if machine.process_host.frozen:
             return _problem(409, "the sandbox is paused already")
-        machine.box.freeze(still=True)
+        machine.process_host.freeze(frozen=True)
         return web.Response(status=204)
 
-    async def _timeout(self, request: web.Request, machine: Machine) -> web.Response:
-        machine.lives((await request.json())["timeout"])
+    async def _timeout(self, request: web.Request, machine: E2bInstance) -> web.Response:
+        machine.set_timeout((await request.json())["timeout"])
         return web.Response(status=204)
 
-    async def _health(self, _request: web.Request, _machine: Machine) -> web.Response:
+    async def _health(self, _request: web.Request, _machine: E2bInstance) -> web.Response:
         return web.Response(status=204)
 
-    async def _upload(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _upload(self, request: web.Request, machine: E2bInstance) -> web.Response:
         path = request.query.get("path", "")
         parts = await request.multipart()
         written = []
         while (part := await parts.next()) is not None:
             name = path or unquote(part.filename or "")  # type: ignore[union-attr]
-            await machine.box.put(name, bytes(await part.read()))  # type: ignore[union-attr]
+            await machine.process_host.write_file(name, bytes(await part.read()))  # type: ignore[union-attr]
             written.append({"path": name, "name": name.rsplit("/", 1)[-1], "type": "file"})
         return web.json_response(written)
 
-    async def _download(self, request: web.Request, machine: Machine) -> web.Response:
-        content = await machine.box.get(request.query["path"])
+    async def _download(self, request: web.Request, machine: E2bInstance) -> web.Response:
+        content = await machine.process_host.read_file(request.query["path"])
         if content is None:
             return _problem(404, f"path {request.query['path']} does not exist")
         return web.Response(body=content)
 
-    async def _start(self, request: web.Request, machine: Machine) -> web.StreamResponse:
+    async def _start(self, request: web.Request, machine: E2bInstance) -> web.StreamResponse:
         asked = (await _messages(request))[0]
         about = asked["process"]
         env = {
@@ -237,7 +240,7 @@ class E2bService:
         }
         response = web.StreamResponse(headers={"Content-Type": "application/connect+json"})
         await response.prepare(request)
-        said = machine.box.run(
+        said = machine.process_host.run(
             [about["cmd"], *about.get("args", [])],
             env=env,
             cwd=about.get("cwd") or HOME,
@@ -249,10 +252,12 @@ class E2bService:
             await response.write(_envelope({}, last=True))
         return response
 
-    async def _signal(self, request: web.Request, machine: Machine) -> web.Response:
+    async def _signal(self, request: web.Request, machine: E2bInstance) -> web.Response:
         asked = await request.json()
         number = {"SIGNAL_SIGKILL": 9, "SIGNAL_SIGTERM": 15}[asked["signal"]]
-        answer = await machine.box.once(do="kill", pid=asked["process"]["pid"], number=number)
+        answer = await machine.process_host.request_once(
+            do="kill", pid=asked["process"]["pid"], number=number
+        )
         if "error" in answer:
             return web.json_response({"code": "not_found", "message": answer["error"]}, status=404)
         return web.json_response({})
@@ -276,7 +281,7 @@ def _event(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def _envelope(message: Mapping[str, Any], *, last: bool = False) -> bytes:
     body = json.dumps(message).encode()
-    return struct.pack(">BI", LAST if last else 0, len(body)) + body
+    return struct.pack(">BI", LAST_FRAME if last else 0, len(body)) + body
 
 
 async def _messages(request: web.Request) -> list[Any]:

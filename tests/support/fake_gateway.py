@@ -12,60 +12,60 @@ from typing import Any
 
 from aiohttp import WSMsgType, web
 
-Script = Callable[["Socket"], Awaitable[None]]
+Script = Callable[["ClientSocket"], Awaitable[None]]
 
 
 @dataclass(slots=True)
-class Socket:
+class ClientSocket:
     """One client's WebSocket, as a script sees it."""
 
     socket: web.WebSocketResponse
     seq: int = 0
-    heard: list[dict[str, Any]] = field(default_factory=list)
+    received: list[dict[str, Any]] = field(default_factory=list)
 
-    async def hear(self, kind: str) -> dict[str, Any]:
+    async def receive(self, kind: str) -> dict[str, Any]:
         """Wait for a frame of this type."""
         while True:
             message = await self.socket.receive(timeout=10)
             assert message.type is WSMsgType.TEXT, f"the client closed instead of sending {kind}"
             frame: dict[str, Any] = json.loads(message.data)
-            self.heard.append(frame)
+            self.received.append(frame)
             if frame["type"] == kind:
                 return frame
 
-    async def tell(self, kind: str, **fields: Any) -> None:
+    async def send_control(self, kind: str, **fields: Any) -> None:
         """Send a control frame."""
         await self.socket.send_json({"type": kind, **fields})
 
-    async def event(self, kind: str, turn: str = "trn_1", **about: Any) -> None:
+    async def send_event(self, kind: str, turn: str = "trn_1", **about: Any) -> None:
         """Send an event of the conversation."""
         self.seq += 1
-        await self.tell(
+        await self.send_control(
             kind, v=1, seq=self.seq, conversation="cnv_1", turn=turn, data=about, time="t", n=self.seq
         )
 
 
 @dataclass(slots=True)
-class StandIn:
+class FakeGateway:
     """What the stand-in answers, and what it was asked."""
 
     url: str = ""
     lists: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    answers: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
-    asked: list[tuple[str, str, Any, dict[str, str]]] = field(default_factory=list)
+    responses: dict[tuple[str, str], tuple[int, Any]] = field(default_factory=dict)
+    requests: list[tuple[str, str, Any, dict[str, str]]] = field(default_factory=list)
     scripts: list[Script] = field(default_factory=list)
-    sockets: list[Socket] = field(default_factory=list)
+    sockets: list[ClientSocket] = field(default_factory=list)
 
-    async def answer(self, request: web.Request) -> web.StreamResponse:
+    async def handle(self, request: web.Request) -> web.StreamResponse:
         """Answer a request by what was prepared; 404 problem+json otherwise."""
         body = await request.json() if request.can_read_body else None
-        self.asked.append((request.method, request.path, body, dict(request.headers)))
+        self.requests.append((request.method, request.path, body, dict(request.headers)))
         if request.path == "/ws":
-            return await self._talk(request)
+            return await self._run_script(request)
         if request.method == "GET" and request.path in self.lists:
             return web.json_response(self._page(self.lists[request.path], request))
         missing = (404, {"title": "Not found", "detail": f"no {request.path}"})
-        status, answer = self.answers.get((request.method, request.path), missing)
+        status, answer = self.responses.get((request.method, request.path), missing)
         if isinstance(answer, str):
             return web.Response(status=status, text=answer)
         kind = "application/json" if status < 400 else "application/problem+json"
@@ -76,10 +76,10 @@ class StandIn:
         following = start + 2 if start + 2 < len(items) else None
         return {"items": items[start : start + 2], "next": following and str(following)}
 
-    async def _talk(self, request: web.Request) -> web.StreamResponse:
+    async def _run_script(self, request: web.Request) -> web.StreamResponse:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        talk = Socket(socket)
+        talk = ClientSocket(socket)
         self.sockets.append(talk)
         await self.scripts.pop(0)(talk)
         await socket.close()
@@ -87,14 +87,14 @@ class StandIn:
 
 
 @contextmanager
-def stand_in_gateway() -> Iterator[StandIn]:
+def fake_gateway() -> Iterator[FakeGateway]:
     """Run a stand-in until the block ends."""
-    stand_in, ready, loop = StandIn(), threading.Event(), asyncio.new_event_loop()
+    stand_in, ready, loop = FakeGateway(), threading.Event(), asyncio.new_event_loop()
     ending = asyncio.Event()
 
     async def serve() -> None:
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", stand_in.answer)
+        app.router.add_route("*", "/{path:.*}", stand_in.handle)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()

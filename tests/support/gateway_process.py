@@ -20,9 +20,9 @@ from commands import PIPE, STDOUT, Running, gateway_command
 from leftovers import watch_jobs_of
 
 ADDRESS = re.compile(r"^console: (http://[^/\s]+)")
-PLAIN = re.compile(r"\x1b\[[0-9;]*m")
+ANSI_CODES = re.compile(r"\x1b\[[0-9;]*m")
 
-NOT_HANDED_ON = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
+NOT_INHERITED = ("DOVECOTE_", "PYTHONDONTWRITEBYTECODE")
 """Settings come from the test; and modules are compiled once, as on anybody's machine."""
 
 
@@ -36,7 +36,7 @@ def channel_env(kind: str, settings: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def quiet_port() -> int:
+def reserve_port() -> int:
     """Return a free port that the kernel gives to no connection, so that it is free again after a kill."""
     while True:
         port = 10_000 + secrets.randbelow(20_000)
@@ -84,9 +84,9 @@ class GatewayProcess:
 
     async def start(self, *, env: Mapping[str, str] | None = None, wait: bool = True) -> Self:
         """Start (again) on the same data directory, on the port it had; waits until it is ready."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_HANDED_ON)}
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(NOT_INHERITED)}
         self.ready.clear()
-        self.port = self.port or quiet_port()
+        self.port = self.port or reserve_port()
         self._child = await gateway_command(
             *("serve", "--data", str(self.data), "--port", str(self.port), *self.options),
             env={**kept, **self.env, **(env or {})},
@@ -115,7 +115,7 @@ class GatewayProcess:
     async def _read(self, child: Running) -> None:
         assert child.stdout is not None
         async for raw in child.stdout:
-            line = PLAIN.sub("", raw.decode(errors="replace")).rstrip()
+            line = ANSI_CODES.sub("", raw.decode(errors="replace")).rstrip()
             self.log.append(line)
             found = ADDRESS.search(line)
             if found:
@@ -127,9 +127,9 @@ class GatewayProcess:
         assert self._child is not None
         if self._child.returncode is None:
             self._child.send_signal(number)
-        return await self.ended()
+        return await self.wait_for_exit()
 
-    async def ended(self, timeout: float = 30.0) -> int:
+    async def wait_for_exit(self, timeout: float = 30.0) -> int:
         """Wait until the process has ended (at a fault point, or told to); returns the exit code."""
         assert self._child is not None
         assert self._reader is not None

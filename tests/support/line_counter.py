@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import FrameType
 
 
-def count_steps(call: Callable[[], object]) -> int:
+def count_lines(call: Callable[[], object]) -> int:
     """Count the lines of Python that a call runs."""
     steps = 0
 

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from channels.errors import Ambiguous, ChannelError, Rejected, Unsupported
-from channels.message import Address, Command, File, Press, Reply, Sent, Showing
-from channels.port import Channel
+from channels.message import Address, ButtonPress, Command, DraftText, File, Reply, SentMessage
+from channels.port import Sender
 
 
 @dataclass(slots=True)
-class MemoryChannel(Channel):
+class MemoryChannel(Sender):
     """Keeps what was said in each room; raises the next of `trouble` instead of taking a call.
 
     `lost_answers`: so many calls are carried out and then reported as Ambiguous. While `frozen` is set, a
@@ -22,10 +22,10 @@ class MemoryChannel(Channel):
     was shown ends the showing, and gives the message an id of its own.
     """
 
-    trouble: deque[ChannelError] = field(default_factory=deque)
+    errors: deque[ChannelError] = field(default_factory=deque)
     rooms: dict[str, dict[str, Reply]] = field(default_factory=lambda: defaultdict(dict))
     calls: list[tuple[str, Reply]] = field(default_factory=list)
-    showings: list[Showing] = field(default_factory=list)
+    draft_updates: list[DraftText] = field(default_factory=list)
     preview: str = ""
     previews: bool = False
     lost_answers: int = 0
@@ -44,33 +44,33 @@ class MemoryChannel(Channel):
                 self.changed.clear()
                 await self.changed.wait()
 
-    async def _take(self, call: str, reply: Reply) -> None:
+    async def _record_call(self, call: str, reply: Reply) -> None:
         self.calls.append((call, reply))
         self.called.set()
         self.changed.set()
         if self.frozen is not None:
             await self.frozen.wait()
-        if self.trouble:
-            raise self.trouble.popleft()
+        if self.errors:
+            raise self.errors.popleft()
 
-    def _answer(self) -> None:
+    def _finish_call(self) -> None:
         self.changed.set()
         if self.lost_answers:
             self.lost_answers -= 1
             raise Ambiguous
 
-    async def send(self, address: Address, reply: Reply) -> Sent:
+    async def send(self, address: Address, reply: Reply) -> SentMessage:
         """Add a message to the room."""
-        await self._take("send", reply)
+        await self._record_call("send", reply)
         self.preview = ""
         platform_id = str(len(self.rooms[address.room]) + 1)
         self.rooms[address.room][platform_id] = reply
-        self._answer()
-        return Sent(platform_id=platform_id)
+        self._finish_call()
+        return SentMessage(platform_id=platform_id)
 
-    async def edit(self, address: Address, platform_id: str, reply: Reply) -> Sent:
+    async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
         """Make a message show something else."""
-        await self._take("edit", reply)
+        await self._record_call("edit", reply)
         room = self.rooms[address.room]
         ended = platform_id.removeprefix("showing ")
         if platform_id not in room and ended not in room:
@@ -78,36 +78,36 @@ class MemoryChannel(Channel):
         room.pop(platform_id, None)
         platform_id = ended
         room[platform_id] = reply
-        self._answer()
-        return Sent(platform_id=platform_id)
+        self._finish_call()
+        return SentMessage(platform_id=platform_id)
 
-    async def show(self, address: Address, showing: Showing) -> Sent | None:
+    async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
         """Show a preview, or a message that only grows: what it showed stays, the rest is added."""
-        await self._take("show", Reply(text=showing.text, key=showing.key))
-        self.showings.append(showing)
+        await self._record_call("show", Reply(text=draft.text, key=draft.key))
+        self.draft_updates.append(draft)
         if self.previews:
-            self.preview = showing.text
-            self._answer()
+            self.preview = draft.text
+            self._finish_call()
             return None
         room = self.rooms[address.room]
-        platform_id = showing.platform_id or f"showing {len(room) + 1}"
+        platform_id = draft.platform_id or f"showing {len(room) + 1}"
         before = room[platform_id].text if platform_id in room else ""
-        more = showing.text.removeprefix(before) if showing.text.startswith(before) else f" / {showing.text}"
-        room[platform_id] = Reply(text=before + more, key=showing.key)
-        self._answer()
-        return Sent(platform_id=platform_id)
+        more = draft.text.removeprefix(before) if draft.text.startswith(before) else f" / {draft.text}"
+        room[platform_id] = Reply(text=before + more, key=draft.key)
+        self._finish_call()
+        return SentMessage(platform_id=platform_id)
 
-    async def find(self, address: Address, key: str, *, since: datetime) -> Sent | None:
+    async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
         """Look the key up in the room."""
-        await self._take("find", Reply(text=since.isoformat(), key=key))
+        await self._record_call("find", Reply(text=since.isoformat(), key=key))
         room = self.rooms[address.room]
-        return next((Sent(platform_id=one) for one, reply in room.items() if reply.key == key), None)
+        return next((SentMessage(platform_id=one) for one, reply in room.items() if reply.key == key), None)
 
     async def typing(self, address: Address) -> None:
         """Count as a call."""
-        await self._take("typing", Reply(text="", key=""))
+        await self._record_call("typing", Reply(text="", key=""))
 
-    async def upload(self, address: Address, file: File, *, key: str) -> Sent:
+    async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Refuse: not a feature."""
         raise Unsupported
 
@@ -119,6 +119,6 @@ class MemoryChannel(Channel):
         """Refuse: not a feature."""
         return self._nothing()
 
-    async def answer(self, to: Press | Command, text: str) -> None:
+    async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
         """Refuse: not a feature."""
         raise Unsupported

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from channels.port import Notes
+from channels.port import ChannelState
 
 
-class MemoryNotes(Notes):
+class MemoryChannelState(ChannelState):
     """Notes that last as long as this object; give it to a second connection to try a restart."""
 
     def __init__(self) -> None:
-        self.kept: dict[str, str] = {}
+        self.values: dict[str, str] = {}
 
     async def get(self, name: str) -> str | None:
         """Return a note."""
-        return self.kept.get(name)
+        return self.values.get(name)
 
-    async def put(self, notes: Mapping[str, str]) -> None:
+    async def set(self, values: Mapping[str, str]) -> None:
         """Keep notes."""
-        self.kept |= notes
+        self.values |= values
 
-    async def all(self, prefix: str = "") -> Mapping[str, str]:
+    async def list(self, prefix: str = "") -> Mapping[str, str]:
         """Return the notes whose names begin so."""
-        return {name: note for name, note in self.kept.items() if name.startswith(prefix)}
+        return {name: note for name, note in self.values.items() if name.startswith(prefix)}

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import session
 from gateway.migrations import migrate_up
-from postgres import Cluster
+from postgres import PostgresCluster
 
 TEMPLATE = "migrated"
 
@@ -34,10 +34,10 @@ def _sqlite_template() -> Path:
     return session.directory() / "migrated.db"
 
 
-def migrated_template(cluster: Cluster) -> str:
+def migrated_template(cluster: PostgresCluster) -> str:
     """Return the name of the database to copy."""
     with session.making("migrated.postgresql") as place:
         if place is not None:
             with ThreadPoolExecutor(1) as thread:  # the tests' thread has an event loop of its own
-                thread.submit(asyncio.run, migrate_up(cluster.fresh(name=TEMPLATE))).result()
+                thread.submit(asyncio.run, migrate_up(cluster.create_database(name=TEMPLATE))).result()
     return TEMPLATE

@@ -9,9 +9,16 @@ from typing import Any
 
 import pytest
 
-from agent_tools import RecordingTools, steps_of
+from agent_tools import RecordingTools, collect_steps
 from gateway.agents.model import ModelAgent, Vendors, open_model_agent
-from gateway.agents.port import AgentError, Asked, Finished, Said, Step, Work
+from gateway.agents.port import (
+    AgentError,
+    AgentEvent,
+    ApprovalRequired,
+    Finished,
+    MessageCompleted,
+    TurnInput,
+)
 from openai_server import OpenAIServer, Script, ToolCall
 
 LS = ToolCall(name="bash", args={"command": "ls"})
@@ -19,7 +26,9 @@ REMOVE = ToolCall(name="bash", args={"command": "rm -r build"})
 
 
 @asynccontextmanager
-async def loopback(script: Script, **vendors: Any) -> AsyncIterator[tuple[OpenAIServer, ModelAgent]]:
+async def open_loopback_model(
+    script: Script, **vendors: Any
+) -> AsyncIterator[tuple[OpenAIServer, ModelAgent]]:
     """Run a scripted model and an agent that may use it."""
     async with OpenAIServer(script) as server:
         settings: dict[str, Any] = {"trusted_base_urls": (server.base_url,), "retries": 0}
@@ -27,27 +36,27 @@ async def loopback(script: Script, **vendors: Any) -> AsyncIterator[tuple[OpenAI
             yield server, agent
 
 
-def said(steps: list[Step]) -> list[str]:
+def completed_messages(steps: list[AgentEvent]) -> list[str]:
     """Return the complete messages among steps."""
-    return [step.text for step in steps if isinstance(step, Said)]
+    return [step.text for step in steps if isinstance(step, MessageCompleted)]
 
 
-def finished(steps: list[Step]) -> Finished:
+def finished_step(steps: list[AgentEvent]) -> Finished:
     """Return the last step of a finished turn."""
     assert isinstance(steps[-1], Finished)
     return steps[-1]
 
 
-def asked(steps: list[Step]) -> Asked:
+def approval_step(steps: list[AgentEvent]) -> ApprovalRequired:
     """Return the last step of a turn that waits for people."""
-    assert isinstance(steps[-1], Asked)
+    assert isinstance(steps[-1], ApprovalRequired)
     return steps[-1]
 
 
-async def failure_of(agent: ModelAgent, given: Work, tools: RecordingTools | None = None) -> AgentError:
+async def failure_of(agent: ModelAgent, given: TurnInput, tools: RecordingTools | None = None) -> AgentError:
     """Return the error that an attempt ends with."""
     with pytest.raises(AgentError) as caught:
-        await steps_of(agent, given, tools or RecordingTools())
+        await collect_steps(agent, given, tools or RecordingTools())
     return caught.value
 
 

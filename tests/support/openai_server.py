@@ -47,7 +47,7 @@ class ToolCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class ScriptedTurn:
     """What one request gets: text in `pieces`, then calls, or a fault. `delay` seconds pass before it."""
 
     text: str = ""
@@ -58,7 +58,7 @@ class Turn:
     usage: tuple[int, int] = (10, 5)
 
 
-Script = Sequence[Turn] | Callable[[dict[str, Any]], Turn]
+Script = Sequence[ScriptedTurn] | Callable[[dict[str, Any]], ScriptedTurn]
 
 
 class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
@@ -118,14 +118,16 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
             self.left.set()
             raise
 
-    def _next(self, body: dict[str, Any]) -> Turn:
+    def _next(self, body: dict[str, Any]) -> ScriptedTurn:
         if callable(self._script):
             return self._script(body)
         if self.requests > len(self._script):
             raise web.HTTPBadRequest(text=json.dumps({"error": {"message": "the script is over"}}))
         return self._script[self.requests - 1]
 
-    async def _answer(self, request: web.Request, body: dict[str, Any], turn: Turn) -> web.StreamResponse:
+    async def _answer(
+        self, request: web.Request, body: dict[str, Any], turn: ScriptedTurn
+    ) -> web.StreamResponse:
         if turn.delay:
             await asyncio.sleep(turn.delay)
         if turn.fault == "hang":
@@ -133,10 +135,12 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         if turn.fault is not None and turn.fault in ERRORS:
             return _refuse(turn.fault)
         if not body.get("stream"):
-            return web.json_response(self._whole(body, turn))
+            return web.json_response(self._full_response(body, turn))
         return await self._stream(request, body, turn)
 
-    async def _stream(self, request: web.Request, body: dict[str, Any], turn: Turn) -> web.StreamResponse:
+    async def _stream(
+        self, request: web.Request, body: dict[str, Any], turn: ScriptedTurn
+    ) -> web.StreamResponse:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         if turn.fault == "garbage":
@@ -148,7 +152,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         await response.write(b"data: [DONE]\n\n")
         return response
 
-    async def _chunks(self, body: dict[str, Any], turn: Turn) -> AsyncIterator[dict[str, Any]]:
+    async def _chunks(self, body: dict[str, Any], turn: ScriptedTurn) -> AsyncIterator[dict[str, Any]]:
         def chunk(delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
             choice = {"index": 0, "delta": delta, "finish_reason": finish}
             return self._envelope(body, "chat.completion.chunk") | {"choices": [choice]}
@@ -169,7 +173,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
         if body.get("stream_options", {}).get("include_usage"):
             yield self._envelope(body, "chat.completion.chunk") | {"choices": [], "usage": _usage(turn)}
 
-    def _whole(self, body: dict[str, Any], turn: Turn) -> dict[str, Any]:
+    def _full_response(self, body: dict[str, Any], turn: ScriptedTurn) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
         if turn.calls:
             message["tool_calls"] = list(self._numbered(turn))
@@ -184,7 +188,7 @@ class OpenAIServer(AbstractAsyncContextManager["OpenAIServer"]):
             "model": body.get("model", ""),
         }
 
-    def _numbered(self, turn: Turn) -> Iterator[dict[str, Any]]:
+    def _numbered(self, turn: ScriptedTurn) -> Iterator[dict[str, Any]]:
         for call in turn.calls:
             self._calls += 1
             arguments = call.raw if call.raw is not None else json.dumps(dict(call.args))
@@ -202,7 +206,7 @@ def _refuse(fault: str) -> web.Response:
     return web.json_response({"error": error}, status=status)
 
 
-def _usage(turn: Turn) -> dict[str, int]:
+def _usage(turn: ScriptedTurn) -> dict[str, int]:
     asked, answered = turn.usage
     return {"prompt_tokens": asked, "completion_tokens": answered, "total_tokens": asked + answered}
 
@@ -226,20 +230,20 @@ def images_of(body: dict[str, Any]) -> list[str]:
     return [part["image_url"]["url"] for part in parts if part.get("type") == "image_url"]
 
 
-def echo(body: dict[str, Any]) -> Turn:
+def echo(body: dict[str, Any]) -> ScriptedTurn:
     """Play a simple model: `run: COMMAND` calls bash, a tool's result is repeated, other text comes back."""
     text = last_text(body)
     if body["messages"][-1]["role"] == "tool":
-        return Turn(text=f"result: {text}", pieces=1)
+        return ScriptedTurn(text=f"result: {text}", pieces=1)
     if text.startswith("run: "):
-        return Turn(calls=[ToolCall(name="bash", args={"command": text.removeprefix("run: ")})])
-    return Turn(text=f"echo: {text}", pieces=1)
+        return ScriptedTurn(calls=[ToolCall(name="bash", args={"command": text.removeprefix("run: ")})])
+    return ScriptedTurn(text=f"echo: {text}", pieces=1)
 
 
 async def _serve(port: int, delay: float) -> None:
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         turn = echo(body)
-        return Turn(text=turn.text, calls=turn.calls, pieces=turn.pieces, delay=delay)
+        return ScriptedTurn(text=turn.text, calls=turn.calls, pieces=turn.pieces, delay=delay)
 
     async with OpenAIServer(script, port=port) as server:
         print(f"ready {server.base_url}", flush=True)  # noqa: T201 - a process says where it listens

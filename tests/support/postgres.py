@@ -21,7 +21,7 @@ OPTIONS = "-c listen_addresses='' -c max_connections=500 -c fsync=off -c full_pa
 """No test asks what a power cut leaves; gateways of several workers keep many connections."""
 
 
-class NoServer(RuntimeError):
+class PostgresUnavailable(RuntimeError):
     """There is no PostgreSQL server program on this machine, or nobody to run it as."""
 
 
@@ -31,7 +31,7 @@ def _programs() -> Path:
         return found[-1].parent
     on_path = shutil.which("initdb")
     if on_path is None:
-        raise NoServer("no initdb under /usr/lib/postgresql or on PATH")
+        raise PostgresUnavailable("no initdb under /usr/lib/postgresql or on PATH")
     return Path(on_path).parent
 
 
@@ -44,10 +44,10 @@ def _user() -> pwd.struct_passwd | None:
             return pwd.getpwnam(name)
         except KeyError:
             continue
-    raise NoServer("PostgreSQL does not run as root, and there is no user postgres or nobody")
+    raise PostgresUnavailable("PostgreSQL does not run as root, and there is no user postgres or nobody")
 
 
-class Cluster:
+class PostgresCluster:
     """A running server; `fresh()` makes an empty database."""
 
     def __init__(self, programs: Path, folder: Path, user: pwd.struct_passwd | None) -> None:
@@ -82,7 +82,7 @@ class Cluster:
         log = str(self._folder / "log")
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-l", log, "-o", options, "-w", "start")
 
-    def halt(self) -> None:
+    def kill(self) -> None:
         """Stop the server in a way that keeps what it holds, cutting its clients off."""
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "fast", "-w", "stop")
 
@@ -90,7 +90,7 @@ class Cluster:
         """End the server at once."""
         self.run("pg_ctl", "-D", str(self._folder / "cluster"), "-m", "immediate", "-w", "stop")
 
-    def fresh(self, *, template: str = "template1", name: str = "") -> str:
+    def create_database(self, *, template: str = "template1", name: str = "") -> str:
         """Return the URL of a new database: empty, or a copy of a template that nobody is connected to."""
         name = name or f"test_{uuid.uuid4().hex[:12]}"
         where = f"host={self._folder} user=dovecote dbname=postgres"
@@ -98,9 +98,9 @@ class Cluster:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE {template}".encode())
         return f"postgresql+psycopg://dovecote@/{name}?host={self._folder}"
 
-    def copied(self, url: str) -> str:
+    def copy_database(self, url: str) -> str:
         """Return the URL of a new database with what `pg_dump` took of another one."""
-        dump, fresh = str(self._folder / f"dump-{uuid.uuid4().hex[:12]}"), self.fresh()
+        dump, fresh = str(self._folder / f"dump-{uuid.uuid4().hex[:12]}"), self.create_database()
         at = ("-h", str(self._folder), "-U", "dovecote")
         self.run("pg_dump", *at, "--format", "custom", "--file", dump, _name(url))
         self.run("pg_restore", *at, "--exit-on-error", "--dbname", _name(fresh), dump)
@@ -112,17 +112,17 @@ def _name(url: str) -> str:
     return urlsplit(url).path.removeprefix("/")
 
 
-def _owned(folder: Path) -> Cluster:
+def _owned(folder: Path) -> PostgresCluster:
     """Return a cluster to be made below a folder, which is given to whoever runs it."""
     programs, user = _programs(), _user()
     folder.mkdir(exist_ok=True)
     if user is not None:
         os.chown(folder, user.pw_uid, user.pw_gid)
-    return Cluster(programs, folder, user)
+    return PostgresCluster(programs, folder, user)
 
 
 @contextmanager
-def own_cluster() -> Iterator[Cluster]:
+def own_cluster() -> Iterator[PostgresCluster]:
     """Run a cluster for one test, which may halt it; raises NoServer where there is none to run."""
     folder = Path(tempfile.mkdtemp(prefix="dovecote-postgres-"))
     try:
@@ -135,7 +135,7 @@ def own_cluster() -> Iterator[Cluster]:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
+def postgres_cluster() -> Iterator[PostgresCluster]:
     """Return the cluster of the test run, started when first asked for; without a run, one of our own."""
     if not session.running():
         with own_cluster() as own:

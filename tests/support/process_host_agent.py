@@ -15,16 +15,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-PIECE = 32 * 1024
+CHUNK_BYTES = 32 * 1024
 
 
-class Agent:
+class ProcessHostAgent:
     """The processes of this box by their number."""
 
     def __init__(self) -> None:
         self.children: dict[int, asyncio.subprocess.Process] = {}
 
-    async def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Do one thing."""
         with contextlib.suppress(ConnectionError):
             line = await reader.readline()
@@ -49,46 +49,48 @@ class Agent:
                 start_new_session=True,
             )
         except OSError as error:
-            return tell(writer, error=str(error))
+            return send_reply(writer, error=str(error))
         self.children[child.pid] = child
-        tell(writer, pid=child.pid)
+        send_reply(writer, pid=child.pid)
         assert child.stdout is not None
         assert child.stderr is not None
-        await asyncio.gather(pump(child.stdout, writer, "stdout"), pump(child.stderr, writer, "stderr"))
+        await asyncio.gather(
+            forward_output(child.stdout, writer, "stdout"), forward_output(child.stderr, writer, "stderr")
+        )
         code = await child.wait()
         self.children.pop(child.pid, None)
-        tell(writer, code=code)
+        send_reply(writer, code=code)
         return None
 
     async def feed(self, writer: asyncio.StreamWriter, *, pid: int, data: str, end: bool) -> None:
         """Give a process some of its input."""
         child = self.children.get(pid)
         if child is None or child.stdin is None:
-            return tell(writer, error="no such process")
+            return send_reply(writer, error="no such process")
         child.stdin.write(base64.b64decode(data))
         if end:
             child.stdin.close()
-        return tell(writer, done=True)
+        return send_reply(writer, done=True)
 
     async def kill(self, writer: asyncio.StreamWriter, *, pid: int, number: int) -> None:
         """Send a signal."""
         if pid not in self.children:
-            return tell(writer, error="no such process")
+            return send_reply(writer, error="no such process")
         os.kill(pid, number)
-        return tell(writer, done=True)
+        return send_reply(writer, done=True)
 
     async def put(self, writer: asyncio.StreamWriter, *, path: str, data: str) -> None:
         """Write a file."""
         await asyncio.to_thread(write, Path(path), base64.b64decode(data))
-        tell(writer, done=True)
+        send_reply(writer, done=True)
 
     async def get(self, writer: asyncio.StreamWriter, *, path: str) -> None:
         """Read a file."""
         try:
             content = await asyncio.to_thread(Path(path).read_bytes)
         except OSError as error:
-            return tell(writer, error=error.strerror)
-        return tell(writer, data=base64.b64encode(content).decode())
+            return send_reply(writer, error=error.strerror)
+        return send_reply(writer, data=base64.b64encode(content).decode())
 
 
 def write(path: Path, content: bytes) -> None:
@@ -97,15 +99,15 @@ def write(path: Path, content: bytes) -> None:
     path.write_bytes(content)
 
 
-def tell(writer: asyncio.StreamWriter, **said: Any) -> None:
+def send_reply(writer: asyncio.StreamWriter, **said: Any) -> None:
     """Say one thing."""
     writer.write(json.dumps(said).encode() + b"\n")
 
 
-async def pump(source: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
+async def forward_output(source: asyncio.StreamReader, writer: asyncio.StreamWriter, name: str) -> None:
     """Pass output on."""
-    while piece := await source.read(PIECE):
-        tell(writer, **{name: base64.b64encode(piece).decode()})
+    while piece := await source.read(CHUNK_BYTES):
+        send_reply(writer, **{name: base64.b64encode(piece).decode()})
         with contextlib.suppress(ConnectionError):
             await writer.drain()
 
@@ -113,8 +115,8 @@ async def pump(source: asyncio.StreamReader, writer: asyncio.StreamWriter, name:
 async def main(socket: str) -> None:
     """Serve until the box ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    agent = Agent()
-    server = await asyncio.start_unix_server(agent.answer, socket, limit=256 * 1024 * 1024)
+    agent = ProcessHostAgent()
+    server = await asyncio.start_unix_server(agent.handle, socket, limit=256 * 1024 * 1024)
     async with server:
         await server.serve_forever()
 

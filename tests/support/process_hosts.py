@@ -16,12 +16,12 @@ from typing import Any
 
 from sandbox.host.isolation import bubblewrap
 
-AGENT = Path(__file__).with_name("process_host_agent.py")
-READY = 20.0
-SYSTEM = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.conf")
+AGENT_PROGRAM = Path(__file__).with_name("process_host_agent.py")
+START_SECONDS = 20.0
+SYSTEM_PATHS = ("/usr", "/etc/alternatives", "/etc/ssl/certs", "/etc/nsswitch.conf")
 
 
-class Box:
+class ProcessHost:
     """One machine of a stand-in: a home, a /mnt and a /tmp of its own, and an agent that starts processes."""
 
     def __init__(self, directory: Path, home: str) -> None:
@@ -46,13 +46,13 @@ class Box:
         )
         (self.directory / "etc" / "group").write_text("root:x:0:\nuser:x:0:\n")
         self.child = await asyncio.create_subprocess_exec(
-            str(binary), *self._namespaces(), sys.executable, "-I", str(AGENT), "/run/agent/s", env={}
+            str(binary), *self._namespaces(), sys.executable, "-I", str(AGENT_PROGRAM), "/run/agent/s", env={}
         )
-        async with asyncio.timeout(READY):
-            while not await self._listens():  # noqa: ASYNC110 - another process begins to
+        async with asyncio.timeout(START_SECONDS):
+            while not await self._is_listening():  # noqa: ASYNC110 - another process begins to
                 await asyncio.sleep(0.01)
 
-    async def _listens(self) -> bool:
+    async def _is_listening(self) -> bool:
         try:
             _, writer = await asyncio.open_unix_connection(str(self.socket))
         except OSError:
@@ -61,9 +61,9 @@ class Box:
         return True
 
     def _namespaces(self) -> Sequence[str]:
-        here, prefixes = self.directory, {sys.prefix, sys.base_prefix, str(AGENT.parent)}
+        here, prefixes = self.directory, {sys.prefix, sys.base_prefix, str(AGENT_PROGRAM.parent)}
         words = ["--unshare-all", "--die-with-parent", "--new-session", "--hostname", "box"]
-        for place in [place for place in SYSTEM if Path(place).exists()]:
+        for place in [place for place in SYSTEM_PATHS if Path(place).exists()]:
             words += ["--ro-bind", place, place]
         for link in ("bin", "sbin", "lib", "lib64"):
             words += ["--symlink", f"usr/{link}", f"/{link}"]
@@ -75,7 +75,7 @@ class Box:
         words += ["--ro-bind", str(here / "etc" / "passwd"), "/etc/passwd"]
         return [*words, "--ro-bind", str(here / "etc" / "group"), "/etc/group", "--chdir", "/"]
 
-    async def _ask(self, **asked: Any) -> AsyncGenerator[Mapping[str, Any], None]:
+    async def _request(self, **asked: Any) -> AsyncGenerator[Mapping[str, Any], None]:
         reader, writer = await asyncio.open_unix_connection(str(self.socket), limit=256 * 1024 * 1024)
         try:
             writer.write(json.dumps(asked).encode() + b"\n")
@@ -84,9 +84,9 @@ class Box:
         finally:
             writer.close()
 
-    async def once(self, **asked: Any) -> Mapping[str, Any]:
+    async def request_once(self, **asked: Any) -> Mapping[str, Any]:
         """Ask for one thing that has one answer."""
-        async with contextlib.aclosing(self._ask(**asked)) as answers:
+        async with contextlib.aclosing(self._request(**asked)) as answers:
             async for answer in answers:
                 return answer
         raise ConnectionError("the box does not answer")
@@ -95,53 +95,53 @@ class Box:
         self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str = "/", stdin: bool = False
     ) -> AsyncGenerator[Mapping[str, Any], None]:
         """Start a process; it goes on when nobody listens any more."""
-        return self._ask(do="start", argv=list(argv), env=dict(env), cwd=cwd, stdin=stdin)
+        return self._request(do="start", argv=list(argv), env=dict(env), cwd=cwd, stdin=stdin)
 
-    async def put(self, path: str, content: bytes) -> None:
+    async def write_file(self, path: str, content: bytes) -> None:
         """Write a file."""
-        await self.once(do="put", path=path, data=base64.b64encode(content).decode())
+        await self.request_once(do="put", path=path, data=base64.b64encode(content).decode())
 
-    async def get(self, path: str) -> bytes | None:
+    async def read_file(self, path: str) -> bytes | None:
         """Read a file; None when it is not there."""
-        answer = await self.once(do="get", path=path)
+        answer = await self.request_once(do="get", path=path)
         return base64.b64decode(answer["data"]) if "data" in answer else None
 
-    def freeze(self, *, still: bool) -> None:
+    def freeze(self, *, frozen: bool) -> None:
         """Stop every process of the box, or let them go on."""
-        self.frozen = still
+        self.frozen = frozen
         for pid in self._processes():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGSTOP if still else signal.SIGCONT)
+                os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _processes(self) -> list[int]:
         """Return the processes of the box's own pid namespace; bwrap itself stands outside it."""
         assert self.child is not None
-        first = next(iter(_children(self.child.pid)), None)
+        first = next(iter(_child_pids(self.child.pid)), None)
         if first is None:
             return []
         theirs = _namespace(first)
         assert theirs != _namespace(os.getpid())
-        return [pid for pid in _all() if _namespace(pid) == theirs]
+        return [pid for pid in _all_pids() if _namespace(pid) == theirs]
 
     async def stop(self) -> None:
         """End the machine with everything in it; its disk stays for the next start."""
         if self.child is not None and self.child.returncode is None:
-            self.freeze(still=False)
+            self.freeze(frozen=False)
             self.child.kill()
             await self.child.wait()
         self.socket.unlink(missing_ok=True)
 
-    async def end(self) -> None:
+    async def terminate(self) -> None:
         """End the machine with everything in it, and its disk."""
         await self.stop()
         await asyncio.to_thread(shutil.rmtree, self.directory, ignore_errors=True)
 
 
-def _all() -> list[int]:
+def _all_pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def _children(parent: int) -> list[int]:
+def _child_pids(parent: int) -> list[int]:
     with contextlib.suppress(OSError):
         return [int(pid) for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split()]
     return []

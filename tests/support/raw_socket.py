@@ -43,7 +43,7 @@ class RawSocket:
         sent = bytes(byte ^ mask[place % 4] for place, byte in enumerate(body)) if masked else body
         self.writer.write(head + mask + sent)
 
-    def say(self, frame: object) -> None:
+    def send_frame(self, frame: object) -> None:
         """Write a JSON text frame."""
         self.frame(TEXT, json.dumps(frame).encode())
 
@@ -57,7 +57,7 @@ class RawSocket:
             size = struct.unpack("!Q", await self.reader.readexactly(8))[0]
         return head[0] & 0x0F, await self.reader.readexactly(size)
 
-    async def closed(self) -> tuple[int, str]:
+    async def wait_closed(self) -> tuple[int, str]:
         """Read up to the close frame, and return its code and reason."""
         async with asyncio.timeout(10):
             while True:

@@ -11,20 +11,20 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
-from agent_tools import RecordingTools, approve, persona, steps_of, steps_until, work
+from agent_tools import RecordingTools, agent_spec, approve, collect_steps, collect_steps_until, turn_input
 from gateway.agents.model import Vendors, open_model_agent
-from gateway.agents.port import Asked, Finished, Limits, Saved
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from gateway.agents.port import ApprovalRequired, Checkpoint, Finished, TurnLimits
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 REMOVE = ToolCall(name="bash", args={"command": "rm -r build"})
 
 
-def script(body: dict[str, object]) -> Turn:
+def script(body: dict[str, object]) -> ScriptedTurn:
     """Ask to clean up once, remember when asked to, and else answer."""
     text = last_text(body)
     if text == "clean up":
-        return Turn(text="May I?", calls=[REMOVE])
-    return Turn(text="memory of it" if "conversation begins" in text else "Done. " + "word " * 100)
+        return ScriptedTurn(text="May I?", calls=[REMOVE])
+    return ScriptedTurn(text="memory of it" if "conversation begins" in text else "Done. " + "word " * 100)
 
 
 async def record() -> dict[str, bytes]:
@@ -33,20 +33,23 @@ async def record() -> dict[str, bytes]:
         OpenAIServer(script) as server,
         open_model_agent(Vendors(trusted_base_urls=(server.base_url,))) as agent,
     ):
-        agent_record = persona(server.base_url, limits=Limits(context_tokens=4000))
-        given, tools = work(agent_record, "clean up"), RecordingTools(careful=["rm -r build"])
-        broken = await steps_until(agent, given, tools, lambda step: isinstance(step, Saved))
-        asked = (await steps_of(agent, given, tools))[-1]
-        assert isinstance(broken[-1], Saved)
-        assert isinstance(asked, Asked)
+        agent_record = agent_spec(server.base_url, limits=TurnLimits(context_tokens=4000))
+        given, tools = (
+            turn_input(agent_record, "clean up"),
+            RecordingTools(needs_approval_for=["rm -r build"]),
+        )
+        broken = await collect_steps_until(agent, given, tools, lambda step: isinstance(step, Checkpoint))
+        asked = (await collect_steps(agent, given, tools))[-1]
+        assert isinstance(broken[-1], Checkpoint)
+        assert isinstance(asked, ApprovalRequired)
         tools.approved.add(asked.calls[0].id)
-        decided = work(agent_record, saved=asked.state, decisions=approve(asked.calls[0].id))
-        finished = (await steps_of(agent, decided, tools))[-1]
+        decided = turn_input(agent_record, saved=asked.state, decisions=approve(asked.calls[0].id))
+        finished = (await collect_steps(agent, decided, tools))[-1]
         assert isinstance(finished, Finished)
         history = finished.history
         for turn in range(20):
-            later = work(agent_record, f"message {turn}", history=history)
-            last = (await steps_of(agent, later, tools))[-1]
+            later = turn_input(agent_record, f"message {turn}", history=history)
+            last = (await collect_steps(agent, later, tools))[-1]
             assert isinstance(last, Finished)
             history = last.history
     states = {"broken_off": broken[-1].state, "asked": asked.state, "finished": finished.history}

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager, contextmanager
 
 import pytest
 
-from sandbox.s3 import Bucket, opened
-from sandbox.workspaces.s3_store import S3Store
+from sandbox.s3 import Bucket, open_client
+from sandbox.workspaces.s3_store import S3WorkspaceStore
 
 
 @contextmanager
@@ -27,7 +27,9 @@ def s3_server() -> Iterator[str]:
 
 
 @asynccontextmanager
-async def fresh_bucket(endpoint: str, prefix: str = "dovecote/") -> AsyncIterator[tuple[Bucket, S3Store]]:
+async def open_empty_store(
+    endpoint: str, prefix: str = "dovecote/"
+) -> AsyncIterator[tuple[Bucket, S3WorkspaceStore]]:
     """Make a bucket, and open a store of workspaces in it."""
     bucket = Bucket(
         bucket=f"b-{uuid.uuid4().hex}",
@@ -36,6 +38,6 @@ async def fresh_bucket(endpoint: str, prefix: str = "dovecote/") -> AsyncIterato
         access_key="test",
         secret_key="test",
     )
-    async with opened(bucket, "workspaces") as client:
+    async with open_client(bucket, "workspaces") as client:
         await client.create_bucket(Bucket=bucket.bucket)
-        yield bucket, S3Store(client, bucket)
+        yield bucket, S3WorkspaceStore(client, bucket)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from gateway.observability.fault_points import POINTS
+from gateway.observability.fault_points import FAULT_POINTS
 
-ELSEWHERE = {"sandbox.create", "sandbox.spawn.before", "sandbox.spawn.after"}
+TESTED_ELSEWHERE = {"sandbox.create", "sandbox.spawn.before", "sandbox.spawn.after"}
 """Points of one turn's sandbox and of jobs: `test_fault_points.py` kills there."""
 
-SANDBOX_POINTS = [point for point in POINTS if point.startswith("sandbox.") and point not in ELSEWHERE]
+SANDBOX_POINTS = [
+    point for point in FAULT_POINTS if point.startswith("sandbox.") and point not in TESTED_ELSEWHERE
+]

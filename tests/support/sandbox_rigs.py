@@ -20,16 +20,16 @@ from aiohttp import web
 from pydantic import BaseModel, SecretStr
 
 from sandbox.host.settings import HostSettings
-from sandbox.model import JobReport, JobState, Spec
-from sandbox.port import Feature, Provider, ProviderPlugin, Sandbox, Surroundings
+from sandbox.model import BackgroundJobState, JobReport, SandboxSpec
+from sandbox.port import Feature, Provider, ProviderContext, ProviderPlugin, Sandbox
 from sandbox.registry import installed
 
 TOKEN = "the-job-token-that-nobody-sees"
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
 @dataclass(kw_only=True)
-class Completion:
+class CompletionCall:
     """One completion callback as it arrived."""
 
     job_id: str
@@ -40,15 +40,15 @@ class Completion:
 
 
 @dataclass(kw_only=True)
-class Gateway:
+class CallbackServer:
     """The gateway's side of the callback socket: gathers completions and answers with `statuses` in turn."""
 
     socket: Path
     statuses: list[int] = field(default_factory=list)
-    completions: asyncio.Queue[Completion] = field(default_factory=asyncio.Queue)
+    completions: asyncio.Queue[CompletionCall] = field(default_factory=asyncio.Queue)
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Gateway]:
+    async def listening(self) -> AsyncIterator[CallbackServer]:
         """Serve the callback route and nothing else."""
         application = web.Application()
         application.router.add_post("/sandbox-jobs/{id}/complete", self._complete)
@@ -60,15 +60,15 @@ class Gateway:
         finally:
             await runner.cleanup()
 
-    async def next(self) -> Completion:
+    async def next(self) -> CompletionCall:
         """Return the next completion."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             return await self.completions.get()
 
     async def _complete(self, request: web.Request) -> web.Response:
         body = await request.json()
         await self.completions.put(
-            Completion(
+            CompletionCall(
                 job_id=request.match_info["id"],
                 authorization=request.headers.get("Authorization", ""),
                 exit_code=body["exit_code"],
@@ -80,7 +80,7 @@ class Gateway:
 
 
 @dataclass(kw_only=True)
-class Rig:
+class ProviderRig:
     """A provider as a test opens it: the same rig opened twice is the same provider again."""
 
     name: str
@@ -91,9 +91,9 @@ class Rig:
     label: str = field(default_factory=lambda: f"label-{secrets.token_hex(4)}")
 
     @property
-    def surroundings(self) -> Surroundings:
+    def provider_context(self) -> ProviderContext:
         """What the composition root would give it."""
-        return Surroundings(
+        return ProviderContext(
             state=self.directory / "state",
             callbacks=self.directory / "callbacks",
             allow_unsandboxed=not self.isolated,
@@ -110,11 +110,11 @@ class Rig:
         return self.directory / "workspace"
 
     @property
-    def gateway(self) -> Gateway:
+    def callback_server(self) -> CallbackServer:
         """A gateway that is not listening yet."""
-        return Gateway(socket=self.surroundings.callbacks / "callback.sock")
+        return CallbackServer(socket=self.provider_context.callbacks / "callback.sock")
 
-    def spec(self, **changes: Any) -> Spec:
+    def spec(self, **changes: Any) -> SandboxSpec:
         """Return a small sandbox with a workspace."""
         fields = {
             "label": self.label,
@@ -123,17 +123,17 @@ class Rig:
             "memory_mb": 256,
             "pids": 64,
         }
-        return Spec(**{**fields, **changes})
+        return SandboxSpec(**{**fields, **changes})
 
     @asynccontextmanager
-    async def opened(self) -> AsyncIterator[Provider]:
+    async def open(self) -> AsyncIterator[Provider]:
         """Open the provider."""
-        async with self.plugin.open(self.settings, self.surroundings) as provider:
+        async with self.plugin.open(self.settings, self.provider_context) as provider:
             yield provider
 
 
-def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any) -> Rig:
-    return Rig(
+def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any) -> ProviderRig:
+    return ProviderRig(
         name=name,
         plugin=installed()["host"],
         settings=HostSettings(**settings),
@@ -142,31 +142,31 @@ def _host(name: str, directory: Path, *, isolated: bool = True, **settings: Any)
     )
 
 
-Make = Callable[[Path], Rig]
-WAYS: dict[str, dict[str, Make]] = {
+RigFactory = Callable[[Path], ProviderRig]
+VARIANTS: dict[str, dict[str, RigFactory]] = {
     "host": {
         "control_groups": lambda directory: _host("control_groups", directory),
         "rlimits": lambda directory: _host("rlimits", directory, cgroups=False),
         "plain": lambda directory: _host(
-            "plain", directory, isolated=False, bubblewrap=refusing_bubblewrap(directory)
+            "plain", directory, isolated=False, bubblewrap=failing_bubblewrap(directory)
         ),
     },
 }
 
 
-def ways(provider: str) -> dict[str, Make]:
+def variants_of(provider: str) -> dict[str, RigFactory]:
     """Return how an installed provider is opened; one without a rig fails the contract."""
-    if provider not in WAYS:
-        WAYS[provider] = import_module(f"{provider}_rig").WAYS
-    return WAYS[provider]
+    if provider not in VARIANTS:
+        VARIANTS[provider] = import_module(f"{provider}_rig").WAYS
+    return VARIANTS[provider]
 
 
-def every_rig() -> dict[str, Make]:
+def all_rigs() -> dict[str, RigFactory]:
     """Return the ways of all installed providers by name."""
-    return {f"{name}-{way}": make for name in installed() for way, make in ways(name).items()}
+    return {f"{name}-{way}": make for name in installed() for way, make in variants_of(name).items()}
 
 
-def refusing_bubblewrap(directory: Path) -> Path:
+def failing_bubblewrap(directory: Path) -> Path:
     """Return a bwrap that meets a kernel without user namespaces."""
     program = directory / "refusing-bwrap"
     program.write_text('#!/bin/sh\necho "bwrap: No permissions to create new namespace" >&2\nexit 1\n')
@@ -174,7 +174,7 @@ def refusing_bubblewrap(directory: Path) -> Path:
     return program
 
 
-def some_nap() -> str:
+def unique_sleep_seconds() -> str:
     """Return a number of seconds to sleep that no other process of this machine sleeps for."""
     return f"3{secrets.randbelow(10)}.{secrets.randbelow(10**9):09}"
 
@@ -195,31 +195,31 @@ def processes_with(marker: str) -> Sequence[int]:
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
     """Wait until `condition` holds."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while not await condition():  # noqa: ASYNC110 - what is waited for happens in other processes
             await asyncio.sleep(0.01)
 
 
-async def ended(sandbox: Sandbox, job_id: str) -> JobReport:
+async def wait_for_job(sandbox: Sandbox, job_id: str) -> JobReport:
     """Return the report of a job once it no longer runs."""
     report = await sandbox.report(job_id)
-    async with asyncio.timeout(PATIENCE):
-        while report.state is JobState.RUNNING:
+    async with asyncio.timeout(TIMEOUT_SECONDS):
+        while report.state is BackgroundJobState.RUNNING:
             await asyncio.sleep(0.01)
             report = await sandbox.report(job_id)
     return report
 
 
-async def printed(sandbox: Sandbox, job_id: str, words: bytes) -> None:
+async def wait_for_output(sandbox: Sandbox, job_id: str, text: bytes) -> None:
     """Wait until a running job's output holds `words`."""
 
     async def holds() -> bool:
-        return words in (await sandbox.report(job_id)).output
+        return text in (await sandbox.report(job_id)).output
 
     await until(holds)
 
 
-ELSEWHERE = """
+OTHER_PROCESS_PROGRAM = """
 import asyncio, json, os, sys
 sys.path[:0] = {path!r}
 from pathlib import Path
@@ -243,20 +243,20 @@ asyncio.run(main())
 """
 
 
-def elsewhere(rig: Rig, body: str) -> str:
+def other_process_program(rig: ProviderRig, body: str) -> str:
     """Return a program for another process that opens the same provider and runs `body`, one statement."""
     fields = {
         "directory": str(rig.directory),
         "isolated": rig.isolated,
         "label": rig.label,
         "provider": rig.plugin.name,
-        "settings": _plain(rig.settings),
+        "settings": _plain_settings(rig.settings),
     }
     root = str(Path(__file__).resolve().parents[2])
-    return ELSEWHERE.format(path=[root], fields=json.dumps(fields), body=body)
+    return OTHER_PROCESS_PROGRAM.format(path=[root], fields=json.dumps(fields), body=body)
 
 
-def _plain(settings: BaseModel) -> dict[str, Any]:
+def _plain_settings(settings: BaseModel) -> dict[str, Any]:
     """Return settings as JSON, secrets in the clear: the other process needs them."""
     shown = settings.model_dump(mode="json")
     secret = {name: value.get_secret_value() for name, value in settings if isinstance(value, SecretStr)}

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api_server import Client
+from api_server import ApiClient
 
 
-async def read_everything(mine: Client) -> list[str]:
+async def read_everything(client: ApiClient) -> list[str]:
     """Return every answer there is: records, events, deliveries, jobs, traces, metrics, audit log."""
     plurals = ("agents", "sandboxes", "channels", "webhooks", "keys", "audit", "usage")
     paths = [f"/accounts/me/{plural}" for plural in plurals]
     paths += ["/jobs", "/deliveries", "/conversations", "/approvals", "/metrics", "/readyz", "/openapi.json"]
     told = []
     for path in paths:
-        answer = await mine.ask("GET", path)
+        answer = await client.call("GET", path)
         assert answer.status in (200, 503), (path, answer.body)
         told.append(str(answer.body))
-    for conversation in (await mine.ask("GET", "/conversations")).body["items"]:
+    for conversation in (await client.call("GET", "/conversations")).body["items"]:
         one = f"/conversations/{conversation['id']}"
         told += [
-            str((await mine.ask("GET", f"{one}{rest}")).body) for rest in ("", "/snapshot", "/events?after=0")
+            str((await client.call("GET", f"{one}{rest}")).body)
+            for rest in ("", "/snapshot", "/events?after=0")
         ]
     for kind in ("deliveries", "jobs"):
-        for item in (await mine.ask("GET", f"/{kind}")).body["items"]:
+        for item in (await client.call("GET", f"/{kind}")).body["items"]:
             record = item.get("id") or item["resultId"]
             told += [
-                str((await mine.ask("GET", path)).body) for path in (f"/{kind}/{record}", f"/trace/{record}")
+                str((await client.call("GET", path)).body)
+                for path in (f"/{kind}/{record}", f"/trace/{record}")
             ]
     return told
 
 
-def holding(folder: Path, canary: str) -> list[str]:
+def files_containing(folder: Path, canary: str) -> list[str]:
     """Return the files below a folder that hold a text, compressed or escaped in no way."""
     files = [file for file in folder.rglob("*") if file.is_file() and not file.is_symlink()]
     return [str(file) for file in files if canary.encode() in file.read_bytes()]

@@ -8,20 +8,20 @@ from datetime import UTC, datetime
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
-from channels.port import Incoming
+from channels.port import WebhookRequest
+from channels.slack.receive.signature import compute_signature
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
-from channels.slack.receive.signature import signature
 from delivery.webhooks.signing import BadSignature, new_secret, sign, verify
 
 BODY = b'{"type": "event_callback", "text": "p\xc3\xa9a"}'
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 SECRET = "a-signing-secret-of-an-app"
-HOOK_SECRET = new_secret()
+WEBHOOK_SECRET = new_secret()
 DISCORD = Ed25519PrivateKey.from_private_bytes(b"k" * 32)
 PUBLIC = DISCORD.public_key().public_bytes_raw().hex()
 
 Headers = Mapping[str, str]
-Verifier = Callable[[Headers, bytes], bool]
+Verify = Callable[[Headers, bytes], bool]
 
 
 def _slack(headers: Headers, body: bytes) -> bool:
@@ -29,12 +29,12 @@ def _slack(headers: Headers, body: bytes) -> bool:
 
 
 def _discord(headers: Headers, body: bytes) -> bool:
-    return is_signed_by_discord(Incoming(headers=headers, body=body), PUBLIC)
+    return is_signed_by_discord(WebhookRequest(headers=headers, body=body), PUBLIC)
 
 
 def _webhook(headers: Headers, body: bytes) -> bool:
     try:
-        verify([HOOK_SECRET], headers, body, now=NOW)
+        verify([WEBHOOK_SECRET], headers, body, now=NOW)
     except BadSignature:
         return False
     return True
@@ -42,7 +42,7 @@ def _webhook(headers: Headers, body: bytes) -> bool:
 
 def _slack_headers(moment: datetime = NOW) -> dict[str, str]:
     stamp = str(int(moment.timestamp()))
-    return {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(SECRET, stamp, BODY)}
+    return {"x-slack-request-timestamp": stamp, "x-slack-signature": compute_signature(SECRET, stamp, BODY)}
 
 
 def _discord_headers(moment: datetime = NOW) -> dict[str, str]:
@@ -54,10 +54,10 @@ def _discord_headers(moment: datetime = NOW) -> dict[str, str]:
 
 
 def _webhook_headers(moment: datetime = NOW) -> dict[str, str]:
-    return sign([HOOK_SECRET], message_id="msg_1", moment=moment, body=BODY)
+    return sign([WEBHOOK_SECRET], message_id="msg_1", moment=moment, body=BODY)
 
 
-VERIFIERS: dict[str, tuple[Verifier, Callable[..., dict[str, str]], str]] = {
+SIGNATURE_CASES: dict[str, tuple[Verify, Callable[..., dict[str, str]], str]] = {
     "slack": (_slack, _slack_headers, "x-slack-signature"),
     "discord": (_discord, _discord_headers, "x-signature-ed25519"),
     "webhooks": (_webhook, _webhook_headers, "webhook-signature"),

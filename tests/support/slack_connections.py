@@ -9,75 +9,77 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import Ear, opened
+from channel_rigs import UpdateRecorder, open_connection
 from channels.message import Address, Reply, Update
-from channels.port import Accept, Connection, Incoming
+from channels.port import Accept, Connection, WebhookRequest
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.run import simulate
-from memory_channel_state import MemoryNotes
+from memory_channel_state import MemoryChannelState
 
 SECRET = "simulated-signing-secret"
-PATIENT = 60.0
+TIMEOUT_SECONDS = 60.0
 """Seconds for opening a modal and answering a post, on busy machines; Slack has three for both."""
 
 ROOM = Address(channel="chn_contract", room="C0ROOM")
 
 
 @pytest.fixture(name="simulator")
-async def a_slack() -> AsyncIterator[Simulator]:
+async def slack_simulator() -> AsyncIterator[Simulator]:
     """Return a simulated Slack with one channel."""
     async with simulate() as simulator:
         simulator.world.room("C0ROOM")
-        simulator.world.trigger_seconds = simulator.poster.patience = PATIENT
+        simulator.world.trigger_seconds = simulator.poster.timeout = TIMEOUT_SECONDS
         yield simulator
 
 
 @pytest.fixture(name="notes")
-def some_notes() -> MemoryNotes:
+def memory_state() -> MemoryChannelState:
     """Return the notes of the connections."""
-    return MemoryNotes()
+    return MemoryChannelState()
 
 
 @pytest.fixture(name="slack")
-async def by_socket(simulator: Simulator, notes: MemoryNotes) -> AsyncIterator[Connection]:
+async def socket_mode_connection(
+    simulator: Simulator, notes: MemoryChannelState
+) -> AsyncIterator[Connection]:
     """Return a connection by Socket Mode."""
-    async with opened(plugin, simulator.settings(), notes) as connection:
+    async with open_connection(plugin, simulator.settings(), notes) as connection:
         yield connection
 
 
 @pytest.fixture(name="posted_to")
-async def by_posts(simulator: Simulator) -> AsyncIterator[Connection]:
+async def http_mode_connection(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that is posted to."""
-    async with opened(plugin, simulator.settings(mode="http", signing_secret=SECRET)) as connection:
+    async with open_connection(plugin, simulator.settings(mode="http", signing_secret=SECRET)) as connection:
         yield connection
 
 
-def a_reply(text: str, **others: Any) -> Reply:
+def make_reply(text: str, **others: Any) -> Reply:
     """Return a reply."""
     return Reply(text=text, key="dlv_1.0", **others)
 
 
-def in_thread(ts: str, room: str = "C0ROOM") -> Address:
+def thread_address(ts: str, room: str = "C0ROOM") -> Address:
     """Return a thread's address."""
     return Address(channel="chn_contract", room=room, thread=ts)
 
 
-async def heard_of(ear: Ear, kind: type[Update]) -> Any:
+async def wait_for_update(recorder: UpdateRecorder, kind: type[Update]) -> Any:
     """Wait for the first update of a kind; the bot's own echoes come between."""
-    while not (found := [update for update in ear.updates if isinstance(update, kind)]):
-        await ear.wait(len(ear.updates) + 1)
+    while not (found := [update for update in recorder.updates if isinstance(update, kind)]):
+        await recorder.wait(len(recorder.updates) + 1)
     return found[0]
 
 
 @asynccontextmanager
-async def served(connection: Connection, accept: Accept) -> AsyncIterator[str]:
+async def serve_webhook(connection: Connection, accept: Accept) -> AsyncIterator[str]:
     """Serve a connection's `receive` on loopback, as the gateway does; yields the address."""
 
     async def take(request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        incoming = Incoming(headers=headers, body=await request.read())
-        answer = await connection.inbox.receive(incoming, accept)
+        incoming = WebhookRequest(headers=headers, body=await request.read())
+        answer = await connection.receiver.receive(incoming, accept)
         return web.Response(status=answer.status, body=answer.body)
 
     application = web.Application()

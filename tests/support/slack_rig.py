@@ -5,26 +5,26 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from channel_rigs import WEBHOOK_SECRET, Heard, Rig
+from channel_rigs import WEBHOOK_SECRET, ChannelRig, VisibleMessage
 from channels.message import Button
-from channels.port import Incoming
+from channels.port import WebhookRequest
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.outgoing import signed
+from channels.slack.simulator.outgoing import signature_headers
 from channels.slack.simulator.world import BOT_ID, BOT_USER
 
 ROOM = "C0ROOM"
-PATIENT = 60.0
+TIMEOUT_SECONDS = 60.0
 
 
-class _Slack(Rig):
+class _SlackRig(ChannelRig):
     """One channel of a simulated workspace."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
         simulator.world.room(ROOM)
-        simulator.world.trigger_seconds = PATIENT
+        simulator.world.trigger_seconds = TIMEOUT_SECONDS
         self.secrets = (*simulator.tokens, WEBHOOK_SECRET)
-        self.stranger = "xoxb-not-the-token"
+        self.unknown_sender = "xoxb-not-the-token"
 
     def settings(self, **others: Any) -> dict[str, Any]:
         """The contract calls every platform's secret `token`."""
@@ -41,27 +41,27 @@ class _Slack(Rig):
 
     async def echo(self, text: str) -> None:
         post = self.simulator.world.post(ROOM, BOT_USER, {"text": text, "bot_id": BOT_ID})
-        await self.simulator.tell_again(post)
+        await self.simulator.send_message_event(post)
 
     async def press(self, platform_id: str, button: str) -> None:
         await self.simulator.press(ROOM, platform_id, button)
 
-    async def press_saying(self, platform_id: str, button: Button, words: str) -> None:
+    async def press_with_text(self, platform_id: str, button: Button, text: str) -> None:
         await self.simulator.press(ROOM, platform_id, button.data)
         await self.simulator.wait_until(lambda: bool(self.simulator.open_modals()))
-        await self.simulator.submit(words)
+        await self.simulator.submit(text)
 
-    async def order(self, words: str) -> None:
-        await self.simulator.slash(ROOM, words)
+    async def send_command(self, text: str) -> None:
+        await self.simulator.slash(ROOM, text)
 
-    async def change(self, platform_id: str, text: str) -> None:
+    async def edit_message(self, platform_id: str, text: str) -> None:
         await self.simulator.edit(ROOM, platform_id, text)
 
     async def react(self, platform_id: str, *, added: bool) -> None:
         await self.simulator.react(ROOM, platform_id, "thumbsup", added=added)
 
-    def signs(self, platform_id: str) -> list[str]:
-        post = self.simulator.world.find(ROOM, platform_id)
+    def reactions(self, platform_id: str) -> list[str]:
+        post = self.simulator.world.get_post(ROOM, platform_id)
         return [name for name, who in post.reactions.items() if BOT_USER in who] if post else []
 
     def show_keys(self) -> None:
@@ -70,10 +70,10 @@ class _Slack(Rig):
     async def send_file(self, content: bytes) -> None:
         await self.simulator.send_file(ROOM, content, name="notes.txt", media_type="text/plain")
 
-    def heard(self) -> list[Heard]:
-        return [Heard(post.room, post.thread, post.text) for post in self.simulator.messages()]
+    def visible_messages(self) -> list[VisibleMessage]:
+        return [VisibleMessage(post.room, post.thread, post.text) for post in self.simulator.messages()]
 
-    def sends(self) -> int:
+    def send_count(self) -> int:
         return sum(method == "chat.postMessage" for method, _ in self.simulator.calls)
 
     async def throttle(self, seconds: int) -> None:
@@ -100,10 +100,10 @@ class _Slack(Rig):
     def webhook_settings(self) -> dict[str, Any]:
         return self.simulator.settings(mode="http", signing_secret=WEBHOOK_SECRET)
 
-    def posted(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> Incoming:
+    def webhook_request(self, body: bytes, *, secret: str | None = WEBHOOK_SECRET) -> WebhookRequest:
         if secret is None:
-            return Incoming(headers={"content-type": "application/json"}, body=body)
-        return Incoming(headers=signed(secret, body, "application/json"), body=body)
+            return WebhookRequest(headers={"content-type": "application/json"}, body=body)
+        return WebhookRequest(headers=signature_headers(secret, body, "application/json"), body=body)
 
     def update(self, text: str) -> bytes:
         event = {"type": "message", "channel": "D0ADA", "channel_type": "im", "user": "U0ADA", "text": text}
@@ -111,6 +111,6 @@ class _Slack(Rig):
         return json.dumps({**outer, "event": {**event, "ts": "1767225600.000100"}}).encode()
 
 
-def rig(simulator: Simulator) -> Rig:
+def rig(simulator: Simulator) -> ChannelRig:
     """Return the rig."""
-    return _Slack(simulator)
+    return _SlackRig(simulator)

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import aiohttp
 from aiohttp import web
 
-from delivery.events.port import Stream
+from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
-from gateway.web.http.problems import Problem, answer_problems
+from gateway.web.http.problems import HttpProblem, problem_middleware
 from gateway.web.stream import sse, websocket
-from gateway.web.stream.frames import Approve, Cancel, Mistaken, Send
-from gateway.web.stream.readers import Accepted, Readers, Readership
+from gateway.web.stream.frames import ApproveFrame, CancelFrame, ProtocolError, SendFrame
+from gateway.web.stream.readers import StreamReaders, StreamServices, SubmittedMessage
 from gateway.web.stream.sse import EventQuery
 
 KEY = "good"
@@ -22,21 +22,21 @@ READ_ONLY = "reading"
 
 
 @dataclass(slots=True)
-class StreamFace:
+class StreamServer:
     """A running face: conversations are called `cnv_…`, or `mine` for `cnv_mine`."""
 
-    events: Stream
-    readers: Readers = field(default_factory=Readers)
+    events: EventStream
+    readers: StreamReaders = field(default_factory=StreamReaders)
     valid: set[str] = field(default_factory=lambda: {KEY, READ_ONLY})
-    sent: list[Send] = field(default_factory=list)
-    decided: list[Approve] = field(default_factory=list)
-    cancelled: list[Cancel] = field(default_factory=list)
+    sent: list[SendFrame] = field(default_factory=list)
+    decided: list[ApproveFrame] = field(default_factory=list)
+    cancelled: list[CancelFrame] = field(default_factory=list)
     url: str = ""
 
     async def authenticate(self, _request: web.Request, key: str) -> Principal:
         """Know the valid keys."""
         if key not in self.valid:
-            raise Problem(401, "a valid key is needed")
+            raise HttpProblem(401, "a valid key is needed")
         scopes = frozenset({"read"}) if key == READ_ONLY else frozenset({"read", "chat"})
         return Principal(account="acc_1", key=key, scopes=scopes)
 
@@ -48,26 +48,26 @@ class StreamFace:
             return "cnv_mine"
         return named if named.startswith("cnv_") else None
 
-    async def _submit(self, _principal: Principal, said: Send) -> Accepted:
+    async def _submit(self, _principal: Principal, said: SendFrame) -> SubmittedMessage:
         if said.text == "too much":
-            raise Mistaken("too_many", "too much is waiting", {"id": said.id})
+            raise ProtocolError("too_many", "too much is waiting", {"id": said.id})
         self.sent.append(said)
-        return Accepted(turn="trn_1", conversation="cnv_mine")
+        return SubmittedMessage(turn="trn_1", conversation="cnv_mine")
 
-    async def _decide(self, _principal: Principal, decision: Approve) -> None:
+    async def _decide(self, _principal: Principal, decision: ApproveFrame) -> None:
         self.decided.append(decision)
 
-    async def _cancel(self, _principal: Principal, wish: Cancel) -> None:
+    async def _cancel(self, _principal: Principal, wish: CancelFrame) -> None:
         self.cancelled.append(wish)
 
-    def doors(self) -> Readership:
+    def services(self) -> StreamServices:
         """Return what the sockets ask."""
-        return Readership(
+        return StreamServices(
             stream=self.events,
             authenticate=self.authenticate,
-            still_valid=self._still_valid,
+            is_still_valid=self._still_valid,
             find_conversation=self._find,
-            enter_conversation=self._find,
+            get_or_create_conversation=self._find,
             submit=self._submit,
             decide=self._decide,
             cancel=self._cancel,
@@ -78,16 +78,16 @@ class StreamFace:
         principal = None
         if "Authorization" in request.headers:
             principal = await self.authenticate(request, request.headers["Authorization"][7:])
-        return await websocket.serve(request, self.doors(), self.readers, principal)
+        return await websocket.serve(request, self.services(), self.readers, principal)
 
     async def read_events(self, request: web.Request) -> web.StreamResponse:
         """Answer /conversations/{id}/events."""
         principal = await self.authenticate(request, request.headers.get("Authorization", "")[7:])
         query = EventQuery.model_validate(dict(request.query))
-        asked = await sse.wanted(request, self.doors(), principal, request.match_info["id"], query)
+        asked = await sse.parse_request(request, self.services(), principal, request.match_info["id"], query)
         if sse.wants_stream(request):
-            return await sse.server_sent(request, self.doors(), self.readers, principal, asked)
-        return await sse.page(self.doors(), asked)
+            return await sse.serve_sse(request, self.services(), self.readers, principal, asked)
+        return await sse.serve_page(self.services(), asked)
 
     @asynccontextmanager
     async def http(self, key: str = KEY) -> AsyncIterator[aiohttp.ClientSession]:
@@ -99,14 +99,14 @@ class StreamFace:
 
 
 @asynccontextmanager
-async def stream_face(events: Stream) -> AsyncIterator[StreamFace]:
+async def stream_server(events: EventStream) -> AsyncIterator[StreamServer]:
     """Serve a stream on a free port."""
-    face = StreamFace(events)
-    application = web.Application(middlewares=[answer_problems])
+    face = StreamServer(events)
+    application = web.Application(middlewares=[problem_middleware])
     application.router.add_get("/ws", face.open_socket)
     application.router.add_get("/conversations/{id}/events", face.read_events)
-    application.on_shutdown.append(face.readers.shut)
-    application.cleanup_ctx.append(lambda _application: face.readers.watched(face.doors().still_valid))
+    application.on_shutdown.append(face.readers.close_all)
+    application.cleanup_ctx.append(lambda _application: face.readers.running(face.services().is_still_valid))
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

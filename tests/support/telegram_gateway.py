@@ -21,14 +21,14 @@ async def telegram_gateway(data: Path, **env: str) -> AsyncIterator[tuple[Simula
             yield platform, process
 
 
-async def answer_to(platform: Simulator, text: str, *, containing: str = "", chat: int = CHAT) -> str:
+async def send_and_wait(platform: Simulator, text: str, *, containing: str = "", chat: int = CHAT) -> str:
     """Say something and return the first new answer that contains this."""
     before = len(platform.messages(chat))
     await platform.say(chat, text)
-    return await until_said(platform, containing, chat=chat, after=before)
+    return await wait_for_message(platform, containing, chat=chat, after=before)
 
 
-async def until_said(platform: Simulator, containing: str, *, chat: int = CHAT, after: int = 0) -> str:
+async def wait_for_message(platform: Simulator, containing: str, *, chat: int = CHAT, after: int = 0) -> str:
     """Wait until the bot has said something that contains this, and return it."""
 
     def found() -> list[str]:

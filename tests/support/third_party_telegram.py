@@ -17,11 +17,11 @@ from typing import Any
 from aiohttp import web
 
 TOKEN = "999999:foreign-telegram-token"
-REASON = "tg-auto-test is not installed (pip install --ignore-requires-python tg-auto-test)"
+SKIP_REASON = "tg-auto-test is not installed (pip install --ignore-requires-python tg-auto-test)"
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
+class _ApiArguments:
     """A call's arguments as the package reads them."""
 
     json_parameters: dict[str, str]
@@ -29,7 +29,7 @@ class _Called:
     multipart_data: dict[str, Any] = field(default_factory=dict)
 
 
-class ForeignTelegram:
+class ThirdPartyTelegram:
     """One bot's private chats, answered by somebody else's understanding of the Bot API."""
 
     def __init__(self) -> None:
@@ -51,9 +51,9 @@ class ForeignTelegram:
         self._updates.append(
             {"update_id": number, "message": {**message, "chat": {"id": chat, "type": "private"}}}
         )
-        await self._announce()
+        await self._notify_pollers()
 
-    def shown(self) -> list[str]:
+    def visible_texts(self) -> list[str]:
         """Return what the bot sent and made of it by edits, by message."""
         messages: dict[int, str] = {}
         for call in self._stub.calls:
@@ -61,7 +61,7 @@ class ForeignTelegram:
                 messages[call.result["message_id"]] = call.result["text"]
         return list(messages.values())
 
-    def menu(self) -> list[str]:
+    def command_menu(self) -> list[str]:
         """Return the commands of the menu."""
         return [one["command"] for one in self._stub.get_scoped_commands("default")]
 
@@ -70,11 +70,11 @@ class ForeignTelegram:
         async with asyncio.timeout(30), self._changed:
             await self._changed.wait_for(condition)
 
-    async def _announce(self) -> None:
+    async def _notify_pollers(self) -> None:
         async with self._changed:
             self._changed.notify_all()
 
-    async def answer(self, request: web.Request) -> web.Response:
+    async def handle(self, request: web.Request) -> web.Response:
         """Answer one call."""
         method = request.match_info["method"]
         given = {name: value for name, value in (await request.post()).items() if isinstance(value, str)}
@@ -83,11 +83,11 @@ class ForeignTelegram:
         if method == "deleteWebhook":
             return web.json_response({"ok": True, "result": True})
         try:
-            status, body = await self._stub.do_request(request.path, "POST", _Called(given))
+            status, body = await self._stub.do_request(request.path, "POST", _ApiArguments(given))
         except AssertionError:  # a method this one does not know
             answer = {"ok": False, "error_code": 404, "description": "Not Found"}
             return web.json_response(answer, status=404)
-        await self._announce()
+        await self._notify_pollers()
         return web.Response(status=status, body=body, content_type="application/json")
 
     async def _poll(self, given: dict[str, str]) -> web.Response:
@@ -106,11 +106,11 @@ class ForeignTelegram:
 
 
 @asynccontextmanager
-async def foreign_telegram() -> AsyncIterator[ForeignTelegram]:
+async def third_party_telegram() -> AsyncIterator[ThirdPartyTelegram]:
     """Run it on a free loopback port."""
-    telegram = ForeignTelegram()
+    telegram = ThirdPartyTelegram()
     application = web.Application()
-    application.router.add_route("*", "/bot{token}/{method}", telegram.answer)
+    application.router.add_route("*", "/bot{token}/{method}", telegram.handle)
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()

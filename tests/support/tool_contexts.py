@@ -5,29 +5,31 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, cast
 
-from gateway.environments.resolver import Bench
-from gateway.tools.tool import Desk
+from gateway.environments.resolver import Environment
+from gateway.tools.tool import ToolContext
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
 from sandbox.port import Sandbox
-from sandbox_rigs import Rig
+from sandbox_rigs import ProviderRig
 
 
 @dataclass
-class OneSandbox:
+class SingleSandboxEnvironments:
     """A workbench with one sandbox on it."""
 
-    held: Sandbox
+    only_sandbox: Sandbox
 
-    async def sandbox(self, _bench: Bench) -> Sandbox:
+    async def sandbox(self, _bench: Environment) -> Sandbox:
         """Return it."""
-        return self.held
+        return self.only_sandbox
 
 
-def desk_of(config: SandboxConfig, held: Sandbox | None, rig: Rig) -> Desk:
+def make_tool_context(config: SandboxConfig, sandbox: Sandbox | None, rig: ProviderRig) -> ToolContext:
     """Return a desk with a bench of this config."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
     nothing = cast("Any", None)
-    bench = Bench(config=config, spec=rig.spec(), owner=owner)
-    workbench = cast("Any", OneSandbox(held)) if held else nothing
-    return Desk(turn=nothing, bench=bench, workbench=workbench, jobs=nothing, files=nothing)
+    bench = Environment(config=config, spec=rig.spec(), owner=owner)
+    workbench = cast("Any", SingleSandboxEnvironments(sandbox)) if sandbox else nothing
+    return ToolContext(
+        turn=nothing, environment=bench, environment_resolver=workbench, jobs=nothing, files=nothing
+    )

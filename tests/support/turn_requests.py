@@ -18,7 +18,7 @@ ALLOWED = {
 """Settings with which webhooks on loopback are called, again after 2 s, and lost jobs are soon noticed."""
 
 
-async def ask(process: GatewayProcess, text: str, **more: Any) -> dict[str, Any]:
+async def start_turn(process: GatewayProcess, text: str, **more: Any) -> dict[str, Any]:
     """Ask the default agent."""
     async with (
         process.http() as session,
@@ -28,7 +28,7 @@ async def ask(process: GatewayProcess, text: str, **more: Any) -> dict[str, Any]
         return dict(await answer.json())
 
 
-async def until(
+async def poll_until(
     process: GatewayProcess, path: str, wanted: Callable[[dict[str, Any]], bool]
 ) -> dict[str, Any]:
     """Ask until what stands there is as wanted, and return it."""
@@ -41,26 +41,26 @@ async def until(
             await asyncio.sleep(0.05)
 
 
-def has_ended(status: dict[str, Any]) -> bool:
+def is_finished(status: dict[str, Any]) -> bool:
     """Say whether a turn has ended."""
     return status["finished_at"] is not None
 
 
-def states(found: dict[str, Any]) -> set[str]:
+def item_states(found: dict[str, Any]) -> set[str]:
     """Return the states of what is listed."""
     return {one["state"] for one in found["items"]}
 
 
-async def first_frame(process: GatewayProcess, cursor: str) -> str:
+async def read_first_event(process: GatewayProcess, cursor: str) -> str:
     """Return the first event a reader gets that comes back with a cursor."""
     headers = {"Last-Event-ID": cursor, "Accept": "text/event-stream"}
     url = "/conversations/one/events"
     async with process.http() as session, session.get(url, headers=headers) as answer:
         assert answer.status == 200, await answer.text()
-        return await _until_event(answer)
+        return await _read_event(answer)
 
 
-async def _until_event(answer: aiohttp.ClientResponse) -> str:
+async def _read_event(answer: aiohttp.ClientResponse) -> str:
     text = ""
     async with asyncio.timeout(20):
         async for line in answer.content:

@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-Event = tuple[str, Mapping[str, Any]]
+ServerEvent = tuple[str, Mapping[str, Any]]
 
 
 class VendorServer:
@@ -42,27 +42,27 @@ class VendorServer:
         return await _send(request, [("", {"candidates": [candidate], "usageMetadata": usage})])
 
 
-def _tool_use() -> list[Event]:
+def _tool_use() -> list[ServerEvent]:
     start = {"type": "tool_use", "id": "toolu_01", "name": "bash", "input": {}}
     delta = {"type": "input_json_delta", "partial_json": '{"command": "ls"}'}
     return [_block_start(start), _block_delta(delta)]
 
 
-def _text(text: str) -> list[Event]:
+def _text(text: str) -> list[ServerEvent]:
     half = len(text) // 2
     deltas = [{"type": "text_delta", "text": piece} for piece in (text[:half], text[half:])]
     return [_block_start({"type": "text", "text": ""}), *(_block_delta(delta) for delta in deltas)]
 
 
-def _block_start(block: Mapping[str, Any]) -> Event:
+def _block_start(block: Mapping[str, Any]) -> ServerEvent:
     return "content_block_start", {"type": "content_block_start", "index": 0, "content_block": block}
 
 
-def _block_delta(delta: Mapping[str, Any]) -> Event:
+def _block_delta(delta: Mapping[str, Any]) -> ServerEvent:
     return "content_block_delta", {"type": "content_block_delta", "index": 0, "delta": delta}
 
 
-def _message(block: list[Event]) -> Iterator[Event]:
+def _message(block: list[ServerEvent]) -> Iterator[ServerEvent]:
     message: dict[str, Any] = {
         "id": "msg_01",
         "type": "message",
@@ -81,7 +81,9 @@ def _message(block: list[Event]) -> Iterator[Event]:
     yield "message_stop", {"type": "message_stop"}
 
 
-async def _send(request: web.Request, events: Iterator[Event] | list[Event]) -> web.StreamResponse:
+async def _send(
+    request: web.Request, events: Iterator[ServerEvent] | list[ServerEvent]
+) -> web.StreamResponse:
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
     await response.prepare(request)
     for name, content in events:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Received:
+class ReceivedRequest:
     """One request as it came."""
 
     line: str
@@ -27,11 +27,11 @@ class WebhookReceiver:
     """Answers each request by the next behaviour of its script, then by 200 for ever."""
 
     script: deque[Behaviour] = field(default_factory=deque)
-    requests: list[Received] = field(default_factory=list)
+    requests: list[ReceivedRequest] = field(default_factory=list)
     connections: int = 0
     port: int = 0
     scheme: str = "http"
-    came: asyncio.Event = field(default_factory=asyncio.Event)
+    request_received: asyncio.Event = field(default_factory=asyncio.Event)
     written: int = 0
 
     @property
@@ -57,9 +57,9 @@ class WebhookReceiver:
             for name, _, value in (line.partition(":") for line in head[1:])
         }
         body = await reader.readexactly(int(headers.get("content-length", 0)))
-        self.requests.append(Received(line=head[0], headers=headers, body=body))
-        self.came.set()
-        behaviour = self.script.popleft() if self.script else answers(200)
+        self.requests.append(ReceivedRequest(line=head[0], headers=headers, body=body))
+        self.request_received.set()
+        behaviour = self.script.popleft() if self.script else respond(200)
         await behaviour(writer)
 
 
@@ -87,7 +87,7 @@ async def webhook_receiver(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def answers(status: int, *, body: bytes = b"", **headers: str) -> Behaviour:
+def respond(status: int, *, body: bytes = b"", **headers: str) -> Behaviour:
     """Answer properly; header names are written with underscores."""
     lines = [f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}"]
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -100,18 +100,18 @@ def answers(status: int, *, body: bytes = b"", **headers: str) -> Behaviour:
     return behave
 
 
-async def is_silent(writer: asyncio.StreamWriter) -> None:
+async def never_respond(writer: asyncio.StreamWriter) -> None:
     """Take the request and never answer."""
     del writer
     await asyncio.Event().wait()
 
 
-async def resets(writer: asyncio.StreamWriter) -> None:
+async def reset_connection(writer: asyncio.StreamWriter) -> None:
     """Cut the connection instead of answering."""
     writer.transport.abort()
 
 
-def breaks_off(status: int) -> Behaviour:
+def truncate_body(status: int) -> Behaviour:
     """Send the head and half of the promised body, then cut the connection."""
 
     async def behave(writer: asyncio.StreamWriter) -> None:
@@ -122,7 +122,7 @@ def breaks_off(status: int) -> Behaviour:
     return behave
 
 
-def drips(status: int) -> Behaviour:
+def stall_body(status: int) -> Behaviour:
     """Send the head and one byte of the body, and keep the rest for ever."""
 
     async def behave(writer: asyncio.StreamWriter) -> None:
@@ -133,7 +133,7 @@ def drips(status: int) -> Behaviour:
     return behave
 
 
-def pours(receiver_of: list[WebhookReceiver], status: int, size: int) -> Behaviour:
+def stream_body(receiver_of: list[WebhookReceiver], status: int, size: int) -> Behaviour:
     """Send a body of `size` bytes, counting in `written` how much of it was taken."""
 
     async def behave(writer: asyncio.StreamWriter) -> None:

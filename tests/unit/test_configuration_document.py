@@ -9,8 +9,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from gateway.config.settings import Settings, show
-from gateway.config.sources import VENDORS, variable
+from gateway.config.settings import Settings, masked
+from gateway.config.sources import VENDOR_VARIABLES, variable_name
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "configuration.md"
 
@@ -26,7 +26,7 @@ def rows(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[str]:
             cells = (
                 f"`{'.'.join(keys)}`{alias}",
                 default(about, keys),
-                f"`{variable(keys)}`",
+                f"`{variable_name(keys)}`",
                 about.description,
             )
             yield f"| {' | '.join(map(str, cells))} |"
@@ -38,7 +38,7 @@ def default(about: FieldInfo, keys: tuple[str, ...]) -> str:
         return "the user's data directory"
     if keys == ("roles",):
         return "`all`"
-    value: Any = show(about.default, keys)
+    value: Any = masked(about.default, keys)
     if value in (None, [], ""):
         return "none"
     if isinstance(value, list):
@@ -59,4 +59,4 @@ def test_every_setting_is_documented() -> None:
 def test_every_vendors_variable_is_documented() -> None:
     """Each variable that is not ours and is read stands in the document."""
     text = DOCUMENT.read_text()
-    assert [name for name in VENDORS if f"`{name}`" not in text] == []
+    assert [name for name in VENDOR_VARIABLES if f"`{name}`" not in text] == []

@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path
 
-from gateway.observability.gauges import area_of, counted_lines
+from gateway.observability.gauges import area_of, count_log_lines
 from gateway.observability.metrics import COUNTERS, GAUGES, HISTOGRAMS, Metrics
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "guide" / "operations.md"
@@ -55,7 +55,7 @@ def test_areas_are_few() -> None:
 def test_warnings_and_errors_are_counted() -> None:
     """Lines from WARNING on are counted by area, whatever logging is set to write."""
     metrics, log = Metrics(), logging.getLogger("channels.telegram.receive.receiver")
-    with counted_lines(metrics):
+    with count_log_lines(metrics):
         log.warning("an update was left out")
         log.error("worse")
         log.info("nothing")

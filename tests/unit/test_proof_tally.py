@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from bench import recovery
-from bench.chaos.tally import count, judge_chat, judge_log, mark
+from bench.chaos.tally import check_chat, check_log, count, message_mark
 
 
-def a_log(*turns: str) -> list[dict[str, Any]]:
+def make_log(*turns: str) -> list[dict[str, Any]]:
     """Return an exact log of turns that were answered one after the other."""
     kinds = ("turn.queued", "message.completed", "turn.completed")
     said = [{"type": kind, "turn": turn} for turn in turns for kind in kinds]
@@ -29,24 +29,27 @@ def a_log(*turns: str) -> list[dict[str, Any]]:
 )
 def test_what_a_chat_was_told(answered: list[int], verdict: tuple[int, int, int]) -> None:
     """Lost, said twice, out of order: each is counted."""
-    assert judge_chat(3, answered) == verdict
+    assert check_chat(3, answered) == verdict
 
 
 def test_an_exact_log_is_exact() -> None:
     """And one with a hole, a repeat or a stranger among the answers is not."""
-    exact = a_log("one", "two")
-    assert judge_log(exact, turns=2) is None
-    assert judge_log(exact, turns=3) == "2 turns queued, not 3"
-    assert judge_log(exact[:2] + exact[3:], turns=2) == "n has a hole or a repeat"
-    assert judge_log([exact[0], *exact], turns=2) == "n has a hole or a repeat"
+    exact = make_log("one", "two")
+    assert check_log(exact, turns=2) is None
+    assert check_log(exact, turns=3) == "2 turns queued, not 3"
+    assert check_log(exact[:2] + exact[3:], turns=2) == "n has a hole or a repeat"
+    assert check_log([exact[0], *exact], turns=2) == "n has a hole or a repeat"
     refused = {"type": "message.completed", "n": 7, "seq": 17}
-    assert judge_log([*exact, refused], turns=2) == "turns were not answered once each, in order"
+    assert check_log([*exact, refused], turns=2) == "turns were not answered once each, in order"
 
 
 def test_a_run_is_counted_over_all_chats() -> None:
     """One chat's fault does not hide another's."""
-    answers = {1: [f"said {mark(1, 0)}"], 2: [f"said {mark(2, 0)}", f"said {mark(2, 0)}"]}
-    logs = {1: a_log("a"), 2: a_log("b")}
+    answers = {
+        1: [f"said {message_mark(1, 0)}"],
+        2: [f"said {message_mark(2, 0)}", f"said {message_mark(2, 0)}"],
+    }
+    logs = {1: make_log("a"), 2: make_log("b")}
     tally = count(answers, logs, asked={1: 2, 2: 1})
     assert (tally.turns, tally.lost, tally.duplicated, tally.reordered) == (3, 1, 1, 0)
     assert (tally.logs, tally.logs_exact) == (2, 1)
@@ -61,4 +64,4 @@ def test_a_recovery_counts_what_is_missing_doubled_and_unasked() -> None:
         3: [],
         4: ["heard word in 4.", "heard word in 44."],
     }
-    assert recovery.count(said) == recovery.Count(lost=1, doubled=1, unasked=1)
+    assert recovery.count(said) == recovery.AnswerCount(lost=1, doubled=1, unasked=1)

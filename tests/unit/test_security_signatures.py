@@ -18,29 +18,29 @@ from hypothesis import strategies as some
 from pydantic import SecretStr, ValidationError
 
 from channels.discord.receive.interactions import is_signed as is_signed_by_discord
-from channels.port import Incoming
+from channels.port import WebhookRequest
 from channels.registry import installed
+from channels.slack.receive.signature import compute_signature
 from channels.slack.receive.signature import is_signed as is_signed_by_slack
-from channels.slack.receive.signature import signature
-from gateway.files.signed_links import Links
-from signature_cases import BODY, DISCORD, NOW, PUBLIC, SECRET, VERIFIERS
+from gateway.files.signed_links import SignedLinks
+from signature_cases import BODY, DISCORD, NOW, PUBLIC, SECRET, SIGNATURE_CASES
 
 ROOT = Path(__file__).parents[2]
-LINKS = Links(keys=(b"k" * 32,))
-ALL = pytest.mark.parametrize("name", sorted(VERIFIERS))
+LINKS = SignedLinks(keys=(b"k" * 32,))
+ALL = pytest.mark.parametrize("name", sorted(SIGNATURE_CASES))
 
 
 @ALL
 def test_m4_the_right_signature_passes(name: str) -> None:
     """What the platform signed is taken, or the other vectors would prove nothing."""
-    check, headers, _ = VERIFIERS[name]
+    check, headers, _ = SIGNATURE_CASES[name]
     assert check(headers(), BODY)
 
 
 @ALL
 def test_m4_every_flipped_bit_of_the_body_is_seen(name: str) -> None:
     """No bit of the body can be changed, nothing put before or after it, and it cannot be left out."""
-    check, headers, _ = VERIFIERS[name]
+    check, headers, _ = SIGNATURE_CASES[name]
     for place in range(len(BODY)):
         for bit in range(8):
             changed = bytearray(BODY)
@@ -53,7 +53,7 @@ def test_m4_every_flipped_bit_of_the_body_is_seen(name: str) -> None:
 @ALL
 def test_m4_every_changed_letter_of_a_header_is_seen(name: str) -> None:
     """No letter of the signature, the time or the id can be another, be missing or be there twice."""
-    check, headers, _ = VERIFIERS[name]
+    check, headers, _ = SIGNATURE_CASES[name]
     right = headers()
     for header, value in right.items():
         for place, letter in enumerate(value):
@@ -65,7 +65,7 @@ def test_m4_every_changed_letter_of_a_header_is_seen(name: str) -> None:
 @ALL
 def test_m4_another_spelling_of_a_signature_opens_nothing_more(name: str) -> None:
     """Re-encoded, padded, doubled or joined signatures are refused; at most their hex may be upper-case."""
-    check, headers, header = VERIFIERS[name]
+    check, headers, header = SIGNATURE_CASES[name]
     right = headers()
     value = right[header]
     alphabets = value.translate(str.maketrans("+/", "-_")), value.rstrip("="), value + "=", f"{value}=="
@@ -83,7 +83,7 @@ def test_m4_another_spelling_of_a_signature_opens_nothing_more(name: str) -> Non
 )
 def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: bool) -> None:
     """A post of 299 seconds ago or ahead is taken, one of 301 seconds is not."""
-    check, headers, _ = VERIFIERS[name]
+    check, headers, _ = SIGNATURE_CASES[name]
     assert check(headers(NOW + timedelta(seconds=seconds)), BODY) is fits
 
 
@@ -91,7 +91,7 @@ def test_m4_the_window_is_five_minutes_both_ways(name: str, seconds: int, fits: 
 @ALL
 def test_m4_a_time_that_is_none_is_refused_even_if_it_is_signed(name: str, shown: str) -> None:
     """A signature over a nonsensical time opens nothing and breaks nothing."""
-    check, headers, header = VERIFIERS[name]
+    check, headers, header = SIGNATURE_CASES[name]
     right = headers()
     stamp = next(one for one in right if one.endswith("timestamp"))
     raw = shown.encode()
@@ -111,15 +111,15 @@ def test_m4_a_time_that_is_none_is_refused_even_if_it_is_signed(name: str, shown
 @settings(max_examples=300, deadline=None)
 def test_m4_garbage_is_a_no_and_never_an_accident(name: str, shown: list[str], body: bytes) -> None:
     """Whatever stands in the headers and the body, the answer is no."""
-    check, headers, _ = VERIFIERS[name]
+    check, headers, _ = SIGNATURE_CASES[name]
     assert not check(dict(zip(headers(), shown, strict=False)), body)
 
 
 def test_m4_a_links_signature_is_of_its_file_and_time() -> None:
     """A link to a file opens no other file and no other time; none of its letters can be another."""
-    url = LINKS.to("fil_1", "a.txt", expires=NOW + timedelta(hours=1))
-    assert LINKS.file_of(url, now=NOW) == "fil_1"
-    assert LINKS.file_of(url, now=NOW + timedelta(hours=1)) is None
+    url = LINKS.create("fil_1", "a.txt", expires=NOW + timedelta(hours=1))
+    assert LINKS.parse_url(url, now=NOW) == "fil_1"
+    assert LINKS.parse_url(url, now=NOW + timedelta(hours=1)) is None
     _, _, query = url.partition("?")
     expires, _, mark = query.partition("&")
     moment, shown = expires.partition("=")[2], mark.partition("=")[2]
@@ -175,14 +175,17 @@ def test_m3_an_empty_key_verifies_nothing() -> None:
     """Even what was signed with an empty secret is refused by a verifier that holds an empty secret."""
     stamp = str(int(NOW.timestamp()))
     for blank in ("", " ", "\t"):
-        made = {"x-slack-request-timestamp": stamp, "x-slack-signature": signature(blank, stamp, BODY)}
+        made = {
+            "x-slack-request-timestamp": stamp,
+            "x-slack-signature": compute_signature(blank, stamp, BODY),
+        }
         assert not is_signed_by_slack(blank, made, BODY, now=NOW.timestamp())
-    signed = Incoming(headers=VERIFIERS["discord"][1](), body=BODY)
+    signed = WebhookRequest(headers=SIGNATURE_CASES["discord"][1](), body=BODY)
     for key in ("", "00" * 32, "zz", PUBLIC[:-2]):
         assert not is_signed_by_discord(signed, key)
 
 
-_SECRETIVE = re.compile(r"(^|_)(secret|token|signature|mac|hmac|password|bearer)$")
+_SECRET_NAME = re.compile(r"(^|_)(secret|token|signature|mac|hmac|password|bearer)$")
 
 
 def _compared(tree: ast.AST) -> Iterator[int]:
@@ -196,7 +199,7 @@ def _compared(tree: ast.AST) -> Iterator[int]:
                 for side in sides
                 if isinstance(side, ast.Attribute | ast.Name)
             ]
-            if not constant and any(_SECRETIVE.search(name) for name in names):
+            if not constant and any(_SECRET_NAME.search(name) for name in names):
                 yield node.lineno
 
 

@@ -9,11 +9,11 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from channels.discord.payloads import SAY
+from channels.discord.payloads import CHANNEL_MESSAGE
 from channels.discord.receive import codec
 from channels.discord.send import rendering
-from channels.message import Command, Ignored, Message, Press, Update
-from channels.port import Incoming
+from channels.message import ButtonPress, Command, IgnoredUpdate, Message, Update
+from channels.port import WebhookRequest
 
 SIGNATURE_HEADER = "x-signature-ed25519"
 TIMESTAMP_HEADER = "x-signature-timestamp"
@@ -26,17 +26,25 @@ PONG: dict[str, Any] = {"type": 1}
 DEFER_MESSAGE: dict[str, Any] = {"type": 5}
 DEFER_UPDATE: dict[str, Any] = {"type": 6}
 NO_CHOICES: dict[str, Any] = {"type": 8, "data": {"choices": []}}
-ASK = 9
+OPEN_MODAL = 9
 """The first reaction that opens a modal."""
 
-NOT_OURS: dict[str, Any] = {"type": SAY, "data": rendering.notice("This command is not known here.")}
-_REACTIONS = {COMMAND: NOT_OURS, COMPONENT: DEFER_UPDATE, AUTOCOMPLETE: NO_CHOICES, MODAL: DEFER_UPDATE}
+UNKNOWN_COMMAND: dict[str, Any] = {
+    "type": CHANNEL_MESSAGE,
+    "data": rendering.ephemeral_fields("This command is not known here."),
+}
+_INITIAL_RESPONSES = {
+    COMMAND: UNKNOWN_COMMAND,
+    COMPONENT: DEFER_UPDATE,
+    AUTOCOMPLETE: NO_CHOICES,
+    MODAL: DEFER_UPDATE,
+}
 
 _SIGNATURE = re.compile(r"[0-9a-fA-F]{128}")
 _TIMESTAMP = re.compile(r"[0-9]{1,20}")
 
 
-def is_signed(request: Incoming, public_key: str) -> bool:
+def is_signed(request: WebhookRequest, public_key: str) -> bool:
     """Whether the platform signed exactly this body; garbage is simply not signed."""
     signature = request.headers.get(SIGNATURE_HEADER, "")
     timestamp = request.headers.get(TIMESTAMP_HEADER, "")
@@ -50,16 +58,18 @@ def is_signed(request: Incoming, public_key: str) -> bool:
     return True
 
 
-def reaction(interaction: Mapping[str, Any], decoded: Update | Ignored) -> dict[str, Any] | None:
+def initial_response(
+    interaction: Mapping[str, Any], decoded: Update | IgnoredUpdate
+) -> dict[str, Any] | None:
     """Return what Discord is told at once, None for what is no interaction."""
     if isinstance(decoded, Message | Command):
         return DEFER_MESSAGE
-    if isinstance(decoded, Press):
+    if isinstance(decoded, ButtonPress):
         return DEFER_UPDATE
-    custom = codec.prompting(interaction)
+    custom = codec.button_to_prompt(interaction)
     if custom is not None:
-        return {"type": ASK, "data": rendering.modal(custom)}
-    return _REACTIONS.get(_kind(interaction))
+        return {"type": OPEN_MODAL, "data": rendering.modal_fields(custom)}
+    return _INITIAL_RESPONSES.get(_kind(interaction))
 
 
 def _kind(interaction: Mapping[str, Any]) -> int:

@@ -15,107 +15,108 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from channels.port import Notes
+from channels.port import ChannelState
 
 PREFIX = "seen/"
-PAUSE = 3.0
+WRITE_INTERVAL_SECONDS = 3.0
 """Seconds between two writes."""
 
-BATCH = 500
-MOST = 10_000
+BATCH_SIZE = 500
+MAX_ROOMS = 10_000
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class ReadMarker:
     """What is known of a room."""
 
     message: int
     guild: str = ""
     is_thread: bool = False
 
-    def dump(self) -> str:
+    def encode(self) -> str:
         """Return it as a note."""
         return json.dumps([str(self.message), self.guild, self.is_thread])
 
 
-def load(note: str) -> Mark | None:
+def decode_marker(note: str) -> ReadMarker | None:
     """Return what a note says; None for one that says nothing."""
     try:
         message, guild, is_thread = json.loads(note)
-        return Mark(message=int(message), guild=str(guild), is_thread=bool(is_thread))
+        return ReadMarker(message=int(message), guild=str(guild), is_thread=bool(is_thread))
     except (ValueError, TypeError, OverflowError):
         return None
 
 
-class Seen:
+class ReadMarkers:
     """The marks of all rooms, the least recent first."""
 
-    def __init__(self, notes: Notes, clock: Callable[[], float] = time.monotonic) -> None:
-        self._notes = notes
+    def __init__(self, state: ChannelState, clock: Callable[[], float] = time.monotonic) -> None:
+        self._state = state
         self._clock = clock
-        self._marks: OrderedDict[str, Mark] = OrderedDict()
+        self._markers: OrderedDict[str, ReadMarker] = OrderedDict()
         self._changed: dict[str, None] = {}
-        self._written = float("-inf")
-        self._is_read = False
+        self._saved_at = float("-inf")
+        self._is_loaded = False
 
-    async def read(self) -> None:
+    async def load(self) -> None:
         """Read the notes, once; raises what the store raises."""
-        if self._is_read:
+        if self._is_loaded:
             return
         marks = {
-            name.removeprefix(PREFIX): load(note) for name, note in (await self._notes.all(PREFIX)).items()
+            name.removeprefix(PREFIX): decode_marker(note)
+            for name, note in (await self._state.list(PREFIX)).items()
         }
         known = [(room, mark) for room, mark in marks.items() if mark is not None and room.isdecimal()]
         for room, mark in sorted(known, key=lambda one: one[1].message):
-            self._marks.setdefault(room, mark)
-        self._is_read = True
+            self._markers.setdefault(room, mark)
+        self._is_loaded = True
 
     def last(self, room: str) -> int | None:
         """Return the last message that was accepted in a room."""
-        mark = self._marks.get(room)
+        mark = self._markers.get(room)
         return mark.message if mark else None
 
     def newest(self) -> int | None:
         """Return the last message that was accepted anywhere."""
-        return max((mark.message for mark in self._marks.values()), default=None)
+        return max((mark.message for mark in self._markers.values()), default=None)
 
-    def put(self, room: str, mark: Mark) -> bool:
+    def update(self, room: str, marker: ReadMarker) -> bool:
         """Remember a room's last message; say whether the room is new."""
-        known = self._marks.get(room)
-        if known is None or mark.message > known.message:
-            self._marks[room] = mark
+        known = self._markers.get(room)
+        if known is None or marker.message > known.message:
+            self._markers[room] = marker
             self._changed[room] = None
-        self._marks.move_to_end(room)
-        while len(self._marks) > MOST:
-            gone, _ = self._marks.popitem(last=False)
+        self._markers.move_to_end(room)
+        while len(self._markers) > MAX_ROOMS:
+            gone, _ = self._markers.popitem(last=False)
             self._changed.pop(gone, None)
         return known is None
 
-    def private(self, most: int) -> list[str]:
+    def list_private(self, limit: int) -> list[str]:
         """Return the private conversations, the latest first."""
-        found = [room for room, mark in reversed(self._marks.items()) if not mark.guild]
-        return found[:most]
+        found = [room for room, mark in reversed(self._markers.items()) if not mark.guild]
+        return found[:limit]
 
-    def threads(self, guild: str, most: int) -> list[str]:
+    def list_threads(self, guild: str, limit: int) -> list[str]:
         """Return the threads of a server, the latest first."""
         found = [
-            room for room, mark in reversed(self._marks.items()) if mark.is_thread and mark.guild == guild
+            room for room, mark in reversed(self._markers.items()) if mark.is_thread and mark.guild == guild
         ]
-        return found[:most]
+        return found[:limit]
 
-    async def keep(self, *, at_once: bool = False) -> None:
+    async def save(self, *, at_once: bool = False) -> None:
         """Write what has changed, if the last write is long enough ago."""
-        if not self._changed or (not at_once and self._clock() - self._written < PAUSE):
+        if not self._changed or (not at_once and self._clock() - self._saved_at < WRITE_INTERVAL_SECONDS):
             return
-        self._written = self._clock()
+        self._saved_at = self._clock()
         while self._changed:
-            rooms = list(self._changed)[:BATCH]
+            rooms = list(self._changed)[:BATCH_SIZE]
             try:
-                await self._notes.put({PREFIX + room: self._marks[room].dump() for room in rooms})
+                await self._state.set({PREFIX + room: self._markers[room].encode() for room in rooms})
             except Exception as error:  # noqa: BLE001 - a store of any kind; it is tried again with the next event
-                log.warning("discord: how far the rooms are read is not noted: %r", error)
+                log.warning("discord.read_markers_save_failed: %r", error)
                 return
             for room in rooms:
                 self._changed.pop(room, None)

@@ -13,15 +13,15 @@ from typing import Any
 
 from channels.discord import commands, payloads
 from channels.discord.api import Api, path
-from channels.discord.errors import NotThere
+from channels.discord.errors import UnknownResource
 from channels.discord.receive import codec, interactions
-from channels.discord.receive.event_handler import Listener
-from channels.discord.receive.gateway import PAUSES, Event, Gateway, Take
-from channels.discord.send.deferred_replies import Deferred
+from channels.discord.receive.event_handler import EventHandler
+from channels.discord.receive.gateway import BACKOFF_SECONDS, DiscordGateway, Event, HandleEvent
+from channels.discord.send.deferred_replies import DeferredReplies
 from channels.discord.settings import DiscordSettings
 from channels.errors import ChannelError, RateLimited
-from channels.message import Ignored, Update
-from channels.port import Accept, Answer, Inbox, Incoming, Notes, Receiving
+from channels.message import IgnoredUpdate, Update
+from channels.port import Accept, ChannelState, Receiver, ReceiverStatus, WebhookRequest, WebhookResponse
 from channels.supervision import supervise
 
 RECEIVING, INTERRUPTED = True, False
@@ -29,32 +29,32 @@ RECEIVING, INTERRUPTED = True, False
 log = logging.getLogger(__name__)
 
 
-class DiscordInbox(Inbox):
+class DiscordReceiver(Receiver):
     """The receiving half of a Discord bot."""
 
     def __init__(
         self,
         api: Api,
         settings: DiscordSettings,
-        notes: Notes,
+        state: ChannelState,
         *,
         channel: str,
         bot: payloads.Bot,
-        deferred: Deferred,
+        deferred: DeferredReplies,
     ) -> None:
         self._api = api
         self._settings = settings
         self._channel = channel
         self._bot = bot
         self._deferred = deferred
-        self._gateway = Gateway(api.http, settings)
-        self._listener = Listener(
-            api, notes, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
+        self._gateway = DiscordGateway(api.http, settings)
+        self._event_handler = EventHandler(
+            api, state, channel=channel, bot=bot, deferred=deferred, minutes=settings.backfill_minutes
         )
         self._stop = asyncio.Event()
         self._is_registered = not settings.commands
 
-    async def run(self, accept: Accept, *, receiving: Receiving) -> None:
+    async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
         """Receive until cancelled.
 
         The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
@@ -62,44 +62,47 @@ class DiscordInbox(Inbox):
         """
         self._stop = asyncio.Event()
         by_gateway = self._settings.mode == "gateway"
-        await supervise(self._listen(accept, receiving) if by_gateway else self._wait(receiving), self._stop)
+        await supervise(
+            self._run_gateway(accept, receiving) if by_gateway else self._run_interactions(receiving),
+            self._stop,
+        )
 
-    async def receive(self, request: Incoming, accept: Accept) -> Answer:
+    async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
         """Take one posted interaction: 401 if not signed by Discord, 400 for garbage, 503 if not stored."""
         key = self._settings.public_key
         if self._settings.mode != "interactions" or key is None or not interactions.is_signed(request, key):
-            return Answer(status=401)
-        interaction = _parsed(request.body)
+            return WebhookResponse(status=401)
+        interaction = _parse_json(request.body)
         if interaction.get("type") == interactions.PING:
-            return _answer(interactions.PONG)
+            return _json_response(interactions.PONG)
         event = {"t": "INTERACTION_CREATE", "d": interaction}
         decoded = codec.decode(event, channel=self._channel, bot=self._bot)
-        body = interactions.reaction(interaction, decoded)
+        body = interactions.initial_response(interaction, decoded)
         if body is None:
-            return Answer(status=400)
-        if isinstance(decoded, Ignored):
-            return _answer(body)
-        return await self._take_posted(interaction, decoded, body, accept)
+            return WebhookResponse(status=400)
+        if isinstance(decoded, IgnoredUpdate):
+            return _json_response(body)
+        return await self._accept_posted(interaction, decoded, body, accept)
 
-    async def _take_posted(
+    async def _accept_posted(
         self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
-    ) -> Answer:
+    ) -> WebhookResponse:
         """Accept, and only then acknowledge; what was answered meanwhile needs no acknowledgement."""
         number = str(interaction["id"])
-        self._deferred.accepting(number)
+        self._deferred.begin_accepting(number)
         try:
             await accept(update)
         except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Discord is told no
-            log.warning("discord: interaction %s is not stored: %r", update.key, error)
-            return Answer(status=503)
+            log.warning("discord.interaction_not_stored: %s: %r", update.key, error)
+            return WebhookResponse(status=503)
         finally:
-            is_answered = self._deferred.accepted(number)
+            is_answered = self._deferred.end_accepting(number)
         if is_answered:
-            return Answer(status=202)
-        await self._deferred.acknowledged(update, interaction)
-        return _answer(body)
+            return WebhookResponse(status=202)
+        await self._deferred.on_acknowledged(update, interaction)
+        return _json_response(body)
 
-    async def _listen(self, accept: Accept, receiving: Receiving) -> None:
+    async def _run_gateway(self, accept: Accept, receiving: ReceiverStatus) -> None:
         stop = self._stop
 
         async def accept_until_stopped(update: Update) -> None:
@@ -108,77 +111,77 @@ class DiscordInbox(Inbox):
             await accept(update)
 
         async def take(event: Event) -> bool:
-            await self._register_once(event)
-            return await self._listener.take(event, accept_until_stopped)
+            await self._register_commands_once(event)
+            return await self._event_handler.handle(event, accept_until_stopped)
 
         try:
-            await self._converse(take, receiving)
+            await self._run_connections(take, receiving)
         finally:
-            await self._listener.close()
+            await self._event_handler.close()
 
-    async def _converse(self, take: Take, receiving: Receiving) -> None:
+    async def _run_connections(self, handle: HandleEvent, receiving: ReceiverStatus) -> None:
         """Keep a connection, one after the other."""
         stop, failures = self._stop, 0
         while not stop.is_set():
             wait, why = 0.0, "Discord's connection ended"
             try:
-                failures = 0 if await self._gateway.converse(take, receiving) else failures + 1
+                failures = 0 if await self._gateway.run(handle, receiving) else failures + 1
             except ChannelError as error:
                 if error.remedy == "operator":
                     raise
-                log.warning("discord: not receiving: %s", error)
+                log.warning("discord.receiving_interrupted: %s", error)
                 failures, why = failures + 1, str(error)
                 wait = error.retry_after if isinstance(error, RateLimited) else 0.0
             receiving(INTERRUPTED, why)
-            await asyncio.sleep(max(wait, PAUSES[min(failures, len(PAUSES) - 1)]))
+            await asyncio.sleep(max(wait, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]))
 
-    async def _register_once(self, event: Event) -> None:
+    async def _register_commands_once(self, event: Event) -> None:
         if event.get("t") != "READY" or self._is_registered:
             return
         try:
-            await self._register()
+            await self._register_commands()
         except ChannelError as error:
             if error.remedy == "operator":
                 raise
-            log.warning("discord: the slash commands are not registered: %s", error)
+            log.warning("discord.command_registration_failed: %s", error)
 
-    async def _register(self) -> None:
+    async def _register_commands(self) -> None:
         """Make our slash commands known, if they are not; those of other programs stay."""
         where = path("applications", self._bot.application_id, "commands")
         try:
             there = await self._api.call("GET", where, name="read commands", query="with_localizations=true")
-        except NotThere:
+        except UnknownResource:
             there = None
-        wanted = commands.merged(there)
+        wanted = commands.merge_commands(there)
         if wanted is not None:
             await self._api.call("PUT", where, name="register commands", body=wanted)
         self._is_registered = True
 
-    async def _wait(self, receiving: Receiving) -> None:
+    async def _run_interactions(self, receiving: ReceiverStatus) -> None:
         """Register the commands until Discord takes them, then wait to be posted to."""
         stop, failures = self._stop, 0
         while not stop.is_set() and not self._is_registered:
             try:
-                await self._register()
-            except NotThere as error:
-                log.warning("discord: the slash commands cannot be registered here: %s", error)
+                await self._register_commands()
+            except UnknownResource as error:
+                log.warning("discord.command_registration_unsupported: %s", error)
                 break
             except ChannelError as error:
                 if error.remedy != "retry":
                     raise
                 receiving(INTERRUPTED, str(error))
-                log.warning("discord: the slash commands are not registered: %s", error)
-                await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+                log.warning("discord.command_registration_failed: %s", error)
+                await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
         receiving(RECEIVING)
         await asyncio.Event().wait()
 
 
-def _answer(body: dict[str, Any]) -> Answer:
-    return Answer(status=200, body=json.dumps(body).encode())
+def _json_response(body: dict[str, Any]) -> WebhookResponse:
+    return WebhookResponse(status=200, body=json.dumps(body).encode())
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def _parse_json(body: bytes) -> dict[str, Any]:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError):

@@ -22,20 +22,20 @@ from typing import Any
 from channels.discord.api import Api, path
 from channels.discord.send import rendering
 from channels.errors import ChannelError
-from channels.message import Address, Command, Ignored, Message, Update
-from channels.port import Notes
+from channels.message import Address, Command, IgnoredUpdate, Message, Update
+from channels.port import ChannelState
 
-LIFE = 14 * 60.0
+TOKEN_SECONDS = 14 * 60.0
 """Seconds a token is used; Discord ends it after fifteen minutes."""
 
-OVER = 16 * 60.0
+EXPIRED_SECONDS = 16 * 60.0
 """Seconds after which Discord itself has ended a place that nobody filled."""
 
-KEPT = 24 * 3600.0
+NOTE_SECONDS = 24 * 3600.0
 """Seconds a filled place is remembered."""
 
-MOST = 10_000
-SLOTS = 61
+MAX_REPLIES = 10_000
+MAX_NOTES = 61
 """Places that are noted at most; a later one overwrites one that shares its slot. A prime spreads the ids,
 which grow by a power of two each millisecond."""
 
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Place:
+class DeferredReply:
     """A message that waits for its text; `token` answers in the application's name."""
 
     address: Address
@@ -58,7 +58,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class DeferredReplyNote:
     """What is noted of a place: the channel, the command's id, when it was, and who took it."""
 
     channel: str
@@ -69,66 +69,70 @@ class Trace:
     @property
     def slot(self) -> str:
         """The name of its note."""
-        return f"{PREFIX}{int(self.interaction) % SLOTS}"
+        return f"{PREFIX}{int(self.interaction) % MAX_NOTES}"
 
-    def dump(self) -> str:
+    def encode(self) -> str:
         """Return it as a note."""
         return json.dumps([self.channel, self.interaction, int(self.at), self.nonce])
 
 
-def load(note: str) -> Trace | None:
+def decode_note(note: str) -> DeferredReplyNote | None:
     """Return what a note says; None for one that says nothing."""
     try:
         channel, interaction, at, nonce = json.loads(note)
-        trace = Trace(channel=str(channel), interaction=str(interaction), at=int(at), nonce=str(nonce))
+        trace = DeferredReplyNote(
+            channel=str(channel), interaction=str(interaction), at=int(at), nonce=str(nonce)
+        )
     except (ValueError, TypeError, OverflowError):
         return None
     return trace if trace.channel.isdecimal() and trace.interaction.isdecimal() else None
 
 
-class Deferred:
+class DeferredReplies:
     """The places that wait, by conversation, and those taken, by the key of the reply that took them."""
 
-    def __init__(self, api: Api, notes: Notes, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: Api, state: ChannelState, clock: Callable[[], float] = time.time) -> None:
         self._api = api
-        self._notes = notes
+        self._state = state
         self._clock = clock
-        self._waiting: OrderedDict[str, deque[Place]] = OrderedDict()
-        self._taken: OrderedDict[str, Place] = OrderedDict()
-        self._before: dict[str, Trace] = {}
+        self._pending: OrderedDict[str, deque[DeferredReply]] = OrderedDict()
+        self._claimed: OrderedDict[str, DeferredReply] = OrderedDict()
+        self._earlier: dict[str, DeferredReplyNote] = {}
         self._accepting: dict[str, bool] = {}
 
-    async def recall(self) -> None:
+    async def load(self) -> None:
         """Read what another process noted of its places."""
-        ours = {place.interaction for places in self._waiting.values() for place in places}
-        ours |= {place.interaction for place in self._taken.values()}
-        for note in (await self._notes.all(PREFIX)).values():
-            trace = load(note)
-            if trace and trace.at > self._clock() - KEPT and trace.interaction not in ours:
-                self._before[trace.interaction] = trace
+        ours = {place.interaction for places in self._pending.values() for place in places}
+        ours |= {place.interaction for place in self._claimed.values()}
+        for note in (await self._state.list(PREFIX)).values():
+            trace = decode_note(note)
+            if trace and trace.at > self._clock() - NOTE_SECONDS and trace.interaction not in ours:
+                self._earlier[trace.interaction] = trace
 
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
         """Remember that an answer in this conversation belongs to a command."""
-        place = Place(address, application, interaction, token, self._clock() + LIFE)
-        self._waiting.setdefault(address.key, deque(maxlen=SLOTS)).append(place)
-        _bound(self._waiting)
-        await self.note(address, interaction)
+        place = DeferredReply(address, application, interaction, token, self._clock() + TOKEN_SECONDS)
+        self._pending.setdefault(address.key, deque(maxlen=MAX_NOTES)).append(place)
+        _evict(self._pending)
+        await self.record(address, interaction)
 
-    async def acknowledged(self, decoded: Update | Ignored, interaction: Mapping[str, Any]) -> None:
+    async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
         """An interaction was acknowledged: a command shows "is thinking…" from now on."""
         number = str(interaction.get("id"))
         if isinstance(decoded, Command):
-            await self.note(decoded.address, number)
+            await self.record(decoded.address, number)
         if isinstance(decoded, Message):
             application, token = str(interaction.get("application_id")), str(interaction.get("token"))
             await self.add(decoded.address, application=application, interaction=number, token=token)
 
-    async def note(self, address: Address, interaction: str) -> None:
+    async def record(self, address: Address, interaction: str) -> None:
         """Note that a command shows "is thinking…"."""
-        trace = Trace(channel=rendering.place(address), interaction=interaction, at=self._clock())
-        await self._note(trace)
+        trace = DeferredReplyNote(
+            channel=rendering.channel_id_of(address), interaction=interaction, at=self._clock()
+        )
+        await self._save_note(trace)
 
-    def accepting(self, interaction: str) -> None:
+    def begin_accepting(self, interaction: str) -> None:
         """A command is being accepted and not acknowledged yet."""
         self._accepting[interaction] = False
 
@@ -136,113 +140,115 @@ class Deferred:
         """Whether a command still waits for its acknowledgement."""
         return self._accepting.get(interaction) is False
 
-    def acknowledge(self, interaction: str) -> None:
+    def mark_acknowledged(self, interaction: str) -> None:
         """An answer was the acknowledgement."""
         if interaction in self._accepting:
             self._accepting[interaction] = True
 
-    def accepted(self, interaction: str) -> bool:
+    def end_accepting(self, interaction: str) -> bool:
         """The command is accepted; say whether it was answered meanwhile."""
         return self._accepting.pop(interaction, False)
 
-    async def take(self, address: Address, key: str, nonce: str) -> Place | None:
+    async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
         """Return the place for a reply: the same one for the same reply, each time it is tried."""
-        place = self._taken.get(key) or self._next(address.key)
+        place = self._claimed.get(key) or self._pop_pending(address.key)
         if place is None or place.until < self._clock():
             return None
-        if key not in self._taken:
-            self._taken[key] = place
-            _bound(self._taken)
-            channel, now = rendering.place(address), self._clock()
-            await self._note(Trace(channel=channel, interaction=place.interaction, at=now, nonce=nonce))
+        if key not in self._claimed:
+            self._claimed[key] = place
+            _evict(self._claimed)
+            channel, now = rendering.channel_id_of(address), self._clock()
+            await self._save_note(
+                DeferredReplyNote(channel=channel, interaction=place.interaction, at=now, nonce=nonce)
+            )
         return place
 
-    async def release(self, channel: str) -> None:
+    async def delete_pending(self, channel: str) -> None:
         """Take the places of a channel away: what was to stand there was said by another process."""
-        waiting = [place for places in self._waiting.values() for place in places]
-        for place in [place for place in waiting if rendering.place(place.address) == channel]:
-            self._next(place.address.key)
+        waiting = [place for places in self._pending.values() for place in places]
+        for place in [place for place in waiting if rendering.channel_id_of(place.address) == channel]:
+            self._pop_pending(place.address.key)
             where = path("webhooks", place.application, place.token, "messages", "@original")
             try:
                 await self._api.call("DELETE", where, name="remove a place", as_bot=False)
             except ChannelError as error:
-                log.info("discord: a command's place cannot be removed: %s", error)
-            await self.settle(place.interaction, channel)
+                log.info("discord.deferred_reply_delete_failed: %s", error)
+            await self.resolve(place.interaction, channel)
 
-    def drop(self, key: str) -> None:
+    def delete_claim(self, key: str) -> None:
         """Forget a place that Discord no longer knows."""
-        self._taken.pop(key, None)
+        self._claimed.pop(key, None)
 
-    async def settle(self, interaction: str, channel: str) -> None:
+    async def resolve(self, interaction: str, channel: str) -> None:
         """Forget what was noted of a place that no reply took."""
-        trace = Trace(channel=channel, interaction=interaction, at=0.0)
-        noted = load(await self._read(trace.slot))
+        trace = DeferredReplyNote(channel=channel, interaction=interaction, at=0.0)
+        noted = decode_note(await self._get_state(trace.slot))
         if noted is not None and noted.interaction == interaction:
-            await self._put({trace.slot: ""})
+            await self._set_state({trace.slot: ""})
 
-    async def filled_before(self, nonce: str) -> tuple[str, str] | None:
+    async def find_filled(self, nonce: str) -> tuple[str, str] | None:
         """Return channel and message of the place that an earlier process filled with this reply."""
-        for trace in [trace for trace in self._before.values() if trace.nonce == nonce]:
-            found = await self._find(trace)
+        for trace in [trace for trace in self._earlier.values() if trace.nonce == nonce]:
+            found = await self._find_message(trace)
             if found is not None and not _is_loading(found):
                 return trace.channel, str(found["id"])
-            del self._before[trace.interaction]
+            del self._earlier[trace.interaction]
         return None
 
-    async def sweep(self) -> None:
+    async def delete_abandoned(self) -> None:
         """Take away the places of an earlier process that still "think": nobody can fill them any more."""
-        await self.recall()
-        for trace in list(self._before.values()):
-            is_over = trace.at < self._clock() - OVER
+        await self.load()
+        for trace in list(self._earlier.values()):
+            is_over = trace.at < self._clock() - EXPIRED_SECONDS
             if is_over and trace.nonce:
                 continue
-            found = None if is_over else await self._find(trace)
+            found = None if is_over else await self._find_message(trace)
             if found is not None and _is_loading(found):
-                await self._remove(trace, str(found["id"]))
+                await self._delete_message(trace, str(found["id"]))
             if not trace.nonce or found is None or _is_loading(found):
-                self._before.pop(trace.interaction, None)
-                await self._put({trace.slot: ""})
+                self._earlier.pop(trace.interaction, None)
+                await self._set_state({trace.slot: ""})
 
-    def _next(self, key: str) -> Place | None:
-        places = self._waiting.get(key)
+    def _pop_pending(self, key: str) -> DeferredReply | None:
+        places = self._pending.get(key)
         place = places.popleft() if places else None
         if places is not None and not places:
-            del self._waiting[key]
+            del self._pending[key]
         return place
 
-    async def _find(self, trace: Trace) -> Mapping[str, Any] | None:
+    async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
         """Look for the message that a command's acknowledgement made."""
-        where = path("channels", trace.channel, "messages")
-        query = f"after={trace.interaction}&limit={PAGE}"
+        where = path("channels", note.channel, "messages")
+        query = f"after={note.interaction}&limit={PAGE}"
         try:
             page = await self._api.call("GET", where, name="find a place", query=query)
         except ChannelError as error:
-            log.info("discord: a command's place cannot be looked for: %s", error)
+            log.info("discord.deferred_reply_lookup_failed: %s", error)
             return None
-        return next((one for one in _messages(page) if _asked_by(one) == trace.interaction), None)
+        return next((one for one in _messages(page) if _interaction_id_of(one) == note.interaction), None)
 
-    async def _remove(self, trace: Trace, message: str) -> None:
-        where = path("channels", trace.channel, "messages", message)
+    async def _delete_message(self, note: DeferredReplyNote, message: str) -> None:
+        where = path("channels", note.channel, "messages", message)
         try:
             await self._api.call("DELETE", where, name="remove a place")
         except ChannelError as error:
-            log.info("discord: a command's place cannot be removed: %s", error)
+            log.info("discord.deferred_reply_delete_failed: %s", error)
 
-    async def _note(self, trace: Trace) -> None:
-        await self._put({trace.slot: trace.dump()})
+    async def _save_note(self, note: DeferredReplyNote) -> None:
+        await self._set_state({note.slot: note.encode()})
 
-    async def _put(self, notes: Mapping[str, str]) -> None:
+    async def _set_state(self, values: Mapping[str, str]) -> None:
         """Notes are hints: what cannot be noted costs a tidy channel after a restart, nothing else."""
         try:
-            await self._notes.put(notes)
+            await self._state.set(values)
         except Exception as error:  # noqa: BLE001 - a store of any kind is behind it
-            log.warning("discord: a command's place is not noted: %r", error)
+            log.warning("discord.deferred_reply_save_failed: %r", error)
 
-    async def _read(self, name: str) -> str:
+    async def _get_state(self, name: str) -> str:
         try:
-            return await self._notes.get(name) or ""
+            return await self._state.get(name) or ""
         except Exception as error:  # noqa: BLE001 - a store of any kind is behind it
-            log.warning("discord: a note cannot be read: %r", error)
+            log.warning("discord.channel_state_read_failed: %r", error)
             return ""
 
 
@@ -252,7 +258,7 @@ def _messages(page: object) -> Iterator[Mapping[str, Any]]:
             yield one
 
 
-def _asked_by(message: Mapping[str, Any]) -> str | None:
+def _interaction_id_of(message: Mapping[str, Any]) -> str | None:
     """Return the id of the interaction that a message answers."""
     origin = message.get("interaction_metadata") or message.get("interaction")
     return str(origin.get("id")) if isinstance(origin, dict) else None
@@ -263,6 +269,6 @@ def _is_loading(message: Mapping[str, Any]) -> bool:
     return isinstance(flags, int) and bool(flags & LOADING)
 
 
-def _bound(places: OrderedDict[str, Any]) -> None:
-    while len(places) > MOST:
-        places.popitem(last=False)
+def _evict(entries: OrderedDict[str, Any]) -> None:
+    while len(entries) > MAX_REPLIES:
+        entries.popitem(last=False)

@@ -12,13 +12,13 @@ from collections.abc import Iterator, Sequence
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})(.*)$")
 _SMALL_HEADING = re.compile(r"^ {0,3}#{4,6}[ \t]+(\S.*?)(?:[ \t]+#+)?[ \t]*$")
 _DELIMITER = re.compile(r"^ {0,3}[|:-][-:| \t]*$")
-_PICTURE = re.compile(r"!(\[[^\[\]\n]{0,200}\]\(https?://[^\s()<>]{1,1000}\))")
+_IMAGE = re.compile(r"!(\[[^\[\]\n]{0,200}\]\(https?://[^\s()<>]{1,1000}\))")
 _SPECIAL = re.compile(r"([\\*_~`|>#\[\]()+\-<])")
 
 
 def render(text: str) -> str:
     """Return the text with the little that Discord would show differently."""
-    return "\n".join(_rendered(text.split("\n")))
+    return "\n".join(_render_lines(text.split("\n")))
 
 
 def escape(text: str) -> str:
@@ -26,7 +26,7 @@ def escape(text: str) -> str:
     return _SPECIAL.sub(r"\\\1", text)
 
 
-def _rendered(lines: Sequence[str]) -> Iterator[str]:
+def _render_lines(lines: Sequence[str]) -> Iterator[str]:
     fence = ""
     number = 0
     while number < len(lines):
@@ -37,7 +37,7 @@ def _rendered(lines: Sequence[str]) -> Iterator[str]:
             number += rows
             continue
         was, fence = fence, _fence_after(line, fence)
-        yield line if was or fence else _line(line)
+        yield line if was or fence else _render_line(line)
         number += 1
 
 
@@ -67,8 +67,8 @@ def _table_rows(lines: Sequence[str], number: int) -> int:
     return 0 if holds_fence else end - number
 
 
-def _line(line: str) -> str:
+def _render_line(line: str) -> str:
     heading = _SMALL_HEADING.match(line)
     if heading:
         return heading[1] if "*" in heading[1] else f"**{heading[1]}**"
-    return _PICTURE.sub(r"\1", line)
+    return _IMAGE.sub(r"\1", line)

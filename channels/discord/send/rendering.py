@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from channels.discord.text import encodable, parts_of
+from channels.discord.text import parse_custom_id, replace_surrogates
 from channels.message import Address, Button, Reply
 
-ROW = 5
-MOST_ROWS = 5
+BUTTONS_PER_ROW = 5
+MAX_ROWS = 5
 TEXT_LIMIT = 2000
 """Code points, which is what Discord counts."""
 
@@ -19,43 +19,46 @@ LABEL_LIMIT = 80
 CUSTOM_ID_LIMIT = 100
 MODAL_LABEL_LIMIT = 45
 COMMENT_LIMIT = 1000
-COMMENT = "comment"
+COMMENT_FIELD = "comment"
 """The name of a modal's field."""
 
-NO_PREVIEW = 4
+SUPPRESS_EMBEDS = 4
 """The flag that keeps Discord from fetching links."""
 
-ONLY_YOU = 64
+EPHEMERAL = 64
 """The flag of a message that only the person who pressed sees."""
 
 
-def place(address: Address) -> str:
+def channel_id_of(address: Address) -> str:
     """Return the id of the channel to speak in."""
     return address.thread or address.room
 
 
-def said(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 0) -> dict[str, Any]:
+def message_fields(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 0) -> dict[str, Any]:
     """Return the fields of what is said."""
     return {
-        "content": encodable(text),
+        "content": replace_surrogates(text),
         "allowed_mentions": {"parse": []},
-        "components": rows(buttons),
-        "flags": NO_PREVIEW | flags,
+        "components": action_rows(buttons),
+        "flags": SUPPRESS_EMBEDS | flags,
     }
 
 
-def notice(text: str) -> dict[str, Any]:
+def ephemeral_fields(text: str) -> dict[str, Any]:
     """Return what one person alone is told."""
-    return said(text[:TEXT_LIMIT], flags=ONLY_YOU)
+    return message_fields(text[:TEXT_LIMIT], flags=EPHEMERAL)
 
 
-def rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
+def action_rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
     """Return buttons in rows of five; an empty list takes earlier ones away."""
     made = [
         {"type": 2, "style": 2, "label": button.label[:LABEL_LIMIT], "custom_id": custom_id(button)}
-        for button in buttons[: ROW * MOST_ROWS]
+        for button in buttons[: BUTTONS_PER_ROW * MAX_ROWS]
     ]
-    return [{"type": 1, "components": made[first : first + ROW]} for first in range(0, len(made), ROW)]
+    return [
+        {"type": 1, "components": made[first : first + BUTTONS_PER_ROW]}
+        for first in range(0, len(made), BUTTONS_PER_ROW)
+    ]
 
 
 def custom_id(button: Button) -> str:
@@ -65,15 +68,15 @@ def custom_id(button: Button) -> str:
     """
     if not button.prompt and not button.data.startswith("?"):
         return button.data
-    return f"?{len(button.data):02d}{button.data}{encodable(button.prompt)}"[:CUSTOM_ID_LIMIT]
+    return f"?{len(button.data):02d}{button.data}{replace_surrogates(button.prompt)}"[:CUSTOM_ID_LIMIT]
 
 
-def modal(custom: str) -> dict[str, Any]:
+def modal_fields(custom: str) -> dict[str, Any]:
     """Return the form that a button with a prompt opens; what is submitted bears the button's id."""
-    label = parts_of(custom)[1][:MODAL_LABEL_LIMIT]
+    label = parse_custom_id(custom)[1][:MODAL_LABEL_LIMIT]
     field = {
         "type": 4,
-        "custom_id": COMMENT,
+        "custom_id": COMMENT_FIELD,
         "style": 2,
         "label": label,
         "required": False,
@@ -82,12 +85,12 @@ def modal(custom: str) -> dict[str, Any]:
     return {"custom_id": custom, "title": label, "components": [{"type": 1, "components": [field]}]}
 
 
-def once(key: str) -> dict[str, Any]:
+def nonce_fields(key: str) -> dict[str, Any]:
     """Return the fields by which Discord recognises a repeated send; a nonce has at most 25 characters."""
     return {"nonce": key, "enforce_nonce": True}
 
 
-def answering(reply: Reply) -> dict[str, Any]:
+def reply_fields(reply: Reply) -> dict[str, Any]:
     """Return what ties an answer to a message; it is sent even if that message is gone."""
     if reply.reply_to is None or not reply.reply_to.isdecimal():
         return {}

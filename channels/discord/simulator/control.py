@@ -15,15 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from channels.discord.simulator.world import Channel, Failure, Interaction, Raw
+from channels.discord.simulator.world import ApiFailure, Raw, SimulatedChannel, SimulatedInteraction
 
 if TYPE_CHECKING:
     from channels.discord.simulator.simulator import Simulator
 
-_PEOPLE = ("say", "edit", "preview", "react", "command", "press", "set_endpoint")
-_PLACES = ("server_channel", "thread", "forum_post", "archive", "kick", "deny", "allow", "mute")
-_FATE = ("push", "fail", "throttle", "limit", "cut", "drop", "reconnect", "invalidate", "revoke", "pass_time")
-ACTS = (*_PEOPLE, *_PLACES, *_FATE)
+_USER_ACTIONS = ("say", "edit", "preview", "react", "command", "press", "set_endpoint")
+_CHANNEL_ACTIONS = ("server_channel", "thread", "forum_post", "archive", "kick", "deny", "allow", "mute")
+_FAULT_ACTIONS = (
+    "push",
+    "fail",
+    "throttle",
+    "limit",
+    "cut",
+    "drop",
+    "reconnect",
+    "invalidate",
+    "revoke",
+    "pass_time",
+)
+ACTIONS = (*_USER_ACTIONS, *_CHANNEL_ACTIONS, *_FAULT_ACTIONS)
 VIEWS = ("messages", "calls", "interactions", "state", "settings")
 
 
@@ -32,8 +43,8 @@ class Control:
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
-        self._acts: dict[str, Callable[..., Awaitable[Any]]] = {
-            **{name: getattr(simulator, name) for name in ACTS},
+        self._actions: dict[str, Callable[..., Awaitable[Any]]] = {
+            **{name: getattr(simulator, name) for name in ACTIONS},
             "deny": self._deny,
             "send_file": self._send_file,
             "submit": self._submit,
@@ -41,27 +52,27 @@ class Control:
 
     def add_to(self, application: web.Application) -> None:
         """Add the pages."""
-        application.router.add_post("/_control/{act}", self._act)
+        application.router.add_post("/_control/{act}", self._run_action)
         application.router.add_get("/_control/{view}", self._view)
 
-    async def _act(self, request: web.Request) -> web.Response:
-        act = self._acts.get(request.match_info["act"])
+    async def _run_action(self, request: web.Request) -> web.Response:
+        act = self._actions.get(request.match_info["act"])
         if act is None:
-            return web.json_response({"error": f"no such act; there are {sorted(self._acts)}"}, status=404)
+            return web.json_response({"error": f"no such act; there are {sorted(self._actions)}"}, status=404)
         try:
             text = await request.text()
             result = await act(**json.loads(text or "{}"))
-        except (TypeError, ValueError, KeyError, Failure) as error:
+        except (TypeError, ValueError, KeyError, ApiFailure) as error:
             return web.json_response({"error": str(error)}, status=400)
-        await self._simulator.world.announce()
-        return web.json_response({"result": _plain(result)})
+        await self._simulator.world.notify_changed()
+        return web.json_response({"result": _to_json(result)})
 
     async def _view(self, request: web.Request) -> web.Response:
         simulator, chat = self._simulator, request.query.get("chat")
         views: dict[str, Callable[[], Any]] = {
             "messages": lambda: [asdict(one) for one in simulator.messages(int(chat) if chat else None)],
             "calls": lambda: [list(call) for call in simulator.calls],
-            "interactions": lambda: [_plain(one) for one in simulator.world.interactions.values()],
+            "interactions": lambda: [_to_json(one) for one in simulator.world.interactions.values()],
             "state": simulator.state,
             "settings": lambda: {**simulator.settings(), "public_key": simulator.public_key},
         }
@@ -76,25 +87,25 @@ class Control:
     async def _send_file(self, content_base64: str, **others: Any) -> str:
         return await self._simulator.send_file(content=base64.b64decode(content_base64), **others)
 
-    async def _submit(self, interaction: str, words: str, user: int = 7) -> Interaction:
+    async def _submit(self, interaction: str, words: str, user: int = 7) -> SimulatedInteraction:
         known = {one.id: one for one in self._simulator.world.interactions.values()}
         opened = known[interaction]
         return await self._simulator.submit(opened, words, user=user)
 
 
-def _plain(result: object) -> Any:
-    if isinstance(result, Channel):
+def _to_json(result: object) -> Any:
+    if isinstance(result, SimulatedChannel):
         return result.raw
-    return _told(result) if isinstance(result, Interaction) else result
+    return _interaction_json(result) if isinstance(result, SimulatedInteraction) else result
 
 
-def _told(asked: Interaction) -> Raw:
+def _interaction_json(interaction: SimulatedInteraction) -> Raw:
     """Return an interaction as it is seen from outside; the token is the bot's alone."""
     return {
-        "id": asked.id,
-        "chat": int(asked.channel.id),
-        "reaction": asked.reaction,
-        "original": asked.original,
-        "modal": asked.modal,
-        "notices": asked.notices,
+        "id": interaction.id,
+        "chat": int(interaction.channel.id),
+        "reaction": interaction.response_type,
+        "original": interaction.original,
+        "modal": interaction.modal,
+        "notices": interaction.notices,
     }

@@ -3,69 +3,79 @@
 from __future__ import annotations
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.rest import Body, Rest
-from channels.discord.simulator.world import EPHEMERAL, LOADING, Failure, Interaction, Raw, World, invalid
+from channels.discord.simulator.rest import RequestBody, RestApi
+from channels.discord.simulator.world import (
+    EPHEMERAL,
+    LOADING,
+    ApiFailure,
+    Raw,
+    SimulatedInteraction,
+    World,
+    invalid,
+)
 
-SAY, DEFER_MESSAGE, DEFER_UPDATE, UPDATE, CHOICES, MODAL = 4, 5, 6, 7, 8, 9
+CHANNEL_MESSAGE, DEFER_MESSAGE, DEFER_UPDATE, UPDATE, CHOICES, MODAL = 4, 5, 6, 7, 8, 9
 """Kinds of first reaction, by the documentation's numbers."""
 
 TITLE_LIMIT, FIELD_LIMIT = 45, 5
 
 
-class Hooks:
+class InteractionEndpoints:
     """Carries out what is asked for with an interaction's token."""
 
-    def __init__(self, world: World, rest: Rest) -> None:
+    def __init__(self, world: World, rest: RestApi) -> None:
         self._world = world
         self._rest = rest
 
-    async def callback(self, number: str, token: str, body: Body, *, detailed: bool) -> Raw | None:
+    async def callback(self, number: str, token: str, body: RequestBody, *, detailed: bool) -> Raw | None:
         """Take the first reaction to an interaction."""
         asked = self._world.interactions.get(token)
         if asked is None or asked.id != number:
-            raise Failure(404, 10062, "Unknown interaction")
-        if asked.reaction is not None:
-            raise Failure(400, 40060, "Interaction has already been acknowledged.")
-        self.react(asked, body.fields)
+            raise ApiFailure(404, 10062, "Unknown interaction")
+        if asked.response_type is not None:
+            raise ApiFailure(400, 40060, "Interaction has already been acknowledged.")
+        self.apply_response(asked, body.fields)
         if asked.original is not None:
-            await self._rest.tell("MESSAGE_CREATE", asked.channel, asked.original)
-        return self._described(asked) if detailed else None
+            await self._rest.emit_message("MESSAGE_CREATE", asked.channel, asked.original)
+        return self._callback_response(asked) if detailed else None
 
-    def _described(self, asked: Interaction) -> Raw:
+    def _callback_response(self, interaction: SimulatedInteraction) -> Raw:
         """Return what the first reaction made."""
-        made: Raw = {"interaction": {"id": asked.id, "type": 2}}
-        if asked.original is not None:
-            loading = bool(asked.original["flags"] & LOADING)
-            named = {"response_message_id": asked.original["id"], "response_message_loading": loading}
+        made: Raw = {"interaction": {"id": interaction.id, "type": 2}}
+        if interaction.original is not None:
+            loading = bool(interaction.original["flags"] & LOADING)
+            named = {"response_message_id": interaction.original["id"], "response_message_loading": loading}
             made["interaction"] |= {**named, "response_message_ephemeral": False}
-            made["resource"] = {"type": asked.reaction, "message": asked.original}
+            made["resource"] = {"type": interaction.response_type, "message": interaction.original}
         return made
 
-    def react(self, asked: Interaction, reaction: Raw) -> None:
+    def apply_response(self, interaction: SimulatedInteraction, response: Raw) -> None:
         """Carry out the first reaction, however it came."""
-        kind, content = int(reaction["type"]), reaction.get("data") or {}
+        kind, content = int(response["type"]), response.get("data") or {}
         if kind == MODAL:
-            asked.modal = _checked(content)
-        asked.reaction = kind
-        origin = {"interaction_metadata": self._origin(asked)}
+            interaction.modal = _check_modal(content)
+        interaction.response_type = kind
+        origin = {"interaction_metadata": self._origin(interaction)}
         if kind == DEFER_MESSAGE:
-            asked.original = self._world.post(asked.channel, self._world.bot, "", flags=LOADING, **origin)
-        if kind == SAY:
-            self._rest.check(Body(content))
+            interaction.original = self._world.post(
+                interaction.channel, self._world.bot, "", flags=LOADING, **origin
+            )
+        if kind == CHANNEL_MESSAGE:
+            self._rest.check(RequestBody(content))
             if int(content.get("flags") or 0) & EPHEMERAL:
-                asked.notices.append(str(content["content"]))
+                interaction.notices.append(str(content["content"]))
             else:
-                asked.original = self._rest.post(asked.channel, Body(content), **origin)
+                interaction.original = self._rest.post(interaction.channel, RequestBody(content), **origin)
 
-    def _origin(self, asked: Interaction) -> Raw:
-        who = asked.person or shapes.user(7, "person7")
-        return {"id": asked.id, "type": 2, "user": who, "authorizing_integration_owners": {}}
+    def _origin(self, interaction: SimulatedInteraction) -> Raw:
+        who = interaction.person or shapes.user(7, "person7")
+        return {"id": interaction.id, "type": 2, "user": who, "authorizing_integration_owners": {}}
 
-    async def follow_up(self, application: str, token: str, body: Body) -> Raw:
+    async def follow_up(self, application: str, token: str, body: RequestBody) -> Raw:
         """Say something more to whoever interacted; right after a deferral it takes that place."""
-        asked = self._asked(application, token)
+        asked = self._get_interaction(application, token)
         if asked.original is not None and asked.original["flags"] & LOADING:
-            return await self._rest.change(asked.channel, asked.original, body)
+            return await self._rest.update_message(asked.channel, asked.original, body)
         self._rest.check(body)
         flags = int(body.fields.get("flags") or 0) & EPHEMERAL
         message = self._rest.post(asked.channel, body, flags=flags)
@@ -73,36 +83,36 @@ class Hooks:
             asked.notices.append(str(body.fields["content"]))
             asked.channel.messages.remove(message)
         else:
-            await self._rest.tell("MESSAGE_CREATE", asked.channel, message)
+            await self._rest.emit_message("MESSAGE_CREATE", asked.channel, message)
         return message
 
-    async def fill(self, application: str, token: str, body: Body) -> Raw:
+    async def edit_original(self, application: str, token: str, body: RequestBody) -> Raw:
         """Change the first reaction's message."""
-        asked = self._asked(application, token)
+        asked = self._get_interaction(application, token)
         if asked.original is None or asked.original not in asked.channel.messages:
-            raise Failure(404, 10008, "Unknown Message")
-        return await self._rest.change(asked.channel, asked.original, body)
+            raise ApiFailure(404, 10008, "Unknown Message")
+        return await self._rest.update_message(asked.channel, asked.original, body)
 
-    async def remove(self, application: str, token: str) -> None:
+    async def delete_original(self, application: str, token: str) -> None:
         """Take the first reaction's message away."""
-        message = self.original(application, token)
+        message = self.get_original(application, token)
         await self._rest.delete(message["channel_id"], message["id"])
 
-    def original(self, application: str, token: str) -> Raw:
+    def get_original(self, application: str, token: str) -> Raw:
         """Return the first reaction's message."""
-        asked = self._asked(application, token)
+        asked = self._get_interaction(application, token)
         if asked.original is None:
-            raise Failure(404, 10008, "Unknown Message")
+            raise ApiFailure(404, 10008, "Unknown Message")
         return asked.original
 
-    def _asked(self, application: str, token: str) -> Interaction:
+    def _get_interaction(self, application: str, token: str) -> SimulatedInteraction:
         asked = self._world.interactions.get(token)
-        if asked is None or application != self._world.application or asked.reaction is None:
-            raise Failure(404, 10015, "Unknown Webhook")
+        if asked is None or application != self._world.application or asked.response_type is None:
+            raise ApiFailure(404, 10015, "Unknown Webhook")
         return asked
 
 
-def _checked(modal: Raw) -> Raw:
+def _check_modal(modal: Raw) -> Raw:
     """Refuse a form without title, name or fields."""
     title, named, rows = modal.get("title"), modal.get("custom_id"), modal.get("components")
     fields = [one for row in rows or [] for one in row.get("components", [row.get("component")])]

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from channels.discord.simulator.world import Failure, Raw
+from channels.discord.simulator.world import ApiFailure, Raw
 
 
 @dataclass(slots=True)
-class Window:
+class RateWindow:
     """A bucket that fills all at once."""
 
     used: int = 0
@@ -22,16 +22,16 @@ class Window:
 
 
 @dataclass(slots=True)
-class Limits:
+class RateLimits:
     """How many calls of a name a channel takes in how many seconds, and the bot in all."""
 
     calls: dict[str, tuple[int, float]] = field(default_factory=dict)
     everywhere: tuple[int, float] | None = None
     clock: Callable[[], float] = time.monotonic
     refused: int = 0
-    _windows: dict[tuple[str, str], Window] = field(default_factory=dict)
+    _windows: dict[tuple[str, str], RateWindow] = field(default_factory=dict)
 
-    def take(self, name: str, owner: str, *, as_bot: bool) -> Raw:
+    def acquire(self, name: str, owner: str, *, as_bot: bool) -> Raw:
         """Count a call; returns the headers of its answer, raises Failure when it is one too many."""
         if self.everywhere and as_bot:
             left, wait = self._count(("", ""), self.everywhere)
@@ -50,22 +50,22 @@ class Limits:
 
     def _count(self, key: tuple[str, str], limit: tuple[int, float]) -> tuple[int, float]:
         """Return how many calls are left, below zero when this was one too many, and until when."""
-        window, now = self._windows.setdefault(key, Window()), self.clock()
+        window, now = self._windows.setdefault(key, RateWindow()), self.clock()
         if now >= window.until:
             window.used, window.until = 0, now + limit[1]
         window.used = min(window.used + 1, limit[0] + 1)
         return limit[0] - window.used, window.until - now
 
-    def _refusal(self, wait: float, headers: Raw, *, scope: str) -> Failure:
+    def _refusal(self, wait: float, headers: Raw, *, scope: str) -> ApiFailure:
         self.refused += 1
-        return limited(wait, scope=scope, headers=headers)
+        return rate_limited(wait, scope=scope, headers=headers)
 
 
-def limited(wait: float, *, scope: str, headers: Raw | None = None) -> Failure:
+def rate_limited(wait: float, *, scope: str, headers: Raw | None = None) -> ApiFailure:
     """Return the answer to a call that was one too many; `Via` tells it from the front servers' own."""
     told = {"Retry-After": int(wait) + 1, "X-RateLimit-Scope": scope, "Via": "1.1 google"}
     extra = {"retry_after": round(wait, 3), "global": scope == "global"}
-    return Failure(429, 0, "You are being rate limited.", extra=extra, headers={**(headers or {}), **told})
+    return ApiFailure(429, 0, "You are being rate limited.", extra=extra, headers={**(headers or {}), **told})
 
 
 def _hash(name: str) -> str:

@@ -10,30 +10,32 @@ import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import Hooks
-from channels.discord.simulator.rest import Rest
-from channels.discord.simulator.sessions import Sessions
+from channels.discord.simulator.hooks import InteractionEndpoints
+from channels.discord.simulator.rest import RestApi
+from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import (
+    DEFAULT_GUILD,
     FORUM,
-    MADE_IN,
     PUBLIC_THREAD,
     TEXT,
-    Channel,
-    Interaction,
     Raw,
+    SimulatedChannel,
+    SimulatedInteraction,
     World,
 )
 
-COMMAND, PRESS, FORM = 2, 3, 5
+COMMAND, PRESS, MODAL = 2, 3, 5
 """Kinds of interaction."""
 
 OK = 200
 
 
-class People:
+class UserActions:
     """Acts of people; a chat that is not known is a private one."""
 
-    def __init__(self, world: World, rest: Rest, hooks: Hooks, sessions: Sessions) -> None:
+    def __init__(
+        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway
+    ) -> None:
         self.world = world
         self.rest = rest
         self.hooks = hooks
@@ -47,30 +49,30 @@ class People:
         place = self.world.channel(thread or chat)
         person = self.world.person(user)
         place.person = place.person or person
-        return await self._speak(place, person, text, **others)
+        return await self._post_message(place, person, text, **others)
 
     async def echo(self, chat: int, text: str) -> str:
         """The bot says something that did not come from us."""
-        return await self._speak(self.world.channel(chat), self.world.bot, text)
+        return await self._post_message(self.world.channel(chat), self.world.bot, text)
 
     async def edit(self, chat: int, number: str, text: str) -> None:
         """A person changes a message."""
         place = self.world.channel(chat)
         message = self.world.message(place, number)
         message.update(content=text, edited_timestamp="2026-01-01T00:00:00+00:00")
-        await self.rest.tell("MESSAGE_UPDATE", place, message)
+        await self.rest.emit_message("MESSAGE_UPDATE", place, message)
 
     async def preview(self, chat: int, number: str) -> None:
         """Discord adds a link's preview to a message, and tells of it as of a change."""
         place = self.world.channel(chat)
         message = self.world.message(place, number)
         message.update(embeds=[{"type": "link", "url": "https://example.org/"}])
-        await self.rest.tell("MESSAGE_UPDATE", place, message)
+        await self.rest.emit_message("MESSAGE_UPDATE", place, message)
 
     async def react(self, chat: int, number: str, emoji: str, *, user: int = 7, added: bool = True) -> None:
         """A person puts a sign under a message, or takes it away."""
         place = self.world.channel(chat)
-        await self.rest.tell_sign(place, number, emoji, self.world.person(user), added=added)
+        await self.rest.emit_reaction(place, number, emoji, self.world.person(user), added=added)
 
     async def send_file(
         self, chat: int, content: bytes, *, name: str, media_type: str, user: int = 7, text: str = ""
@@ -78,16 +80,16 @@ class People:
         """A person sends a file."""
         place = self.world.channel(chat)
         attachment = self.rest.attach(place, name, media_type, content)
-        return await self._speak(place, self.world.person(user), text, attachments=[attachment])
+        return await self._post_message(place, self.world.person(user), text, attachments=[attachment])
 
-    async def command(self, chat: int, name: str, words: str = "", *, user: int = 7) -> Interaction:
+    async def command(self, chat: int, name: str, words: str = "", *, user: int = 7) -> SimulatedInteraction:
         """A person uses a slash command."""
         option = "question" if name == "ask" else "words"
         options = [{"name": option, "type": 3, "value": words}] if words else []
         asked = {"type": COMMAND, "data": {"id": "1", "name": name, "type": 1, "options": options}}
         return await self._interact(chat, asked, user)
 
-    async def press(self, chat: int, number: str, button: str, *, user: int = 7) -> Interaction:
+    async def press(self, chat: int, number: str, button: str, *, user: int = 7) -> SimulatedInteraction:
         """A person presses a button of a message; `button` is its id, or the label it shows."""
         place = self.world.channel(chat)
         message = self.world.message(place, number)
@@ -96,22 +98,24 @@ class People:
         asked = {"type": PRESS, "data": {"custom_id": custom, "component_type": 2}, "message": message}
         return await self._interact(chat, asked, user)
 
-    async def submit(self, opened: Interaction, words: str, *, user: int = 7) -> Interaction:
+    async def submit(
+        self, opened: SimulatedInteraction, words: str, *, user: int = 7
+    ) -> SimulatedInteraction:
         """A person fills in the form that a press opened, the same words into every field."""
         modal = opened.modal or {}
         rows = [
-            {"type": 1, "components": [{**_named(one), "value": words} for one in row["components"]]}
+            {"type": 1, "components": [{**_component_ref(one), "value": words} for one in row["components"]]}
             for row in modal["components"]
         ]
         content = {"custom_id": modal["custom_id"], "components": rows}
-        asked = {"type": FORM, "data": content, "message": opened.message}
+        asked = {"type": MODAL, "data": content, "message": opened.message}
         return await self._interact(int(opened.channel.id), asked, user)
 
-    def interaction(self, chat: int, asked: Raw, user: int = 7) -> tuple[Interaction, Raw]:
+    def create_interaction(self, chat: int, fields: Raw, user: int = 7) -> tuple[SimulatedInteraction, Raw]:
         """Make an interaction without telling anybody; returns it with its object."""
         place, number, person = self.world.channel(chat), self.world.snowflake(), self.world.person(user)
         token = f"aW50ZXJhY3Rpb24_{number}"
-        made = Interaction(number, token, place, message=asked.get("message"), person=person)
+        made = SimulatedInteraction(number, token, place, message=fields.get("message"), person=person)
         self.world.interactions[made.token] = made
         who: Raw = {"member": shapes.member(person)} if place.guild else {"user": person}
         raw = {
@@ -128,11 +132,11 @@ class People:
             "attachment_size_limit": 10 * 1024 * 1024,
             **({"guild_id": place.guild} if place.guild else {}),
             **who,
-            **asked,
+            **fields,
         }
         return made, raw
 
-    def signed(self, body: bytes, *, timestamp: str | None = None) -> dict[str, str]:
+    def signature_headers(self, body: bytes, *, timestamp: str | None = None) -> dict[str, str]:
         """Return the headers Discord would post a body with."""
         when = timestamp or str(int(time.time()))
         signature = self.key.sign(when.encode() + body).hex()
@@ -141,11 +145,11 @@ class People:
     async def post(self, url: str, raw: Raw) -> tuple[int, Raw]:
         """Post an interaction to an endpoint and carry out the reaction; returns status and reaction."""
         body = json.dumps(raw).encode()
-        status, reaction = await _posted(url, body, self.signed(body))
+        status, reaction = await _post_json(url, body, self.signature_headers(body))
         asked = self.world.interactions.get(str(raw.get("token")))
-        if asked is not None and reaction and asked.reaction is None:
-            self.hooks.react(asked, reaction)
-        await self.world.announce()
+        if asked is not None and reaction and asked.response_type is None:
+            self.hooks.apply_response(asked, reaction)
+        await self.world.notify_changed()
         return status, reaction
 
     async def set_endpoint(self, url: str | None) -> bool:
@@ -154,31 +158,35 @@ class People:
             self.rest.endpoint = None
             return True
         body = b'{"type": 1}'
-        forged = {**self.signed(body), "x-signature-ed25519": "00" * 64}
-        refused, _ = await _posted(url, body, forged)
-        status, reaction = await _posted(url, body, self.signed(body))
+        forged = {**self.signature_headers(body), "x-signature-ed25519": "00" * 64}
+        refused, _ = await _post_json(url, body, forged)
+        status, reaction = await _post_json(url, body, self.signature_headers(body))
         good = (refused, status, reaction) == (401, OK, {"type": 1})
         self.rest.endpoint = url if good else None
         return good
 
-    async def server_channel(self, chat: int, *, guild: int = MADE_IN, kind: int = TEXT) -> Channel:
+    async def server_channel(
+        self, chat: int, *, guild: int = DEFAULT_GUILD, kind: int = TEXT
+    ) -> SimulatedChannel:
         """Open a channel in a server."""
         name = str(guild)
         is_new = name not in self.world.guilds
         self.world.guilds.setdefault(name, {"id": name, "name": "Engine Room"})
-        channel = self.world.channels[str(chat)] = Channel(str(chat), kind, name)
+        channel = self.world.channels[str(chat)] = SimulatedChannel(str(chat), kind, name)
         if is_new:
-            await self.sessions.tell("GUILD_CREATE", self.world.guild(name))
+            await self.sessions.emit("GUILD_CREATE", self.world.guild(name))
         else:
-            await self.sessions.tell("CHANNEL_CREATE", channel.raw)
+            await self.sessions.emit("CHANNEL_CREATE", channel.raw)
         return channel
 
     async def thread(self, chat: int) -> int:
         """Open a thread in a channel of a server; returns its id."""
         parent = self.world.channels[str(chat)]
         number = self.world.snowflake()
-        thread = self.world.channels[number] = Channel(number, PUBLIC_THREAD, parent.guild, parent.id)
-        await self.sessions.tell("THREAD_CREATE", {**thread.raw, "newly_created": True})
+        thread = self.world.channels[number] = SimulatedChannel(
+            number, PUBLIC_THREAD, parent.guild, parent.id
+        )
+        await self.sessions.emit("THREAD_CREATE", {**thread.raw, "newly_created": True})
         return int(number)
 
     async def forum_post(self, forum: int, text: str, *, user: int = 7) -> int:
@@ -189,26 +197,26 @@ class People:
         await self.say(number, text, user=user, id=str(number))
         return number
 
-    async def _speak(self, place: Channel, author: Raw, text: str, **others: Any) -> str:
-        message = self.world.post(place, author, text, **others)
-        await self.rest.tell("MESSAGE_CREATE", place, message)
+    async def _post_message(self, channel: SimulatedChannel, author: Raw, text: str, **others: Any) -> str:
+        message = self.world.post(channel, author, text, **others)
+        await self.rest.emit_message("MESSAGE_CREATE", channel, message)
         return str(message["id"])
 
-    async def _interact(self, chat: int, asked: Raw, user: int) -> Interaction:
+    async def _interact(self, chat: int, fields: Raw, user: int) -> SimulatedInteraction:
         """Tell of an interaction by the gateway, or post it where the application wants them."""
-        made, raw = self.interaction(chat, asked, user)
+        made, raw = self.create_interaction(chat, fields, user)
         if self.rest.endpoint:
             await self.post(self.rest.endpoint, raw)
         else:
-            await self.sessions.tell("INTERACTION_CREATE", raw)
+            await self.sessions.emit("INTERACTION_CREATE", raw)
         return made
 
 
-def _named(component: Raw) -> Raw:
+def _component_ref(component: Raw) -> Raw:
     return {"type": component["type"], "custom_id": component["custom_id"]}
 
 
-async def _posted(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, Raw]:
+async def _post_json(url: str, body: bytes, headers: dict[str, str]) -> tuple[int, Raw]:
     headers = {**headers, "Content-Type": "application/json"}
     async with aiohttp.ClientSession() as http, http.post(url, data=body, headers=headers) as answer:
         return answer.status, await answer.json() if answer.status == OK else {}

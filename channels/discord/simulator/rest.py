@@ -12,8 +12,16 @@ from typing import Any
 from aiohttp import BodyPartReader, web
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.sessions import Sessions
-from channels.discord.simulator.world import LOADING, PRIVATE, Channel, Failure, Raw, World, invalid
+from channels.discord.simulator.sessions import SimulatedGateway
+from channels.discord.simulator.world import (
+    LOADING,
+    PRIVATE,
+    ApiFailure,
+    Raw,
+    SimulatedChannel,
+    World,
+    invalid,
+)
 
 TEXT_LIMIT = 2000
 NONCE_LIMIT = 25
@@ -23,22 +31,22 @@ _FILE = re.compile(r"files\[[0-9]{1,2}\]|file")
 
 
 @dataclass(slots=True)
-class Body:
+class RequestBody:
     """What a request brought."""
 
     fields: Any = field(default_factory=dict)
     files: dict[str, tuple[str, str, bytes]] = field(default_factory=dict)
 
 
-async def body_of(request: web.Request) -> Body:
+async def read_body(request: web.Request) -> RequestBody:
     """Read JSON, or a form with `payload_json` and files."""
     if not request.content_type.startswith("multipart/"):
         text = await request.text()
         try:
-            return Body(json.loads(text) if text else {})
+            return RequestBody(json.loads(text) if text else {})
         except ValueError:
-            raise Failure(400, 50109, "The request body contains invalid JSON.") from None
-    body = Body()
+            raise ApiFailure(400, 50109, "The request body contains invalid JSON.") from None
+    body = RequestBody()
     async for part in await request.multipart():
         if not isinstance(part, BodyPartReader):
             continue
@@ -50,10 +58,10 @@ async def body_of(request: web.Request) -> Body:
     return body
 
 
-class Rest:
+class RestApi:
     """Carries out what the bot asks for."""
 
-    def __init__(self, world: World, sessions: Sessions, *, public_key: str) -> None:
+    def __init__(self, world: World, sessions: SimulatedGateway, *, public_key: str) -> None:
         self._world = world
         self._sessions = sessions
         self._public_key = public_key
@@ -62,11 +70,11 @@ class Rest:
         self.flags = CONTENT_FLAG
         self.starts_left = 1000
 
-    def me(self) -> Raw:
+    def get_me(self) -> Raw:
         """Return the bot."""
         return self._world.bot
 
-    def application(self) -> Raw:
+    def get_application(self) -> Raw:
         """Return the bot's application."""
         return shapes.application(
             self._world.application,
@@ -76,51 +84,51 @@ class Rest:
             flags=self.flags,
         )
 
-    def gateway(self) -> Raw:
+    def get_gateway(self) -> Raw:
         """Return where the gateway is, and how often a session may still be begun."""
         limit = {"total": 1000, "remaining": self.starts_left, "reset_after": 14400000, "max_concurrency": 1}
         return {"url": self._sessions.url, "shards": 1, "session_start_limit": limit}
 
-    def guilds(self) -> list[Raw]:
+    def list_guilds(self) -> list[Raw]:
         """Return the bot's servers, with what it may do in each."""
         return [
             {"id": number, "name": one["name"], "permissions": str(one.get("permissions", shapes.ALL))}
             for number, one in self._world.guilds.items()
         ]
 
-    def guild(self, number: str) -> Raw:
+    def get_guild(self, number: str) -> Raw:
         """Return a server that the bot is in."""
         if number not in self._world.guilds:
-            raise Failure(404, 10004, "Unknown Guild")
+            raise ApiFailure(404, 10004, "Unknown Guild")
         return self._world.guild(number)
 
-    def commands(self) -> list[Raw]:
+    def list_commands(self) -> list[Raw]:
         """Return the registered commands."""
         return list(self._world.commands.values())
 
-    def command(self, body: Body) -> Raw:
+    def create_command(self, body: RequestBody) -> Raw:
         """Register a command; one of the same name is replaced."""
         made = shapes.command(self._world.snowflake(), self._world.application, body.fields)
         self._world.commands[made["name"]] = made
         return made
 
-    def overwrite(self, body: Body) -> list[Raw]:
+    def overwrite_commands(self, body: RequestBody) -> list[Raw]:
         """Register these commands and no others."""
         if not isinstance(body.fields, list):
             raise invalid("_errors", "LIST_TYPE", "A list is wanted.")
         self._world.commands.clear()
-        return [self.command(Body(one)) for one in body.fields]
+        return [self.create_command(RequestBody(one)) for one in body.fields]
 
-    def private(self, body: Body) -> Raw:
+    def create_private_channel(self, body: RequestBody) -> Raw:
         """Open the private conversation with a person."""
         person = str(body.fields["recipient_id"])
         place = self._world.channel(person)
         place.person = self._world.person(int(person))
         return place.raw | {"type": PRIVATE}
 
-    def history(self, channel: str, query: Mapping[str, str]) -> list[Raw]:
+    def list_messages(self, channel: str, query: Mapping[str, str]) -> list[Raw]:
         """Return messages, the newest first: after one, before one, or the last; none if it may not read."""
-        place, limit = self._world.found(channel), min(int(query.get("limit", "50")), 100)
+        place, limit = self._world.get_accessible_channel(channel), min(int(query.get("limit", "50")), 100)
         if not self._world.may_read(place):
             return []
         found = place.messages
@@ -128,53 +136,53 @@ class Rest:
             found = [one for one in found if int(one["id"]) > int(query["after"])][:limit]
         elif "before" in query:
             found = [one for one in found if int(one["id"]) < int(query["before"])]
-        return [self._shown(one) for one in reversed(found[-limit:])]
+        return [self._message_json(one) for one in reversed(found[-limit:])]
 
-    def one(self, channel: str, number: str) -> Raw:
+    def get_message(self, channel: str, number: str) -> Raw:
         """Return one message."""
-        place = self._world.found(channel, "Read Message History")
-        return self._shown(self._world.message(place, number))
+        place = self._world.get_accessible_channel(channel, "Read Message History")
+        return self._message_json(self._world.message(place, number))
 
-    def _shown(self, message: Raw) -> Raw:
+    def _message_json(self, message: Raw) -> Raw:
         """A nonce is told to whoever sent it and to the gateway, and kept for nobody."""
         return {key: value for key, value in message.items() if key != "nonce" or self._world.shows_nonces}
 
-    async def create(self, channel: str, body: Body) -> Raw:
+    async def create(self, channel: str, body: RequestBody) -> Raw:
         """Send a message; the same nonce again gives the same message, when that is asked for."""
         kind = self._world.channels.get(channel)
         needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
-        place = self._world.found(channel, needed, *(["Attach Files"] if body.files else []))
+        place = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
         nonce, reply = body.fields.get("nonce"), body.fields.get("message_reference")
         self.check(body)
         if reply and not self._world.may_read(place):
-            raise Failure(403, 160002, "Cannot reply without permission to read message history")
+            raise ApiFailure(403, 160002, "Cannot reply without permission to read message history")
         enforced = nonce if body.fields.get("enforce_nonce") is True else None
-        known = self._world.known(place, enforced)
+        known = self._world.get_by_nonce(place, enforced)
         if known is not None:
             return known
         message = self.post(place, body, **({"nonce": nonce} if nonce is not None else {}))
-        self._world.remember(place, nonce, message)
-        await self.tell("MESSAGE_CREATE", place, message)
+        self._world.remember_nonce(place, nonce, message)
+        await self.emit_message("MESSAGE_CREATE", place, message)
         return message
 
-    def check(self, body: Body) -> None:
+    def check(self, body: RequestBody) -> None:
         """Refuse what is too long or empty; characters are code points."""
         content, nonce = str(body.fields.get("content") or ""), body.fields.get("nonce")
         if len(content) > TEXT_LIMIT:
             raise invalid("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length.")
         if not content.strip() and not body.files:
-            raise Failure(400, 50006, "Cannot send an empty message")
+            raise ApiFailure(400, 50006, "Cannot send an empty message")
         if nonce is not None and len(str(nonce)) > NONCE_LIMIT:
             raise invalid("nonce", "BASE_TYPE_MAX_LENGTH", "Must be 25 or fewer in length.")
         if any(len(file[2]) > FILE_LIMIT for file in body.files.values()):
-            raise Failure(413, 40005, "Request entity too large")
+            raise ApiFailure(413, 40005, "Request entity too large")
         _check_buttons(body.fields.get("components") or [])
 
-    def post(self, place: Channel, body: Body, **others: Any) -> Raw:
+    def post(self, channel: SimulatedChannel, body: RequestBody, **others: Any) -> Raw:
         """Put what the bot says into a channel."""
-        attachments = [self.attach(place, *file) for file in body.files.values()]
+        attachments = [self.attach(channel, *file) for file in body.files.values()]
         return self._world.post(
-            place,
+            channel,
             self._world.bot,
             str(body.fields.get("content") or "").strip(),
             components=body.fields.get("components") or [],
@@ -183,81 +191,83 @@ class Rest:
             **{"flags": int(body.fields.get("flags") or 0) & 4, **others},
         )
 
-    def attach(self, place: Channel, name: str, kind: str, content: bytes) -> Raw:
+    def attach(self, channel: SimulatedChannel, name: str, kind: str, content: bytes) -> Raw:
         """Keep a file; returns its attachment object."""
         number = self._world.snowflake()
-        where = f"attachments/{place.id}/{number}/{name}"
+        where = f"attachments/{channel.id}/{number}/{name}"
         self._world.files[where] = content
         url = f"{self.url}/cdn/{where}?ex=1&is=1&hm=1"
         about = {"id": number, "filename": name, "content_type": kind, "size": len(content)}
         return {**about, "url": url, "proxy_url": url}
 
-    async def edit(self, channel: str, number: str, body: Body) -> Raw:
+    async def edit(self, channel: str, number: str, body: RequestBody) -> Raw:
         """Change one of the bot's messages."""
-        place = self._world.found(channel)
-        message = self._own(place, number)
-        return await self.change(place, message, body)
+        place = self._world.get_accessible_channel(channel)
+        message = self._get_own_message(place, number)
+        return await self.update_message(place, message, body)
 
-    def _own(self, place: Channel, number: str) -> Raw:
-        message = self._world.message(place, number)
+    def _get_own_message(self, channel: SimulatedChannel, number: str) -> Raw:
+        message = self._world.message(channel, number)
         if message["author"]["id"] != self._world.bot["id"]:
-            raise Failure(403, 50005, "Cannot edit a message authored by another user")
+            raise ApiFailure(403, 50005, "Cannot edit a message authored by another user")
         return message
 
-    async def change(self, place: Channel, message: Raw, body: Body) -> Raw:
+    async def update_message(self, channel: SimulatedChannel, message: Raw, body: RequestBody) -> Raw:
         """Make a message of the bot say something else."""
-        self.check(Body({"content": message["content"], **body.fields}, body.files))
+        self.check(RequestBody({"content": message["content"], **body.fields}, body.files))
         if not message["flags"] & LOADING:
             self._world.histories[message["id"]].append(message["content"])
         message["flags"] &= ~LOADING
         kept = ("content", "components", "allowed_mentions")
         message.update({key: body.fields[key] for key in kept if key in body.fields})
         message["edited_timestamp"] = datetime.now(UTC).isoformat()
-        await self.tell("MESSAGE_UPDATE", place, message)
+        await self.emit_message("MESSAGE_UPDATE", channel, message)
         return message
 
     async def delete(self, channel: str, number: str) -> None:
         """Take one of the bot's messages away."""
-        place = self._world.found(channel)
-        message = self._own(place, number)
+        place = self._world.get_accessible_channel(channel)
+        message = self._get_own_message(place, number)
         place.messages.remove(message)
-        self._world.said.remove(message)
+        self._world.bot_messages.remove(message)
         gone = {"id": number, "channel_id": channel, **({"guild_id": place.guild} if place.guild else {})}
-        await self._sessions.tell("MESSAGE_DELETE", gone, private=place.guild is None)
+        await self._sessions.emit("MESSAGE_DELETE", gone, private=place.guild is None)
 
-    async def sign(self, channel: str, number: str, emoji: str, *, added: bool) -> None:
+    async def change_reaction(self, channel: str, number: str, emoji: str, *, added: bool) -> None:
         """Put the bot's reaction under a message, or take it away."""
         needed = ["Read Message History", "Add Reactions"] if added else ["Read Message History"]
-        place = self._world.found(channel, *needed)
+        place = self._world.get_accessible_channel(channel, *needed)
         self._world.message(place, number)
         signs = self._world.reactions.setdefault(number, set())
         if not added and emoji not in signs:
-            raise Failure(404, 10014, "Unknown Emoji")
+            raise ApiFailure(404, 10014, "Unknown Emoji")
         was = emoji in signs
         (signs.add if added else signs.discard)(emoji)
         if was != added:
-            await self.tell_sign(place, number, emoji, self._world.bot, added=added)
+            await self.emit_reaction(place, number, emoji, self._world.bot, added=added)
 
-    async def tell_sign(self, place: Channel, number: str, emoji: str, who: Raw, *, added: bool) -> None:
+    async def emit_reaction(
+        self, channel: SimulatedChannel, number: str, emoji: str, who: Raw, *, added: bool
+    ) -> None:
         """Tell of a reaction."""
-        told: Raw = {"user_id": who["id"], "channel_id": place.id, "message_id": number}
+        told: Raw = {"user_id": who["id"], "channel_id": channel.id, "message_id": number}
         told |= {"emoji": {"id": None, "name": emoji}, "burst": False, "type": 0}
-        if place.guild:
-            told["guild_id"] = place.guild
+        if channel.guild:
+            told["guild_id"] = channel.guild
             told |= {"member": shapes.member(who)} if added else {}
         name = "MESSAGE_REACTION_ADD" if added else "MESSAGE_REACTION_REMOVE"
-        await self._sessions.tell(name, told, private=place.guild is None)
+        await self._sessions.emit(name, told, private=channel.guild is None)
 
     def typing(self, channel: str) -> None:
         """Show that the bot types."""
-        self._world.typed.append(self._world.found(channel, "Send Messages").id)
+        self._world.typed.append(self._world.get_accessible_channel(channel, "Send Messages").id)
 
-    async def tell(self, name: str, place: Channel, message: Raw) -> None:
+    async def emit_message(self, name: str, channel: SimulatedChannel, message: Raw) -> None:
         """Tell the gateway of a message."""
         shown = message
-        if place.guild:
-            shown = {**message, "guild_id": place.guild, "member": shapes.member()}
-        await self._sessions.tell(name, shown, private=place.guild is None)
+        if channel.guild:
+            shown = {**message, "guild_id": channel.guild, "member": shapes.member()}
+        await self._sessions.emit(name, shown, private=channel.guild is None)
 
 
 def _check_buttons(rows: list[Raw]) -> None:

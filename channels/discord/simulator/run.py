@@ -28,5 +28,5 @@ async def simulate(*, port: int = 0, **options: Any) -> AsyncIterator[Simulator]
     try:
         yield simulator
     finally:
-        await simulator.sessions.drop()
+        await simulator.sessions.disconnect_all()
         await runner.cleanup()

@@ -16,17 +16,17 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.discord.simulator.hooks import Hooks
-from channels.discord.simulator.limits import Limits
-from channels.discord.simulator.rest import Body, Rest, body_of
-from channels.discord.simulator.sessions import Sessions
-from channels.discord.simulator.world import Cut, Failure, World
+from channels.discord.simulator.hooks import InteractionEndpoints
+from channels.discord.simulator.limits import RateLimits
+from channels.discord.simulator.rest import RequestBody, RestApi, read_body
+from channels.discord.simulator.sessions import SimulatedGateway
+from channels.discord.simulator.world import ApiFailure, ConnectionCut, World
 
 BODY_LIMIT = 32 * 1024 * 1024
-Call = Callable[[Mapping[str, str], Body], Any]
+RouteCall = Callable[[Mapping[str, str], RequestBody], Any]
 """Takes the parts of the path with the query, and the body."""
 
-Answering = Callable[[web.Request], Awaitable[web.StreamResponse]]
+RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
@@ -35,31 +35,33 @@ class Fault:
 
     times: int
     name: str | None = None
-    failure: Failure | None = None
-    cuts: str = ""
+    failure: ApiFailure | None = None
+    cut_at: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Route:
+class ApiRoute:
     """A call: how it is asked for, its name, what is done, and whether the bot's token is needed."""
 
     method: str
     path: str
     name: str
-    call: Call
+    call: RouteCall
     as_bot: bool = True
 
 
 class Server:
     """Answers the bot's requests."""
 
-    def __init__(self, world: World, rest: Rest, hooks: Hooks, sessions: Sessions, token: str) -> None:
+    def __init__(
+        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway, token: str
+    ) -> None:
         self._world = world
         self._rest = rest
         self._hooks = hooks
         self._sessions = sessions
         self._token = token
-        self.limits = Limits()
+        self.limits = RateLimits()
         self.faults: list[Fault] = []
         self.calls: list[tuple[str, str, Any]] = []
 
@@ -68,101 +70,127 @@ class Server:
         application = web.Application(client_max_size=BODY_LIMIT)
         application.router.add_get("/gateway/", self._sessions.serve)
         application.router.add_get("/cdn/{path:.+}", self._answer_file)
-        for route in (*self._own(), *self._spoken(), *self._asked()):
-            application.router.add_route(route.method, f"/api/v10{route.path}", self._answering(route))
+        for route in (*self._bot_routes(), *self._channel_routes(), *self._interaction_routes()):
+            application.router.add_route(route.method, f"/api/v10{route.path}", self._handler_for(route))
         return application
 
-    def _own(self) -> list[Route]:
+    def _bot_routes(self) -> list[ApiRoute]:
         """Return the calls about the bot itself."""
         rest, commands = self._rest, "/applications/{id}/commands"
         return [
-            Route("GET", "/users/@me", "me", lambda _, __: rest.me()),
-            Route("GET", "/users/@me/guilds", "guilds", lambda _, __: rest.guilds()),
-            Route("POST", "/users/@me/channels", "private", lambda _, b: rest.private(b)),
-            Route("GET", "/guilds/{guild}", "guild", lambda r, _: rest.guild(r["guild"])),
-            Route("GET", "/applications/@me", "application", lambda _, __: rest.application()),
-            Route("GET", "/oauth2/applications/@me", "application", lambda _, __: rest.application()),
-            Route("GET", "/gateway/bot", "gateway", lambda _, __: rest.gateway()),
-            Route("GET", "/gateway", "gateway", lambda _, __: rest.gateway(), as_bot=False),
-            Route("GET", commands, "commands", lambda _, __: rest.commands()),
-            Route("POST", commands, "command", lambda _, b: rest.command(b)),
-            Route("PUT", commands, "overwrite", lambda _, b: rest.overwrite(b)),
+            ApiRoute("GET", "/users/@me", "me", lambda _, __: rest.get_me()),
+            ApiRoute("GET", "/users/@me/guilds", "guilds", lambda _, __: rest.list_guilds()),
+            ApiRoute("POST", "/users/@me/channels", "private", lambda _, b: rest.create_private_channel(b)),
+            ApiRoute("GET", "/guilds/{guild}", "guild", lambda r, _: rest.get_guild(r["guild"])),
+            ApiRoute("GET", "/applications/@me", "application", lambda _, __: rest.get_application()),
+            ApiRoute("GET", "/oauth2/applications/@me", "application", lambda _, __: rest.get_application()),
+            ApiRoute("GET", "/gateway/bot", "gateway", lambda _, __: rest.get_gateway()),
+            ApiRoute("GET", "/gateway", "gateway", lambda _, __: rest.get_gateway(), as_bot=False),
+            ApiRoute("GET", commands, "commands", lambda _, __: rest.list_commands()),
+            ApiRoute("POST", commands, "command", lambda _, b: rest.create_command(b)),
+            ApiRoute("PUT", commands, "overwrite", lambda _, b: rest.overwrite_commands(b)),
         ]
 
-    def _spoken(self) -> list[Route]:
+    def _channel_routes(self) -> list[ApiRoute]:
         """Return the calls about channels and messages."""
         rest, world = self._rest, self._world
         place, message = "/channels/{channel}", "/channels/{channel}/messages/{message}"
         sign, typing = f"{message}/reactions/{{emoji}}/@me", f"{place}/typing"
         return [
-            Route("GET", place, "channel", lambda r, _: world.found(r["channel"]).raw),
-            Route("GET", f"{place}/messages", "history", lambda r, _: rest.history(r["channel"], r)),
-            Route("GET", message, "message", lambda r, _: rest.one(r["channel"], r["message"])),
-            Route("POST", f"{place}/messages", "create", lambda r, b: rest.create(r["channel"], b)),
-            Route("PATCH", message, "edit", lambda r, b: rest.edit(r["channel"], r["message"], b)),
-            Route("DELETE", message, "delete", lambda r, _: rest.delete(r["channel"], r["message"])),
-            Route("PUT", sign, "sign", lambda r, _: self._sign(r, added=True)),
-            Route("DELETE", sign, "unsign", lambda r, _: self._sign(r, added=False)),
-            Route("POST", typing, "typing", lambda r, _: rest.typing(r["channel"])),
+            ApiRoute("GET", place, "channel", lambda r, _: world.get_accessible_channel(r["channel"]).raw),
+            ApiRoute("GET", f"{place}/messages", "history", lambda r, _: rest.list_messages(r["channel"], r)),
+            ApiRoute("GET", message, "message", lambda r, _: rest.get_message(r["channel"], r["message"])),
+            ApiRoute("POST", f"{place}/messages", "create", lambda r, b: rest.create(r["channel"], b)),
+            ApiRoute("PATCH", message, "edit", lambda r, b: rest.edit(r["channel"], r["message"], b)),
+            ApiRoute("DELETE", message, "delete", lambda r, _: rest.delete(r["channel"], r["message"])),
+            ApiRoute("PUT", sign, "sign", lambda r, _: self._change_reaction(r, added=True)),
+            ApiRoute("DELETE", sign, "unsign", lambda r, _: self._change_reaction(r, added=False)),
+            ApiRoute("POST", typing, "typing", lambda r, _: rest.typing(r["channel"])),
         ]
 
-    def _sign(self, request: Mapping[str, str], *, added: bool) -> Awaitable[None]:
-        return self._rest.sign(request["channel"], request["message"], request["emoji"], added=added)
+    def _change_reaction(self, request: Mapping[str, str], *, added: bool) -> Awaitable[None]:
+        return self._rest.change_reaction(
+            request["channel"], request["message"], request["emoji"], added=added
+        )
 
-    def _asked(self) -> list[Route]:
+    def _interaction_routes(self) -> list[ApiRoute]:
         """Return the calls that answer interactions, for which their token is enough."""
         hooks, hook = self._hooks, "/webhooks/{application}/{token}"
         original, callback = f"{hook}/messages/@original", "/interactions/{id}/{token}/callback"
 
-        def first(request: Mapping[str, str], body: Body) -> Any:
+        def first(request: Mapping[str, str], body: RequestBody) -> Any:
             detailed = request.get("with_response", "").lower() in {"1", "true"}
             return hooks.callback(request["id"], request["token"], body, detailed=detailed)
 
         return [
-            Route("POST", callback, "callback", first, as_bot=False),
-            Route("POST", hook, "follow_up", lambda r, b: hooks.follow_up(*_hook(r), b), as_bot=False),
-            Route("PATCH", original, "fill", lambda r, b: hooks.fill(*_hook(r), b), as_bot=False),
-            Route("DELETE", original, "unfill", lambda r, _: hooks.remove(*_hook(r)), as_bot=False),
-            Route("GET", original, "original", lambda r, _: hooks.original(*_hook(r)), as_bot=False),
+            ApiRoute("POST", callback, "callback", first, as_bot=False),
+            ApiRoute(
+                "POST",
+                hook,
+                "follow_up",
+                lambda r, b: hooks.follow_up(*_interaction_parts(r), b),
+                as_bot=False,
+            ),
+            ApiRoute(
+                "PATCH",
+                original,
+                "fill",
+                lambda r, b: hooks.edit_original(*_interaction_parts(r), b),
+                as_bot=False,
+            ),
+            ApiRoute(
+                "DELETE",
+                original,
+                "unfill",
+                lambda r, _: hooks.delete_original(*_interaction_parts(r)),
+                as_bot=False,
+            ),
+            ApiRoute(
+                "GET",
+                original,
+                "original",
+                lambda r, _: hooks.get_original(*_interaction_parts(r)),
+                as_bot=False,
+            ),
         ]
 
-    def _answering(self, route: Route) -> Answering:
+    def _handler_for(self, route: ApiRoute) -> RequestHandler:
         async def answer(request: web.Request) -> web.StreamResponse:
             try:
-                return await self._carry_out(request, route)
-            except Failure as failure:
+                return await self._call_route(request, route)
+            except ApiFailure as failure:
                 return _json(failure.body, failure.headers, status=failure.status)
-            except Cut:
+            except ConnectionCut:
                 if request.transport is not None:
                     request.transport.abort()
                 return web.Response()
             finally:
-                await self._world.announce()
+                await self._world.notify_changed()
 
         return answer
 
-    async def _carry_out(self, request: web.Request, route: Route) -> web.StreamResponse:
+    async def _call_route(self, request: web.Request, route: ApiRoute) -> web.StreamResponse:
         if route.as_bot and request.headers.get("Authorization") != f"Bot {self._token}":
-            raise Failure(401, 0, "401: Unauthorized")
-        body = await body_of(request)
+            raise ApiFailure(401, 0, "401: Unauthorized")
+        body = await read_body(request)
         self.calls.append((route.name, request.path, body.fields))
-        fault = self._fault(route.name)
+        fault = self._consume_fault(route.name)
         if fault and fault.failure:
             raise fault.failure
-        if fault and fault.cuts == "before":
-            raise Cut
+        if fault and fault.cut_at == "before":
+            raise ConnectionCut
         owner = request.match_info.get("channel") or request.match_info.get("token") or ""
-        headers = self.limits.take(route.name, owner, as_bot=route.as_bot)
+        headers = self.limits.acquire(route.name, owner, as_bot=route.as_bot)
         result = route.call({**request.query, **request.match_info}, body)
         result = await result if isawaitable(result) else result
-        if fault and fault.cuts == "after":
-            raise Cut
+        if fault and fault.cut_at == "after":
+            raise ConnectionCut
         told = {name: str(value) for name, value in headers.items()}
         if result is None:
             return web.Response(status=204, headers=told)
         return _json(result, told)
 
-    def _fault(self, name: str) -> Fault | None:
+    def _consume_fault(self, name: str) -> Fault | None:
         for fault in self.faults:
             if fault.times > 0 and fault.name in (None, name):
                 fault.times -= 1
@@ -182,5 +210,5 @@ def _json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> web
     return web.Response(body=body, status=status, headers={**headers, "Content-Type": "application/json"})
 
 
-def _hook(request: Mapping[str, str]) -> tuple[str, str]:
+def _interaction_parts(request: Mapping[str, str]) -> tuple[str, str]:
     return request["application"], request["token"]

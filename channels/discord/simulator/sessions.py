@@ -18,12 +18,12 @@ from channels.discord.simulator.world import Raw, World
 GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1 << 9, 1 << 12, 1 << 15
 GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
 PRIVILEGED = MESSAGE_CONTENT | 1 << 1 | 1 << 8
-SPOKEN = {"MESSAGE_CREATE", "MESSAGE_UPDATE"}
-FOREVER = {1000, 1001}
+MESSAGE_EVENTS = {"MESSAGE_CREATE", "MESSAGE_UPDATE"}
+SESSION_ENDING_CODES = {1000, 1001}
 """Closes by the client that end its session."""
 
 
-class Line:
+class ClientConnection:
     """One connection, compressed if the client asked for that."""
 
     def __init__(self, socket: web.WebSocketResponse, *, compressed: bool) -> None:
@@ -53,13 +53,13 @@ class Line:
 
 
 @dataclass(slots=True)
-class Session:
+class SimulatedSession:
     """What was sent to a client, so that it can be sent again."""
 
     id: str
     intents: int
     sent: list[str] = field(default_factory=list)
-    line: Line | None = None
+    connection: ClientConnection | None = None
 
     @property
     def sequence(self) -> int:
@@ -67,7 +67,7 @@ class Session:
         return len(self.sent)
 
 
-class Closed(Exception):
+class CloseConnection(Exception):
     """The connection is closed by us, with a code."""
 
     def __init__(self, code: int) -> None:
@@ -75,7 +75,7 @@ class Closed(Exception):
         self.code = code
 
 
-class Sessions:
+class SimulatedGateway:
     """All connections of the bot."""
 
     def __init__(self, world: World, token: str) -> None:
@@ -83,11 +83,11 @@ class Sessions:
         self.token = token
         self.url = ""
         self.interval = 41.25
-        self.is_deaf = False
+        self.ignores_heartbeats = False
         self.refusals = 0
         self.fatal: int | None = None
         self.granted = PRIVILEGED
-        self.sessions: dict[str, Session] = {}
+        self.sessions: dict[str, SimulatedSession] = {}
         self.identified = 0
         self.resumed = 0
 
@@ -95,52 +95,56 @@ class Sessions:
         """Talk with one client."""
         if self.refusals > 0:
             self.refusals -= 1
-            await self._world.announce()
+            await self._world.notify_changed()
             return web.Response(status=503)
         socket = web.WebSocketResponse()
         await socket.prepare(request)
-        line = Line(socket, compressed=request.query.get("compress") == "zlib-stream")
-        session: Session | None = None
+        line = ClientConnection(socket, compressed=request.query.get("compress") == "zlib-stream")
+        session: SimulatedSession | None = None
         await self._send(line, {"op": 10, "d": {"heartbeat_interval": int(self.interval * 1000)}})
         try:
             async for message in socket:
                 if message.type in {WSMsgType.TEXT, WSMsgType.BINARY}:
-                    session = await self._follow(line, session, _frame(message.data))
-        except Closed as closed:
+                    session = await self._handle_frame(line, session, _parse_frame(message.data))
+        except CloseConnection as closed:
             await socket.close(code=closed.code)
         except ConnectionError:  # the client left in the middle of a word
             pass
         finally:
-            self._leave(session, line)
+            self._disconnect(session, line)
         return socket
 
-    def _leave(self, session: Session | None, line: Line) -> None:
-        if session is not None and session.line is line:
-            session.line = None
-            if line.socket.close_code in FOREVER:
+    def _disconnect(self, session: SimulatedSession | None, connection: ClientConnection) -> None:
+        if session is not None and session.connection is connection:
+            session.connection = None
+            if connection.socket.close_code in SESSION_ENDING_CODES:
                 self.sessions.pop(session.id, None)
 
-    async def _follow(self, line: Line, session: Session | None, frame: Raw) -> Session | None:
+    async def _handle_frame(
+        self, connection: ClientConnection, session: SimulatedSession | None, frame: Raw
+    ) -> SimulatedSession | None:
         match frame.get("op"):
             case 1:
-                if not self.is_deaf:
-                    await self._send(line, {"op": 11})
+                if not self.ignores_heartbeats:
+                    await self._send(connection, {"op": 11})
             case 2 if session is None:
-                return await self._identify(line, frame["d"])
+                return await self._identify(connection, frame["d"])
             case 6 if session is None:
-                return await self._resume(line, frame["d"])
+                return await self._resume(connection, frame["d"])
             case 2 | 6:
-                raise Closed(4005)
+                raise CloseConnection(4005)
             case 3 | 4 | 8:  # presence, voice state, a list of members: nobody here looks
                 pass
             case _:
-                raise Closed(4001)
+                raise CloseConnection(4001)
         return session
 
-    async def _identify(self, line: Line, content: Raw) -> Session:
+    async def _identify(self, connection: ClientConnection, content: Raw) -> SimulatedSession:
         self._check(content)
         self.identified += 1
-        session = Session(f"session-{self.identified}", int(content["intents"]), line=line)
+        session = SimulatedSession(
+            f"session-{self.identified}", int(content["intents"]), connection=connection
+        )
         self.sessions[session.id] = session
         guilds = [{"id": number, "unavailable": True} for number in self._world.guilds]
         ready = {
@@ -157,80 +161,82 @@ class Sessions:
         await self._dispatch(session, "READY", ready)
         for number in list(self._world.guilds):
             await self._dispatch(session, "GUILD_CREATE", self._world.guild(number))
-        await self._world.announce()
+        await self._world.notify_changed()
         return session
 
-    async def _resume(self, line: Line, content: Raw) -> Session | None:
+    async def _resume(self, connection: ClientConnection, content: Raw) -> SimulatedSession | None:
         self._check(content)
         session, known = self.sessions.get(content["session_id"]), content["seq"]
         if session is None or known > session.sequence:
-            await self._send(line, {"op": 9, "d": False})
+            await self._send(connection, {"op": 9, "d": False})
             return None
         self.resumed += 1
         for event in session.sent[known:]:
-            await line.send(event)
-        session.line = line
+            await connection.send(event)
+        session.connection = connection
         await self._dispatch(session, "RESUMED", {})
-        await self._world.announce()
+        await self._world.notify_changed()
         return session
 
     def _check(self, content: Raw) -> None:
         if content.get("token") != self.token:
-            raise Closed(4004)
+            raise CloseConnection(4004)
         if self.fatal is not None:
-            raise Closed(self.fatal)
+            raise CloseConnection(self.fatal)
         if int(content.get("intents") or 0) & PRIVILEGED & ~self.granted:
-            raise Closed(4014)
+            raise CloseConnection(4014)
 
-    async def tell(self, name: str, content: Any, *, private: bool = False) -> None:
+    async def emit(self, name: str, content: Any, *, private: bool = False) -> None:
         """Send an event to every session that asked for its kind; one without a connection gets it later."""
-        needed = _needed(name, private=private)
+        needed = _required_intents(name, private=private)
         for session in list(self.sessions.values()):
             if needed and not session.intents & needed:
                 continue
-            await self._dispatch(session, name, self._shown(session, name, content, private=private))
-        await self._world.announce()
+            await self._dispatch(
+                session, name, self._visible_content(session, name, content, private=private)
+            )
+        await self._world.notify_changed()
 
-    def _shown(self, session: Session, name: str, content: Any, *, private: bool) -> Any:
+    def _visible_content(self, session: SimulatedSession, name: str, content: Any, *, private: bool) -> Any:
         """Without the privileged intent, what does not concern the bot has no content."""
-        if name not in SPOKEN or private or session.intents & MESSAGE_CONTENT:
+        if name not in MESSAGE_EVENTS or private or session.intents & MESSAGE_CONTENT:
             return content
         ours = content.get("mentions") or content.get("author", {}).get("id") == self._world.bot["id"]
         return content if ours else {**content, "content": "", "attachments": [], "components": []}
 
-    async def _dispatch(self, session: Session, name: str, content: Any) -> None:
+    async def _dispatch(self, session: SimulatedSession, name: str, content: Any) -> None:
         event = json.dumps({"op": 0, "t": name, "s": session.sequence + 1, "d": content})
         session.sent.append(event)
-        if session.line is not None:
-            await session.line.send(event)
+        if session.connection is not None:
+            await session.connection.send(event)
 
-    async def _send(self, line: Line, frame: Raw) -> None:
-        await line.send(json.dumps(frame))
+    async def _send(self, connection: ClientConnection, frame: Raw) -> None:
+        await connection.send(json.dumps(frame))
 
-    async def raw(self, text: str) -> None:
+    async def send_raw(self, text: str) -> None:
         """Send any text to every connection."""
         for session in list(self.sessions.values()):
-            if session.line is not None:
-                await session.line.send(text)
+            if session.connection is not None:
+                await session.connection.send(text)
 
-    async def command(self, op: int, content: Any = None) -> None:
+    async def send_command(self, op: int, content: Any = None) -> None:
         """Send an order to every connection: 7 to connect again, 9 that the session is refused."""
-        await self.raw(json.dumps({"op": op, "d": content}))
+        await self.send_raw(json.dumps({"op": op, "d": content}))
 
-    async def drop(self, *, code: int | None = None) -> None:
+    async def disconnect_all(self, *, code: int | None = None) -> None:
         """Break every connection, without a word or with a code."""
         for session in list(self.sessions.values()):
-            line, session.line = session.line, None
+            line, session.connection = session.connection, None
             if line is not None:
                 await line.close(code)
         await asyncio.sleep(0)
 
-    def forget(self) -> None:
+    def clear(self) -> None:
         """No session can be resumed any more."""
         self.sessions.clear()
 
 
-def _needed(name: str, *, private: bool) -> int:
+def _required_intents(name: str, *, private: bool) -> int:
     """Return the intents of which one lets an event through; none for what everybody is told."""
     if name.startswith("MESSAGE_REACTION_"):
         return DIRECT_REACTIONS if private else GUILD_REACTIONS
@@ -239,11 +245,11 @@ def _needed(name: str, *, private: bool) -> int:
     return 0
 
 
-def _frame(text: str | bytes) -> Raw:
+def _parse_frame(text: str | bytes) -> Raw:
     try:
         frame = json.loads(text)
     except ValueError:
-        raise Closed(4002) from None
+        raise CloseConnection(4002) from None
     if not isinstance(frame, dict):
-        raise Closed(4002)
+        raise CloseConnection(4002)
     return frame

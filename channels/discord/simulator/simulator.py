@@ -10,29 +10,29 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import Hooks
-from channels.discord.simulator.limits import limited
-from channels.discord.simulator.people import People
-from channels.discord.simulator.rest import Rest
+from channels.discord.simulator.hooks import InteractionEndpoints
+from channels.discord.simulator.limits import rate_limited
+from channels.discord.simulator.people import UserActions
+from channels.discord.simulator.rest import RestApi
 from channels.discord.simulator.server import Fault, Server
-from channels.discord.simulator.sessions import Sessions
-from channels.discord.simulator.world import Failure, Post, Raw, World
+from channels.discord.simulator.sessions import SimulatedGateway
+from channels.discord.simulator.world import ApiFailure, Post, Raw, World
 
 BOT = "700700700700700700"
 TOKEN = base64.b64encode(BOT.encode()).decode().rstrip("=") + ".simulated.discord-token_1"
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 
 
-class Simulator(People):
+class Simulator(UserActions):
     """One bot's Discord. The public methods are what people, servers and fate do to it."""
 
     def __init__(self, *, token: str = TOKEN) -> None:
         self.token = token
         self.key = Ed25519PrivateKey.generate()
         world = World(shapes.user(BOT, "dovecote", bot=True), BOT)
-        sessions = Sessions(world, token)
-        rest = Rest(world, sessions, public_key=self.public_key)
-        hooks = Hooks(world, rest)
+        sessions = SimulatedGateway(world, token)
+        rest = RestApi(world, sessions, public_key=self.public_key)
+        hooks = InteractionEndpoints(world, rest)
         super().__init__(world, rest, hooks, sessions)
         self.server = Server(world, rest, hooks, sessions, token)
         self.port = 0
@@ -67,7 +67,7 @@ class Simulator(People):
         """The bot is thrown out of the server that a channel is in."""
         guild = self.world.channel(chat).guild or ""
         self.world.guilds.pop(guild, None)
-        await self.sessions.tell("GUILD_DELETE", {"id": guild})
+        await self.sessions.emit("GUILD_DELETE", {"id": guild})
 
     async def deny(self, chat: int, *permissions: str) -> None:
         """A channel's overwrites take permissions from the bot, by the names people know them by."""
@@ -90,19 +90,19 @@ class Simulator(People):
 
     async def push(self, name: str, content: Any) -> None:
         """Dispatch an event of any content, garbage too."""
-        await self.sessions.tell(name, content)
+        await self.sessions.emit(name, content)
 
     async def fail(
         self, status: int, *, code: int = 0, times: int = 1, name: str | None = None, message: str = ""
     ) -> None:
         """Answer the next calls with a failure."""
-        self.server.faults.append(Fault(times, name, Failure(status, code, message or f"Error {status}")))
+        self.server.faults.append(Fault(times, name, ApiFailure(status, code, message or f"Error {status}")))
 
     async def throttle(
         self, seconds: float, *, everywhere: bool = False, times: int = 1, name: str = "create"
     ) -> None:
         """Answer the next calls with a rate limit."""
-        failure = limited(seconds, scope="global" if everywhere else "user")
+        failure = rate_limited(seconds, scope="global" if everywhere else "user")
         self.server.faults.append(Fault(times, name, failure))
 
     async def limit(self, name: str, most: int, seconds: float) -> None:
@@ -114,24 +114,24 @@ class Simulator(People):
 
     async def cut(self, *, name: str = "create", after: bool = True, times: int = 1) -> None:
         """Hang up on the next calls, after or before carrying them out."""
-        self.server.faults.append(Fault(times, name, cuts="after" if after else "before"))
+        self.server.faults.append(Fault(times, name, cut_at="after" if after else "before"))
 
     async def drop(self, *, refusals: int = 0, code: int | None = None, forget: bool = False) -> None:
         """Break the gateway's connections; refuse the next ones; perhaps forget the sessions."""
         self.sessions.refusals = refusals
-        await self.sessions.drop(code=code)
+        await self.sessions.disconnect_all(code=code)
         if forget:
-            self.sessions.forget()
+            self.sessions.clear()
 
     async def reconnect(self) -> None:
         """Ask the clients to connect again (7)."""
-        await self.sessions.command(7)
+        await self.sessions.send_command(7)
 
     async def invalidate(self, *, resumable: bool = False) -> None:
         """Tell the clients that their session is refused (9)."""
-        await self.sessions.command(9, resumable)
+        await self.sessions.send_command(9, resumable)
         if not resumable:
-            self.sessions.forget()
+            self.sessions.clear()
 
     async def revoke(self) -> None:
         """The token is not good any more."""
@@ -140,23 +140,23 @@ class Simulator(People):
 
     async def pass_time(self, seconds: float) -> None:
         """Move Discord's clock ahead: nonces are forgotten, ids get later."""
-        self.world.ahead += seconds
+        self.world.offset_seconds += seconds
 
     def messages(self, chat: int | None = None) -> list[Post]:
         """Return what the bot said, in order."""
         return self.world.posts(chat)
 
     async def wait_for_messages(
-        self, count: int, *, chat: int | None = None, seconds: float = PATIENCE
+        self, count: int, *, chat: int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
         """Wait until the bot has said so much; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(chat)) >= count, seconds=seconds)
         return self.messages(chat)
 
-    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
         async with asyncio.timeout(seconds):
-            await self.world.until(condition)
+            await self.world.wait_until(condition)
 
     def state(self) -> Raw:
         """Return what is to be seen from outside."""

@@ -16,14 +16,14 @@ Raw = dict[str, Any]
 EPOCH = 1_420_070_400_000
 TEXT, PRIVATE, PUBLIC_THREAD, FORUM = 0, 1, 11, 15
 EPHEMERAL, LOADING = 1 << 6, 1 << 7
-MADE_IN = 900_000_000_000_000_001
+DEFAULT_GUILD = 900_000_000_000_000_001
 """The id of the one server that channels are put into unless another is named."""
 
 NONCE_SECONDS = 120.0
 """How long a nonce is remembered; the documentation says "the past few minutes"."""
 
 
-class Failure(Exception):
+class ApiFailure(Exception):
     """An answer that says no; codes and texts are those of the documentation."""
 
     def __init__(
@@ -35,23 +35,23 @@ class Failure(Exception):
         self.headers = {name: str(value) for name, value in (headers or {}).items()}
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection ends without an answer."""
 
 
-def invalid(field_name: str, code: str, message: str) -> Failure:
+def invalid(field_name: str, code: str, message: str) -> ApiFailure:
     """Return a 400 for a field of the body."""
     errors = {field_name: {"_errors": [{"code": code, "message": message}]}}
-    return Failure(400, 50035, "Invalid Form Body", extra={"errors": errors})
+    return ApiFailure(400, 50035, "Invalid Form Body", extra={"errors": errors})
 
 
-def forbidden() -> Failure:
+def forbidden() -> ApiFailure:
     """Return the answer to a call for which a permission is missing."""
-    return Failure(403, 50013, "Missing Permissions")
+    return ApiFailure(403, 50013, "Missing Permissions")
 
 
 @dataclass(slots=True)
-class Channel:
+class SimulatedChannel:
     """A place to speak in; `denied` names the permissions that its overwrites take from the bot."""
 
     id: str
@@ -103,15 +103,15 @@ class Post:
 
 
 @dataclass(slots=True)
-class Interaction:
+class SimulatedInteraction:
     """A command, a press or a submitted form, and what became of it."""
 
     id: str
     token: str
-    channel: Channel
+    channel: SimulatedChannel
     message: Raw | None = None
     person: Raw | None = None
-    reaction: int | None = None
+    response_type: int | None = None
     original: Raw | None = None
     modal: Raw | None = None
     notices: list[str] = field(default_factory=list)
@@ -124,23 +124,23 @@ class World:
         self.bot = bot
         self.application = application
         self.guilds: dict[str, Raw] = {}
-        self.channels: dict[str, Channel] = {}
-        self.interactions: dict[str, Interaction] = {}
+        self.channels: dict[str, SimulatedChannel] = {}
+        self.interactions: dict[str, SimulatedInteraction] = {}
         self.files: dict[str, bytes] = {}
         self.commands: dict[str, Raw] = {}
-        self.said: list[Raw] = []
+        self.bot_messages: list[Raw] = []
         self.histories: dict[str, list[str]] = {}
         self.typed: list[str] = []
         self.reactions: dict[str, set[str]] = {}
         self.shows_nonces = False
-        self.ahead = 0.0
+        self.offset_seconds = 0.0
         self._nonces: dict[tuple[str, str], tuple[float, Raw]] = {}
         self._count = 0
         self._changed = asyncio.Condition()
 
     def now(self) -> float:
         """Return the time, which can be moved ahead."""
-        return time.time() + self.ahead
+        return time.time() + self.offset_seconds
 
     def snowflake(self) -> str:
         """Return a new id."""
@@ -151,11 +151,11 @@ class World:
         """Return a user object."""
         return shapes.user(number, f"person{number}", shown=f"Person {number}")
 
-    def channel(self, number: int | str) -> Channel:
+    def channel(self, number: int | str) -> SimulatedChannel:
         """Return a channel; an unknown one is a private conversation."""
         name = str(number)
         if name not in self.channels:
-            self.channels[name] = Channel(name, PRIVATE)
+            self.channels[name] = SimulatedChannel(name, PRIVATE)
         return self.channels[name]
 
     def guild(self, number: str) -> Raw:
@@ -166,39 +166,39 @@ class World:
         threads = [one.raw for one in seen if one.parent]
         return shapes.guild(number, self.guilds[number]["name"], self.bot, channels, threads)
 
-    def _denied(self, channel: Channel) -> set[str]:
+    def _denied(self, channel: SimulatedChannel) -> set[str]:
         """Return what is denied in a channel; a thread has the overwrites of its parent."""
         parent = self.channels.get(channel.parent or "")
         return channel.denied | (parent.denied if parent else set())
 
-    def found(self, number: str, *needs: str) -> Channel:
+    def get_accessible_channel(self, number: str, *permissions: str) -> SimulatedChannel:
         """Return a channel as the bot may use it; raises Failure."""
         if not number.isdecimal():
             raise invalid("channel_id", "NUMBER_TYPE_COERCE", f'Value "{number}" is not snowflake.')
         channel = self.channels.get(number)
         if channel is None:
-            raise Failure(404, 10003, "Unknown Channel")
+            raise ApiFailure(404, 10003, "Unknown Channel")
         if channel.guild is None:
             return channel
         denied = self._denied(channel)
         if "View Channels" in denied or channel.guild not in self.guilds:
-            raise Failure(403, 50001, "Missing Access")
-        if denied & set(needs):
+            raise ApiFailure(403, 50001, "Missing Access")
+        if denied & set(permissions):
             raise forbidden()
         return channel
 
-    def may_read(self, channel: Channel) -> bool:
+    def may_read(self, channel: SimulatedChannel) -> bool:
         """Whether the bot may read what was said before."""
         return "Read Message History" not in self._denied(channel)
 
-    def message(self, channel: Channel, number: str) -> Raw:
+    def message(self, channel: SimulatedChannel, number: str) -> Raw:
         """Return a message; raises Failure."""
         for message in channel.messages:
             if message["id"] == number:
                 return message
-        raise Failure(404, 10008, "Unknown Message")
+        raise ApiFailure(404, 10008, "Unknown Message")
 
-    def post(self, channel: Channel, author: Raw, content: str, **others: Any) -> Raw:
+    def post(self, channel: SimulatedChannel, author: Raw, content: str, **others: Any) -> Raw:
         """Put a message into a channel; returns the message object."""
         mentions = [self.bot] if f"<@{self.bot['id']}>" in content else []
         message: Raw = {
@@ -222,23 +222,23 @@ class World:
         }
         channel.messages.append(message)
         if author["id"] == self.bot["id"]:
-            self.said.append(message)
+            self.bot_messages.append(message)
             self.histories[message["id"]] = []
         return message
 
-    def known(self, channel: Channel, nonce: object) -> Raw | None:
+    def get_by_nonce(self, channel: SimulatedChannel, nonce: object) -> Raw | None:
         """Return the message that was sent with a nonce within the last minutes."""
         at, message = self._nonces.get((channel.id, str(nonce)), (0.0, None))
         return message if nonce is not None and self.now() - at < NONCE_SECONDS else None
 
-    def remember(self, channel: Channel, nonce: object, message: Raw) -> None:
+    def remember_nonce(self, channel: SimulatedChannel, nonce: object, message: Raw) -> None:
         """Keep a nonce."""
         if nonce is not None:
             self._nonces[channel.id, str(nonce)] = (self.now(), message)
 
     def posts(self, chat: int | None) -> list[Post]:
         """Return what the bot said that everybody reads, in order."""
-        shown = [raw for raw in self.said if not raw["flags"] & (LOADING | EPHEMERAL)]
+        shown = [raw for raw in self.bot_messages if not raw["flags"] & (LOADING | EPHEMERAL)]
         posts = [self._post(raw) for raw in shown]
         return [post for post in posts if chat is None or chat in (post.chat, post.thread)]
 
@@ -249,12 +249,12 @@ class World:
         chat = int(channel.parent or channel.id)
         return Post(raw["id"], chat, thread, raw["content"], buttons, self.histories[raw["id"]], raw)
 
-    async def announce(self) -> None:
+    async def notify_changed(self) -> None:
         """Tell those who wait that something may have changed."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
         async with self._changed:
             await self._changed.wait_for(condition)

@@ -8,56 +8,68 @@ from __future__ import annotations
 
 from pydantic import ValidationError
 
-from channels.message import Address, Attachment, Author, Command, Ignored, Message, Reaction, Room, Update
+from channels.message import (
+    Address,
+    Attachment,
+    Author,
+    Command,
+    IgnoredUpdate,
+    Message,
+    Reaction,
+    RoomKind,
+    Update,
+)
 from channels.slack import text as slack_text
-from channels.slack.addresses import address_of, moment_of, room_of
-from channels.slack.payloads import Bot, Callback, Event, File, Reacted, Slash
+from channels.slack.addresses import address_of, parse_timestamp, room_kind_of
+from channels.slack.payloads import Bot, EventCallback, File, MessageEvent, ReactionEvent, SlashCommand
 from channels.slack.receive import interactions
 from channels.slack.text import measure
 
 __all__ = ["Bot", "decode", "measure"]
 
-_SPOKEN = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
-_REACTED = ("reaction_added", "reaction_removed")
+_MESSAGE_SUBTYPES = {None, "file_share", "thread_broadcast", "me_message", "bot_message"}
+_REACTION_EVENTS = ("reaction_added", "reaction_removed")
 
 
-def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
+def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """Translate one envelope of Socket Mode, or of HTTP in its shape."""
     kind, payload = (update.get("type"), update.get("payload")) if isinstance(update, dict) else (None, None)
     try:
         match kind:
             case "events_api":
-                return _event(Callback.model_validate(payload), channel, bot)
+                return _event(EventCallback.model_validate(payload), channel, bot)
             case "slash_commands":
-                return _slash(Slash.model_validate(payload), channel, bot)
+                return _slash_command(SlashCommand.model_validate(payload), channel, bot)
             case "interactive":
                 return interactions.decode(payload, channel, bot)
     except (ValidationError, RecursionError):
-        return Ignored(reason=f"a malformed or foreign {kind}")
-    return Ignored(reason="an envelope of another kind")
+        return IgnoredUpdate(reason=f"a malformed or foreign {kind}")
+    return IgnoredUpdate(reason="an envelope of another kind")
 
 
-def _event(callback: Callback, channel: str, bot: Bot) -> Update | Ignored:
+def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     kind = callback.event.get("type")
-    if kind in _REACTED:
-        return _reacted(Reacted.model_validate(callback.event), callback.team_id or bot.team, channel, bot)
+    if kind in _REACTION_EVENTS:
+        return _reaction(
+            ReactionEvent.model_validate(callback.event), callback.team_id or bot.team, channel, bot
+        )
     if kind not in ("message", "app_mention"):
-        return Ignored(reason=f"an event of another kind: {str(kind)[:40]}")
-    event = Event.model_validate(callback.event)
+        return IgnoredUpdate(reason=f"an event of another kind: {str(kind)[:40]}")
+    event = MessageEvent.model_validate(callback.event)
     team = callback.team_id or bot.team
     if event.subtype == "message_changed":
-        return _changed(event, team, channel, bot)
-    if event.subtype not in _SPOKEN:
-        return Ignored(reason=f"a message of the subtype {event.subtype[:40]}" if event.subtype else "")
-    return _spoken(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
+        return _message_changed(event, team, channel, bot)
+    if event.subtype not in _MESSAGE_SUBTYPES:
+        return IgnoredUpdate(reason=f"a message of the subtype {event.subtype[:40]}" if event.subtype else "")
+    return _message(event, f"{team}:{event.channel}:{event.ts}", channel, bot)
 
 
-def _reacted(event: Reacted, team: str, channel: str, bot: Bot) -> Reaction | Ignored:
+def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reaction | IgnoredUpdate:
     if event.user == bot.id:
-        return Ignored(reason="our own reaction")
+        return IgnoredUpdate(reason="our own reaction")
     if event.item.type != "message":
-        return Ignored(reason="a reaction to something else than a message")
-    room, place = room_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
+        return IgnoredUpdate(reason="a reaction to something else than a message")
+    room, place = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
     return Reaction(
         key=slack_text.clean(f"{team}:{event.type}:{place}:{event.user}:{event.reaction}:{event.event_ts}"),
         address=address_of(channel, event.item.channel, room, None, event.item.ts),
@@ -69,60 +81,60 @@ def _reacted(event: Reacted, team: str, channel: str, bot: Bot) -> Reaction | Ig
     )
 
 
-def _changed(event: Event, team: str, channel: str, bot: Bot) -> Update | Ignored:
+def _message_changed(event: MessageEvent, team: str, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """An edit by a person; Slack also tells of unfurled links and of replies in this way."""
     message, before = event.message or {}, event.previous_message or {}
     outer = {"channel": event.channel, "channel_type": event.channel_type, "type": "message"}
-    inner = Event.model_validate({"ts": event.ts, **message, **outer})
+    inner = MessageEvent.model_validate({"ts": event.ts, **message, **outer})
     if inner.edited is None or before.get("edited") == message.get("edited"):
-        return Ignored(reason="a change that nobody typed")
+        return IgnoredUpdate(reason="a change that nobody typed")
     if "text" in before and before["text"] == message.get("text"):
-        return Ignored(reason="a change of something else than the text")
+        return IgnoredUpdate(reason="a change of something else than the text")
     key = f"{team}:{event.channel}:{inner.ts}:{inner.edited.ts}"
-    return _spoken(inner, key, channel, bot, edited_at=inner.edited.ts)
+    return _message(inner, key, channel, bot, edited_at=inner.edited.ts)
 
 
-def _spoken(
-    event: Event, key: str, channel: str, bot: Bot, *, edited_at: str | None = None
-) -> Message | Command | Ignored:
+def _message(
+    event: MessageEvent, key: str, channel: str, bot: Bot, *, edited_at: str | None = None
+) -> Message | Command | IgnoredUpdate:
     if event.user == bot.id or (bot.bot_id and event.bot_id == bot.bot_id):
-        return Ignored(reason="our own message")
+        return IgnoredUpdate(reason="our own message")
     author = event.user or event.bot_id
     if not author:
-        return Ignored(reason="a message of nobody")
-    raw, mentioned = slack_text.without_mention(slack_text.clean(event.text or ""), bot.id)
-    text = slack_text.plain(raw).strip()
-    attachments = tuple(_attachment(file) for file in event.files or () if _is_kept(file))
+        return IgnoredUpdate(reason="a message of nobody")
+    raw, mentioned = slack_text.strip_mention(slack_text.clean(event.text or ""), bot.id)
+    text = slack_text.to_plain_text(raw).strip()
+    attachments = tuple(_attachment(file) for file in event.files or () if _is_available(file))
     if not text and not attachments and not mentioned:
-        return Ignored(reason="a message with neither text nor file")
+        return IgnoredUpdate(reason="a message with neither text nor file")
     message = Message(
         key=slack_text.clean(key),
         address=_address(event, channel),
         author=Author(id=slack_text.clean(author), is_bot=event.bot_id is not None),
         text=text,
-        sent_at=moment_of(edited_at or event.ts),
-        room=room_of(event.channel, event.channel_type),
+        sent_at=parse_timestamp(edited_at or event.ts),
+        room=room_kind_of(event.channel, event.channel_type),
         mentions_bot=mentioned,
         edited=edited_at is not None,
         attachments=attachments,
         platform_id=event.ts,
     )
-    return _as_ordered(message)
+    return _as_command(message)
 
 
-def _address(event: Event, channel: str) -> Address:
-    room = room_of(event.channel, event.channel_type)
+def _address(event: MessageEvent, channel: str) -> Address:
+    room = room_kind_of(event.channel, event.channel_type)
     return address_of(channel, event.channel, room, event.thread_ts, event.ts)
 
 
-def _as_ordered(message: Message) -> Message | Command:
+def _as_command(message: Message) -> Message | Command:
     """Take a command's words for a command where they are meant for us: mentioned, or `/word` in private."""
     if message.edited or message.attachments:
         return message
     if message.mentions_bot:
-        order = slack_text.spoken_order(message.text)
+        order = slack_text.parse_mention_command(message.text)
     else:
-        order = slack_text.slashed_order(message.text) if message.room is Room.DIRECT else None
+        order = slack_text.parse_slash_command(message.text) if message.room is RoomKind.DIRECT else None
     if order is None:
         return message
     return Command(
@@ -137,15 +149,15 @@ def _as_ordered(message: Message) -> Message | Command:
     )
 
 
-def _slash(slash: Slash, channel: str, bot: Bot) -> Message | Command:
+def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Command:
     direct = slash.channel_name == "directmessage"
-    room = Room.DIRECT if direct else room_of(slash.channel_id, None)
+    room = RoomKind.DIRECT if direct else room_kind_of(slash.channel_id, None)
     key = slack_text.clean(f"{slash.team_id or bot.team}:slash:{slash.trigger_id}")
     address = Address(channel=channel, room=slack_text.clean(slash.channel_id))
     author = Author(id=slack_text.clean(slash.user_id))
-    sent_at = moment_of(_seconds_of(slash.trigger_id))
-    text = slack_text.plain(slack_text.clean(slash.text)).strip()
-    order = slack_text.order(text) if text else ("help", "")
+    sent_at = parse_timestamp(_trigger_seconds(slash.trigger_id))
+    text = slack_text.to_plain_text(slack_text.clean(slash.text)).strip()
+    order = slack_text.parse_command(text) if text else ("help", "")
     if order is None:
         return Message(
             key=key,
@@ -168,13 +180,13 @@ def _slash(slash: Slash, channel: str, bot: Bot) -> Message | Command:
     )
 
 
-def _seconds_of(trigger: str) -> str:
+def _trigger_seconds(trigger: str) -> str:
     """Return when a slash command was given: its trigger's id begins with the second."""
     seconds = trigger.partition(".")[0]
     return seconds if seconds.isdecimal() and seconds.isascii() and len(seconds) == 10 else "0"  # noqa: PLR2004
 
 
-def _is_kept(file: File) -> bool:
+def _is_available(file: File) -> bool:
     return file.mode not in {"tombstone", "hidden_by_limit", "external"}
 
 

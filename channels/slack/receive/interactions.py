@@ -11,37 +11,37 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from channels.message import Author, Ignored, Press
+from channels.message import Author, ButtonPress, IgnoredUpdate
 from channels.slack import text as slack_text
-from channels.slack.addresses import address_of, room_of
-from channels.slack.payloads import ASKING, Binding, Bot, Interaction, Submission
+from channels.slack.addresses import address_of, room_kind_of
+from channels.slack.payloads import PROMPT_PREFIX, BlockActions, Bot, ModalMetadata, ViewSubmission
 
-CALLBACK = "dovecote_comment"
-INPUT = "comment"
+CALLBACK_ID = "dovecote_comment"
+INPUT_ID = "comment"
 TITLE_LIMIT = 24
-WORDS_LIMIT = 3000
+COMMENT_LIMIT = 3000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
+class ModalRequest:
     """A press of a button that asks for words: what opens the modal, and the modal."""
 
     trigger: str
     view: dict[str, Any]
 
 
-def decode(payload: object, channel: str, bot: Bot) -> Press | Ignored:
+def decode(payload: object, channel: str, bot: Bot) -> ButtonPress | IgnoredUpdate:
     """Translate an interaction; raises ValidationError for garbage."""
     kind = payload.get("type") if isinstance(payload, dict) else None
     match kind:
         case "block_actions":
-            return _press(Interaction.model_validate(payload), channel, bot)
+            return _press(BlockActions.model_validate(payload), channel, bot)
         case "view_submission":
-            return _submitted(Submission.model_validate(payload), channel, bot)
-    return Ignored(reason="an interaction of another kind")
+            return _submission(ViewSubmission.model_validate(payload), channel, bot)
+    return IgnoredUpdate(reason="an interaction of another kind")
 
 
-def asking(envelope: object, bot: Bot) -> Asking | None:
+def parse_modal_request(envelope: object, bot: Bot) -> ModalRequest | None:
     """Return the modal a press wants; None for everything else."""
     if not isinstance(envelope, dict) or envelope.get("type") != "interactive":
         return None
@@ -49,18 +49,18 @@ def asking(envelope: object, bot: Bot) -> Asking | None:
     if not isinstance(payload, dict) or payload.get("type") != "block_actions":
         return None
     try:
-        press = Interaction.model_validate(payload)
-        return _asking(press, bot)
+        press = BlockActions.model_validate(payload)
+        return _modal_request(press, bot)
     except (ValidationError, RecursionError):
         return None
 
 
-def _asking(press: Interaction, bot: Bot) -> Asking | None:
+def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
     action = press.actions[0] if press.actions else None
     room = press.channel.id if press.channel else press.container.channel_id
-    if action is None or not action.action_id.startswith(ASKING) or not action.value or room is None:
+    if action is None or not action.action_id.startswith(PROMPT_PREFIX) or not action.value or room is None:
         return None
-    binding = Binding(
+    binding = ModalMetadata(
         team=press.team.id if press.team else bot.team,
         user=press.user.id,
         room=room,
@@ -69,24 +69,29 @@ def _asking(press: Interaction, bot: Bot) -> Asking | None:
         data=action.value,
         answer=press.response_url,
     )
-    prompt = action.action_id.removeprefix(ASKING).partition("|")[2]
-    return Asking(trigger=press.trigger_id, view=_view(prompt, binding))
+    prompt = action.action_id.removeprefix(PROMPT_PREFIX).partition("|")[2]
+    return ModalRequest(trigger=press.trigger_id, view=_view(prompt, binding))
 
 
-def _view(prompt: str, binding: Binding) -> dict[str, Any]:
+def _view(prompt: str, metadata: ModalMetadata) -> dict[str, Any]:
     words = slack_text.clean(prompt).strip() or "A few words"
-    field = {"type": "plain_text_input", "action_id": INPUT, "multiline": True, "max_length": WORDS_LIMIT}
+    field = {
+        "type": "plain_text_input",
+        "action_id": INPUT_ID,
+        "multiline": True,
+        "max_length": COMMENT_LIMIT,
+    }
     question = {
         "type": "input",
-        "block_id": INPUT,
+        "block_id": INPUT_ID,
         "optional": True,
         "element": field,
         "label": _plain(words),
     }
     return {
         "type": "modal",
-        "callback_id": CALLBACK,
-        "private_metadata": binding.model_dump_json(),
+        "callback_id": CALLBACK_ID,
+        "private_metadata": metadata.model_dump_json(),
         "title": _plain("Your comment"[:TITLE_LIMIT]),
         "submit": _plain("Send"),
         "close": _plain("Cancel"),
@@ -98,16 +103,16 @@ def _plain(text: str) -> dict[str, str]:
     return {"type": "plain_text", "text": text}
 
 
-def _press(press: Interaction, channel: str, bot: Bot) -> Press | Ignored:
+def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | IgnoredUpdate:
     room_id = press.channel.id if press.channel else press.container.channel_id
     action = press.actions[0] if press.actions else None
     if room_id is None or action is None or action.value is None:
-        return Ignored(reason="a press of a button that is not ours")
-    room = room_of(room_id, None)
+        return IgnoredUpdate(reason="a press of a button that is not ours")
+    room = room_kind_of(room_id, None)
     ts = press.container.message_ts
     thread = press.container.thread_ts or _thread_of(press.message)
     team = press.team.id if press.team else bot.team
-    return Press(
+    return ButtonPress(
         key=slack_text.clean(
             f"{team}:press:{room_id}:{ts}:{press.user.id}:{action.action_ts or action.value}"
         ),
@@ -120,34 +125,34 @@ def _press(press: Interaction, channel: str, bot: Bot) -> Press | Ignored:
     )
 
 
-def _submitted(submission: Submission, channel: str, bot: Bot) -> Press | Ignored:
+def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPress | IgnoredUpdate:
     """A modal is ours when it is bound to a press of the same person in the same workspace."""
     view = submission.view
-    if view.callback_id != CALLBACK:
-        return Ignored(reason="a modal that is not ours")
-    binding = Binding.model_validate_json(view.private_metadata)
+    if view.callback_id != CALLBACK_ID:
+        return IgnoredUpdate(reason="a modal that is not ours")
+    binding = ModalMetadata.model_validate_json(view.private_metadata)
     team = submission.team.id if submission.team else bot.team
     if (binding.user, binding.team) != (submission.user.id, team):
-        return Ignored(reason="a modal bound to another person or workspace")
-    room = room_of(binding.room, None)
-    return Press(
+        return IgnoredUpdate(reason="a modal bound to another person or workspace")
+    room = room_kind_of(binding.room, None)
+    return ButtonPress(
         key=slack_text.clean(f"{team}:view:{view.id}"),
         address=address_of(channel, binding.room, room, binding.thread, None),
         author=Author(id=slack_text.clean(submission.user.id)),
         data=slack_text.clean(binding.data),
         token=slack_text.clean(binding.answer),
-        comment=_words_in(view.state),
+        comment=_comment_in(view.state),
         room=room,
         platform_id=binding.message,
     )
 
 
-def _words_in(state: dict[str, Any]) -> str:
+def _comment_in(state: dict[str, Any]) -> str:
     """Return what was written in the modal's one field."""
     found: Any = state
-    for name in ("values", INPUT, INPUT, "value"):
+    for name in ("values", INPUT_ID, INPUT_ID, "value"):
         found = found.get(name) if isinstance(found, dict) else None
-    return slack_text.clean(found).strip()[:WORDS_LIMIT] if isinstance(found, str) else ""
+    return slack_text.clean(found).strip()[:COMMENT_LIMIT] if isinstance(found, str) else ""
 
 
 def _thread_of(message: dict[str, Any]) -> str | None:

@@ -10,11 +10,11 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 
-WINDOW = 300
-LONGEST_TIMESTAMP = 12
+MAX_AGE_SECONDS = 300
+MAX_TIMESTAMP_LENGTH = 12
 
 
-def signature(secret: str, timestamp: str, body: bytes) -> str:
+def compute_signature(secret: str, timestamp: str, body: bytes) -> str:
     """Return the signature Slack gives a body at a time."""
     base = b"v0:" + timestamp.encode("utf-8", "surrogatepass") + b":" + body
     key = secret.encode("utf-8", "surrogatepass")
@@ -25,9 +25,9 @@ def is_signed(secret: str, headers: Mapping[str, str], body: bytes, *, now: floa
     """Say whether a post is Slack's and fresh."""
     timestamp = headers.get("x-slack-request-timestamp", "")
     shown = headers.get("x-slack-signature", "")
-    if not secret.strip() or len(timestamp) > LONGEST_TIMESTAMP:
+    if not secret.strip() or len(timestamp) > MAX_TIMESTAMP_LENGTH:
         return False
-    if not (timestamp.isascii() and timestamp.isdecimal()) or abs(now - int(timestamp)) > WINDOW:
+    if not (timestamp.isascii() and timestamp.isdecimal()) or abs(now - int(timestamp)) > MAX_AGE_SECONDS:
         return False
-    wanted = signature(secret, timestamp, body)
+    wanted = compute_signature(secret, timestamp, body)
     return hmac.compare_digest(shown.encode("utf-8", "surrogatepass"), wanted.encode())

@@ -17,36 +17,36 @@ from typing import Any
 import aiohttp
 
 from channels.errors import ChannelError, RateLimited, Unauthorized
-from channels.port import Receiving
+from channels.port import ReceiverStatus
 from channels.slack.api import Api
 
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 """Seconds between tries while Slack cannot be reached, or updates cannot be stored."""
 
 RECEIVING, INTERRUPTED = True, False
-QUIET = 0.3
+DRAIN_SECONDS = 0.3
 """Seconds without a frame after which a connection that is being replaced holds nothing more."""
 
-SHORTEST = 1.0
+MIN_CONNECTION_SECONDS = 1.0
 """Seconds a connection that replaced another has to last; one that does not is followed after a pause."""
 
-CROWDED_SECONDS = 30.0
+TOO_MANY_CONNECTIONS_SECONDS = 30.0
 """How long to wait when too many connections are open."""
 
 _ENVELOPES = {"events_api", "slash_commands", "interactive"}
-Take = Callable[[dict[str, Any]], Awaitable[bool]]
+HandleEnvelope = Callable[[dict[str, Any]], Awaitable[bool]]
 
 log = logging.getLogger(__name__)
 
 
-class Pace:
+class Backoff:
     """The pauses between failures; an error that only an operator can mend is raised."""
 
-    def __init__(self, receiving: Receiving) -> None:
+    def __init__(self, receiving: ReceiverStatus) -> None:
         self.receiving = receiving
         self._failures = 0
 
-    def succeed(self) -> None:
+    def reset(self) -> None:
         """Begin again with the shortest pause."""
         self._failures = 0
 
@@ -55,7 +55,7 @@ class Pace:
         if error.remedy == "operator":
             raise error
         self.receiving(INTERRUPTED, str(error))
-        log.warning("slack: not receiving: %s", error)
+        log.warning("slack.receiving_interrupted: %s", error)
         if isinstance(error, RateLimited):
             await asyncio.sleep(error.retry_after)
             self._failures += 1
@@ -64,41 +64,41 @@ class Pace:
 
     async def pause(self) -> None:
         """Wait as long as the failures so far suggest."""
-        await asyncio.sleep(PAUSES[min(self._failures, len(PAUSES) - 1)])
+        await asyncio.sleep(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)])
         self._failures += 1
 
 
-class Line:
+class SocketModeClient:
     """The envelopes of one app; `take` keeps one and says whether Slack may forget it."""
 
-    def __init__(self, api: Api, take: Take, pace: Pace, stop: asyncio.Event) -> None:
+    def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff, stop: asyncio.Event) -> None:
         self._api = api
-        self._take = take
-        self._pace = pace
+        self._handle = handle
+        self._backoff = backoff
         self._stop = stop
 
-    async def listen(self) -> None:
+    async def run(self) -> None:
         """Keep a connection open until told to stop; one that worked is replaced with hardly a pause."""
         while not self._stop.is_set():
             try:
                 async with AsyncExitStack() as connections:
-                    await self._hold(connections)
+                    await self._run_connections(connections)
             except ChannelError as error:
-                await self._pace.back_off(error)
+                await self._backoff.back_off(error)
                 continue
             if not self._stop.is_set():
-                await self._pace.pause()
+                await self._backoff.pause()
 
-    async def _hold(self, connections: AsyncExitStack) -> None:
+    async def _run_connections(self, connections: AsyncExitStack) -> None:
         """Take envelopes by a connection, and by those that replace it in time."""
         socket = await self._open(connections)
-        beginning = -SHORTEST
-        while await self._converse(socket):
-            if time.monotonic() - beginning < SHORTEST:
+        beginning = -MIN_CONNECTION_SECONDS
+        while await self._receive_frames(socket):
+            if time.monotonic() - beginning < MIN_CONNECTION_SECONDS:
                 return
-            following = await self._follow(connections)
+            following = await self._open_next(connections)
             if following is None:
-                await self._converse(socket)
+                await self._receive_frames(socket)
                 return
             await self._drain(socket)
             await socket.close()
@@ -109,7 +109,7 @@ class Line:
         connections.push_async_callback(socket.close)
         return socket
 
-    async def _follow(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse | None:
+    async def _open_next(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse | None:
         """Open the next connection while there is one; None when that fails, and there is no hurry."""
         if self._stop.is_set():
             return None
@@ -118,34 +118,36 @@ class Line:
         except ChannelError as error:
             if error.remedy == "operator":
                 raise
-            log.info("slack: the next connection does not open yet: %s", error)
+            log.info("slack.reconnect_failed: %s", error)
             return None
 
-    async def _converse(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
+    async def _receive_frames(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
         """Take frames until the connection ends; True when it is to be replaced before it does."""
         async for frame in socket:
-            outcome = await self._read(socket, frame)
+            outcome = await self._handle_frame(socket, frame)
             if outcome is not None:
                 return outcome
             if self._stop.is_set():
                 return False
-        self._pace.receiving(INTERRUPTED, "Slack's connection ended")
+        self._backoff.receiving(INTERRUPTED, "Slack's connection ended")
         return False
 
-    async def _read(self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage) -> bool | None:
+    async def _handle_frame(
+        self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage
+    ) -> bool | None:
         """Take one frame; None to go on, True to go on by another connection, False to end this one."""
-        envelope = _parsed(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
+        envelope = _parse_json(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
         kind = envelope.get("type") if isinstance(envelope, dict) else None
         if not isinstance(envelope, dict) or not isinstance(kind, str):
             return None
         if kind == "hello":
-            self._pace.succeed()
-            self._pace.receiving(RECEIVING)
+            self._backoff.reset()
+            self._backoff.receiving(RECEIVING)
         elif kind == "disconnect":
             _check_reason(envelope.get("reason"))
             return True
-        elif kind in _ENVELOPES and not await self._keep(socket, envelope):
-            self._pace.receiving(INTERRUPTED, "an update cannot be stored")
+        elif kind in _ENVELOPES and not await self._store_and_ack(socket, envelope):
+            self._backoff.receiving(INTERRUPTED, "an update cannot be stored")
             return False
         return None
 
@@ -153,18 +155,18 @@ class Line:
         """Take what a connection that was replaced still holds, so that order is kept."""
         while not self._stop.is_set():
             try:
-                frame = await socket.receive(timeout=QUIET)
+                frame = await socket.receive(timeout=DRAIN_SECONDS)
             except TimeoutError:
                 return
-            if frame.type is not aiohttp.WSMsgType.TEXT or await self._read(socket, frame) is False:
+            if frame.type is not aiohttp.WSMsgType.TEXT or await self._handle_frame(socket, frame) is False:
                 return
 
-    async def _keep(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> bool:
+    async def _store_and_ack(self, socket: aiohttp.ClientWebSocketResponse, envelope: dict[str, Any]) -> bool:
         """Store an envelope, then acknowledge it; later ones wait, so that order is kept."""
-        for pause in PAUSES:
+        for pause in BACKOFF_SECONDS:
             if self._stop.is_set():
                 return False
-            if await self._take(envelope):
+            if await self._handle(envelope):
                 break
             await asyncio.sleep(pause)
         else:
@@ -181,12 +183,12 @@ class Line:
 def _check_reason(reason: object) -> None:
     """A link that was disabled does not come back by trying, and one too many not at once."""
     if reason == "too_many_websockets":
-        raise RateLimited(CROWDED_SECONDS, scope="account")
+        raise RateLimited(TOO_MANY_CONNECTIONS_SECONDS, scope="account")
     if reason == "link_disabled":
         raise Unauthorized("Socket Mode is switched off for this app: switch it on, or use mode = http")
 
 
-def _parsed(text: str | bytes) -> Any:
+def _parse_json(text: str | bytes) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):

@@ -7,29 +7,29 @@ from datetime import datetime
 from typing import Any
 
 from channels.errors import Rejected, Unreachable
-from channels.message import Address, Sent
+from channels.message import Address, SentMessage
 from channels.slack.api import Api
 from channels.slack.send.rendering import METADATA_TYPE
 
-PAGE = 200
-MOST_PAGES = 10
+PAGE_SIZE = 200
+MAX_PAGES = 10
 SKEW_SECONDS = 120
 """How far our clock and Slack's may be apart."""
 
 
-async def find_message(api: Api, address: Address, key: str, *, since: datetime) -> Sent | None:
+async def find_message(api: Api, address: Address, key: str, *, since: datetime) -> SentMessage | None:
     """Look for a message of ours that bears the key; raises ChannelError when nobody can tell."""
     place = {"channel": address.room, "oldest": f"{since.timestamp() - SKEW_SECONDS:.6f}"}
     method = "conversations.replies" if address.thread else "conversations.history"
     asked = {**place, **({"ts": address.thread} if address.thread else {})}
     cursor: dict[str, str] = {}
-    for _ in range(MOST_PAGES):
+    for _ in range(MAX_PAGES):
         answer = await api.call(
-            method, {**asked, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE}
+            method, {**asked, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE_SIZE}
         )
         for message in _messages(answer):
             if _key_of(message) == key and isinstance(message.get("ts"), str):
-                return Sent(platform_id=message["ts"])
+                return SentMessage(platform_id=message["ts"])
         following = _cursor(answer)
         if not following:
             return None
@@ -37,17 +37,17 @@ async def find_message(api: Api, address: Address, key: str, *, since: datetime)
     raise Unreachable(f"{method}: more was said since then than is looked through")
 
 
-async def find_file(api: Api, address: Address, number: str) -> Sent | None:
+async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | None:
     """Look whether an uploaded file was shared in the room."""
     try:
-        answer = await api.call("files.info", {"file": number})
+        answer = await api.call("files.info", {"file": file_id})
     except Rejected:
         return None
     file = answer.get("file")
     shares = file.get("shares") if isinstance(file, dict) else None
     places = shares.values() if isinstance(shares, dict) else []
     found = any(isinstance(rooms, dict) and address.room in rooms for rooms in places)
-    return Sent(platform_id=number) if found else None
+    return SentMessage(platform_id=file_id) if found else None
 
 
 def _messages(answer: Any) -> Iterator[dict[str, Any]]:

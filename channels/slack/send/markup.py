@@ -11,19 +11,19 @@ from urllib.parse import urlsplit
 
 from channels.markup import (
     Block,
-    Code,
+    CodeSpan,
     Fence,
     Heading,
-    Image,
     Inline,
+    InlineImage,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
-    Rule,
-    Styled,
+    StyledText,
     Table,
     Text,
+    ThematicBreak,
     parse,
 )
 
@@ -57,16 +57,16 @@ def _block(block: Block, indent: str) -> str:
         case Paragraph(children=children):
             text = _inlines(children, indent)
         case Heading(children=children):
-            text = _styled("*", _inlines(children, indent, bare=True))
+            text = _styled("*", _inlines(children, indent, without_bold=True))
         case Quote(children=children):
             text = "\n".join("> " + line for line in _blocks(children, "").split("\n"))
-        case Listing():
-            text = _listing(block, indent)
+        case ListBlock():
+            text = _list_block(block, indent)
         case Fence():
             text = _fence(block)
         case Table(text=source):
             text = _fenced(source)
-        case Rule():
+        case ThematicBreak():
             text = RULE
     return text
 
@@ -84,7 +84,7 @@ def _fenced(text: str) -> str:
     return f"```\n{inner}\n```"
 
 
-def _listing(block: Listing, indent: str) -> str:
+def _list_block(block: ListBlock, indent: str) -> str:
     parts: list[str] = []
     for number, item in enumerate(block.items):
         if number:
@@ -94,23 +94,23 @@ def _listing(block: Listing, indent: str) -> str:
     return "".join(parts)
 
 
-def _inlines(children: Sequence[Inline], indent: str, *, bare: bool = False) -> str:
+def _inlines(children: Sequence[Inline], indent: str, *, without_bold: bool = False) -> str:
     """Render words; `bare` leaves bold out, for what is bold already."""
-    return "".join(_inline(child, indent, bare=bare) for child in children)
+    return "".join(_inline(child, indent, without_bold=without_bold) for child in children)
 
 
-def _inline(child: Inline, indent: str, *, bare: bool) -> str:
+def _inline(child: Inline, indent: str, *, without_bold: bool) -> str:
     match child:
         case Text(text):
             return escape(text).replace("\n", "\n" + indent)
-        case Code(text):
+        case CodeSpan(text):
             return f"`{escape(text)}`" if text.strip() and "`" not in text else escape(text)
-        case Styled(style, inner):
-            words = _inlines(inner, indent, bare=bare or style == "strong")
-            return words if bare and style == "strong" else _styled(_STYLES[style], words)
+        case StyledText(style, inner):
+            words = _inlines(inner, indent, without_bold=without_bold or style == "strong")
+            return words if without_bold and style == "strong" else _styled(_STYLES[style], words)
         case Link(url, inner):
-            return _link(url, _inlines(inner, indent, bare=True))
-        case Image(url, alt):
+            return _link(url, _inlines(inner, indent, without_bold=True))
+        case InlineImage(url, alt):
             return _link(url, escape(alt))
 
 

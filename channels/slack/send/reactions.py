@@ -11,58 +11,63 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from channels.errors import NotPermitted, Rejected
-from channels.message import Address, Sign
+from channels.message import Address, StatusReaction
 from channels.slack.api import Api
-from channels.slack.errors import word_of
+from channels.slack.errors import error_code
 
-EMOJI = {Sign.SEEN: "eyes", Sign.DONE: "white_check_mark", Sign.FAILED: "x"}
-REMEMBERED = 2000
+EMOJI = {StatusReaction.SEEN: "eyes", StatusReaction.DONE: "white_check_mark", StatusReaction.FAILED: "x"}
+MAX_REMEMBERED = 2000
+
+
+ReactionNames = set[str]
 
 
 @dataclass(slots=True)
-class Put:
+class ReactionState:
     """Our signs under one message (None: not known yet); who changes them holds the lock."""
 
     names: set[str] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
-class Signs:
+class Reactions:
     """The signs we put; those of an earlier process are looked up."""
 
-    def __init__(self, api: Api, *, me: str) -> None:
+    def __init__(self, api: Api, *, bot_user_id: str) -> None:
         self._api = api
-        self._me = me
-        self._put: OrderedDict[tuple[str, str], Put] = OrderedDict()
+        self._bot_user_id = bot_user_id
+        self._states: OrderedDict[tuple[str, str], ReactionState] = OrderedDict()
 
-    async def put(self, address: Address, ts: str, sign: Sign | None) -> None:
+    async def set(self, address: Address, ts: str, reaction: StatusReaction | None) -> None:
         """Make the sign the only one of ours; raises ChannelError."""
-        wanted = EMOJI[sign] if sign else None
-        put = self._of(address, ts)
+        wanted = EMOJI[reaction] if reaction else None
+        put = self._state_of(address, ts)
         async with put.lock:
             if put.names is None:
-                put.names = set() if sign is Sign.SEEN else await self._looked_up(address, ts)
+                put.names = (
+                    set() if reaction is StatusReaction.SEEN else await self._fetch_reactions(address, ts)
+                )
             if wanted and wanted not in put.names:
-                await self._call("reactions.add", address, ts, wanted, well="already_reacted")
+                await self._call("reactions.add", address, ts, wanted, accepted_error="already_reacted")
                 put.names.add(wanted)
             for name in sorted(put.names - {wanted}):
-                await self._call("reactions.remove", address, ts, name, well="no_reaction")
+                await self._call("reactions.remove", address, ts, name, accepted_error="no_reaction")
                 put.names.discard(name)
 
-    def _of(self, address: Address, ts: str) -> Put:
+    def _state_of(self, address: Address, ts: str) -> ReactionState:
         """Return what is remembered of a message; the longest unused is forgotten."""
-        put = self._put.setdefault((address.room, ts), Put())
-        self._put.move_to_end((address.room, ts))
-        if len(self._put) > REMEMBERED:
-            self._put.popitem(last=False)
+        put = self._states.setdefault((address.room, ts), ReactionState())
+        self._states.move_to_end((address.room, ts))
+        if len(self._states) > MAX_REMEMBERED:
+            self._states.popitem(last=False)
         return put
 
-    async def _looked_up(self, address: Address, ts: str) -> set[str]:
+    async def _fetch_reactions(self, address: Address, ts: str) -> ReactionNames:
         """Ask what is there; where that is refused the first sign is, most likely."""
         try:
             answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})
         except (Rejected, NotPermitted):
-            return {EMOJI[Sign.SEEN]}
+            return {EMOJI[StatusReaction.SEEN]}
         message = answer.get("message")
         found = message.get("reactions") if isinstance(message, dict) else None
         return {
@@ -73,11 +78,11 @@ class Signs:
 
     def _is_ours(self, reaction: dict[str, Any]) -> bool:
         users = reaction.get("users")
-        return isinstance(users, list) and self._me in users
+        return isinstance(users, list) and self._bot_user_id in users
 
-    async def _call(self, method: str, address: Address, ts: str, name: str, *, well: str) -> None:
+    async def _call(self, method: str, address: Address, ts: str, name: str, *, accepted_error: str) -> None:
         try:
             await self._api.call(method, {"channel": address.room, "timestamp": ts, "name": name})
         except Rejected as error:
-            if word_of(error) != well:
+            if error_code(error) != accepted_error:
                 raise

@@ -22,31 +22,31 @@ def target(address: Address) -> dict[str, Any]:
     return {"channel": address.room, **thread}
 
 
-def mark(key: str) -> dict[str, Any]:
+def delivery_metadata(key: str) -> dict[str, Any]:
     """Return what makes a message findable by its delivery's key."""
     return {"metadata": {"event_type": METADATA_TYPE, "event_payload": {"delivery_id": key}}}
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """Return text in which nothing is a reference."""
     return markup.escape(slack_text.clean(text))
 
 
-def worded(reply: Reply) -> dict[str, Any]:
+def render_blocks(reply: Reply) -> dict[str, Any]:
     """Return what is said; the blocks of a message with buttons repeat its text, which notifications show."""
-    said = {"text": _rendered(reply.text, TEXT_LIMIT), "parse": "none", "link_names": False}
+    said = {"text": _render(reply.text, TEXT_LIMIT), "parse": "none", "link_names": False}
     return {**said, "blocks": _blocks(reply) if reply.buttons else []}
 
 
-def bare(reply: Reply) -> dict[str, Any]:
+def render_plain(reply: Reply) -> dict[str, Any]:
     """Return what is said without any markup."""
-    return {"text": escaped(reply.text), "mrkdwn": False, "blocks": []}
+    return {"text": escape(reply.text), "mrkdwn": False, "blocks": []}
 
 
-def _rendered(text: str, limit: int) -> str:
+def _render(text: str, limit: int) -> str:
     """Render a text; one that does not fit with its marks is only escaped."""
     rendered = markup.render(slack_text.clean(text))
-    return rendered if len(rendered) <= limit else escaped(text)
+    return rendered if len(rendered) <= limit else escape(text)
 
 
 def _blocks(reply: Reply) -> list[dict[str, Any]]:
@@ -56,11 +56,11 @@ def _blocks(reply: Reply) -> list[dict[str, Any]]:
 
 
 def _section(part: str) -> dict[str, Any]:
-    text = {"type": "mrkdwn", "text": _rendered(part, SECTION_LIMIT), "verbatim": True}
+    text = {"type": "mrkdwn", "text": _render(part, SECTION_LIMIT), "verbatim": True}
     return {"type": "section", "text": text}
 
 
 def _button(button: Button) -> dict[str, Any]:
     label = {"type": "plain_text", "text": slack_text.clean(button.label)[:LABEL_LIMIT] or "…"}
-    name = payloads.name_of(button)
+    name = payloads.action_id_of(button)
     return {"type": "button", "text": label, "value": button.data, "action_id": name}

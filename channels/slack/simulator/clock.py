@@ -7,13 +7,13 @@ import time
 from collections.abc import Awaitable
 
 
-class Pulse:
+class ChangeNotifier:
     """Something happened: who waits is woken, and looks for themselves."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
-    def beat(self) -> None:
+    def notify(self) -> None:
         """Wake who waits."""
         now, self._next = self._next, asyncio.Event()
         now.set()
@@ -23,12 +23,12 @@ class Pulse:
         return self._next.wait()
 
 
-class Clock:
+class SimulatedClock:
     """Tells the time, and lets those wait who wait for a moment."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
-        self._moved = Pulse()
+        self._advanced = ChangeNotifier()
 
     def now(self) -> float:
         """Return the seconds since 1970."""
@@ -37,12 +37,12 @@ class Clock:
     def advance(self, seconds: float) -> None:
         """Put the clock forward, and wake who waited for that."""
         self._ahead += seconds
-        self._moved.beat()
+        self._advanced.notify()
 
     async def wait_until(self, moment: float) -> None:
         """Wait until it is so late, by this clock."""
         while (left := moment - self.now()) > 0:
-            moved = asyncio.ensure_future(self._moved.wait())
+            moved = asyncio.ensure_future(self._advanced.wait())
             try:
                 await asyncio.wait({moved}, timeout=left)
             finally:

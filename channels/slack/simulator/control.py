@@ -25,7 +25,7 @@ from channels.slack.simulator.world import Post, Raw
 if TYPE_CHECKING:
     from channels.slack.simulator.simulator import Simulator
 
-Act = Callable[..., Awaitable[Any]]
+ControlAction = Callable[..., Awaitable[Any]]
 
 
 class Control:
@@ -34,18 +34,26 @@ class Control:
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
         one = simulator
-        acts: list[Act] = [one.say, one.edit, one.unfurl, one.react, one.press, one.submit, one.slash]
+        acts: list[ControlAction] = [
+            one.say,
+            one.edit,
+            one.unfurl,
+            one.react,
+            one.press,
+            one.submit,
+            one.slash,
+        ]
         acts += [one.open_assistant, one.change_context, one.kick, one.fail, one.cut, one.grant, one.advance]
         acts += [self.send_file, self.room, self.request_url, self.rates]
-        self._acts: dict[str, Act] = {act.__name__: act for act in acts}
-        self._acts |= {"warn": one.sockets.warn, "refresh": one.sockets.refresh}
-        self._acts["cut_sockets"] = one.sockets.cut
+        self._actions: dict[str, ControlAction] = {act.__name__: act for act in acts}
+        self._actions |= {"warn": one.sockets.warn, "refresh": one.sockets.refresh}
+        self._actions["cut_sockets"] = one.sockets.cut
 
     def add_to(self, application: web.Application) -> None:
         """Add the routes."""
-        application.router.add_get("/_control/state", self._show_state)
-        application.router.add_get("/_control/calls", self._show_calls)
-        application.router.add_post("/_control/{act}", self._act)
+        application.router.add_get("/_control/state", self._get_state)
+        application.router.add_get("/_control/calls", self._get_calls)
+        application.router.add_post("/_control/{act}", self._run_action)
 
     async def send_file(self, room: str, content: str, **others: str) -> str:
         """A person sends a file, its content in base64."""
@@ -65,27 +73,27 @@ class Control:
         """Set how often methods may be called; null: as often as one likes."""
         for method, rate in rates.items():
             if rate is None:
-                self._simulator.pacing.rates.pop(method, None)
+                self._simulator.rate_limits.rates.pop(method, None)
             else:
-                self._simulator.pacing.rates[method] = Rate(**rate)
+                self._simulator.rate_limits.rates[method] = Rate(**rate)
 
-    async def _act(self, request: web.Request) -> web.Response:
-        act = self._acts.get(request.match_info["act"])
+    async def _run_action(self, request: web.Request) -> web.Response:
+        act = self._actions.get(request.match_info["act"])
         if act is None:
-            return web.json_response({"error": "unknown act", "acts": sorted(self._acts)}, status=404)
+            return web.json_response({"error": "unknown act", "acts": sorted(self._actions)}, status=404)
         try:
             given = json.loads(await request.text() or "{}")
             result = await act(**given)
         except (ValueError, TypeError, KeyError, IndexError) as error:
             return web.json_response({"error": repr(error)}, status=400)
-        await self._simulator.world.announce()
+        await self._simulator.world.notify_changed()
         return web.json_response({"result": result})
 
-    async def _show_state(self, _: web.Request) -> web.Response:
+    async def _get_state(self, _: web.Request) -> web.Response:
         world, simulator = self._simulator.world, self._simulator
         return web.json_response(
             {
-                "messages": [_shown(post) for post in world.posts],
+                "messages": [_message_json(post) for post in world.posts],
                 "notices": world.notices,
                 "modals": [modal.raw for modal in simulator.open_modals()],
                 "statuses": [
@@ -96,17 +104,17 @@ class Control:
                 "posts": simulator.statuses,
                 "sockets": len(simulator.sockets.open),
                 "unacknowledged": len(simulator.sockets.waiting),
-                "refused": simulator.pacing.refused,
+                "refused": simulator.rate_limits.refused,
             }
         )
 
-    async def _show_calls(self, request: web.Request) -> web.Response:
+    async def _get_calls(self, request: web.Request) -> web.Response:
         after = int(request.query.get("after", "0")) if request.query.get("after", "0").isdecimal() else 0
         calls = [{"method": method, "arguments": given} for method, given in self._simulator.calls[after:]]
-        return web.json_response({"calls": calls, "next": len(self._simulator.calls)}, dumps=_dumped)
+        return web.json_response({"calls": calls, "next": len(self._simulator.calls)}, dumps=_dump_json)
 
 
-def _shown(post: Post) -> Raw:
+def _message_json(post: Post) -> Raw:
     return {
         "room": post.room,
         "ts": post.ts,
@@ -122,5 +130,5 @@ def _shown(post: Post) -> Raw:
     }
 
 
-def _dumped(value: Any) -> str:
+def _dump_json(value: Any) -> str:
     return json.dumps(value, default=str)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 
-class Failure(Exception):
+class ApiFailure(Exception):
     """An answer with `ok: false`, or one of another status; `told` stands beside the word."""
 
     def __init__(
@@ -15,16 +15,16 @@ class Failure(Exception):
         *,
         status: int = 200,
         retry_after: int = 0,
-        told: Mapping[str, str] | None = None,
+        details: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(error)
         self.error = error
         self.status = status
-        self.told = dict(told or {})
+        self.details = dict(details or {})
         self.headers = {"Retry-After": str(retry_after)} if retry_after else {}
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection ends without an answer."""
 
 
@@ -34,7 +34,7 @@ class Fault:
 
     times: int
     method: str | None
-    failure: Failure | None = None
+    failure: ApiFailure | None = None
     after: bool = False
 
 
@@ -52,7 +52,7 @@ class Faults:
         """Let everything go well again."""
         self._set.clear()
 
-    def before(self, method: str) -> bool:
+    def apply_before(self, method: str) -> bool:
         """Meet the fault before the call is carried out; say whether the answer is cut off after it."""
         for fault in self._set:
             if fault.times > 0 and fault.method in {None, method}:
@@ -60,6 +60,6 @@ class Faults:
                 if fault.failure:
                     raise fault.failure
                 if not fault.after:
-                    raise Cut
+                    raise ConnectionCut
                 return True
         return False

@@ -20,15 +20,15 @@ from urllib.parse import urlencode
 import aiohttp
 from aiohttp import web
 
-from channels.slack.simulator.clock import Clock, Pulse
+from channels.slack.simulator.clock import ChangeNotifier, SimulatedClock
 from channels.slack.simulator.world import APP, Raw
 
-Answered = Callable[[Raw, Raw], None]
+OnResponse = Callable[[Raw, Raw], None]
 """What an app's answer to a payload is given to: the payload, and the answer."""
 
-RETRIES = (0.0, 60.0, 300.0)
-PATIENCE = 3.0
-LONGEST_ANSWER = 100_000
+RETRY_DELAYS = (0.0, 60.0, 300.0)
+TIMEOUT_SECONDS = 3.0
+MAX_RESPONSE_BYTES = 100_000
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Envelope:
     payload: Raw
     id: str
     attempts: int = 0
-    carrier: web.WebSocketResponse | None = None
+    socket: web.WebSocketResponse | None = None
 
     def frame(self) -> str:
         """Return it as Socket Mode frames it."""
@@ -57,25 +57,25 @@ class Sockets:
     acknowledged: list[str] = field(default_factory=list)
     cuts: int = 0
     connected: int = 0
-    most_open: int = 0
+    max_open: int = 0
     retried: int = 0
-    changed: Pulse = field(default_factory=Pulse)
-    answered: Answered = lambda _payload, _answer: None
+    changed: ChangeNotifier = field(default_factory=ChangeNotifier)
+    on_response: OnResponse = lambda _payload, _answer: None
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def tell(self, envelope: Envelope) -> None:
+    async def send(self, envelope: Envelope) -> None:
         """Queue an envelope and send it if somebody listens."""
         self.waiting.append(envelope)
-        await self.pump()
+        await self.send_waiting()
 
-    async def pump(self) -> None:
+    async def send_waiting(self) -> None:
         """Send what nobody has."""
         async with self._sending:
             for envelope in list(self.waiting):
-                if envelope.carrier is None and self.open:
-                    envelope.carrier = self.open[-1][0]
+                if envelope.socket is None and self.open:
+                    envelope.socket = self.open[-1][0]
                     with suppress(ConnectionError):
-                        await envelope.carrier.send_str(envelope.frame())
+                        await envelope.socket.send_str(envelope.frame())
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
         """Hold one connection."""
@@ -85,10 +85,10 @@ class Sockets:
         greeting = {"type": "hello", "num_connections": 1, "connection_info": {"app_id": APP}}
         await socket.send_str(json.dumps(greeting))
         self.open.append((socket, request))
-        self.most_open = max(self.most_open, len(self.open))
-        self.changed.beat()
+        self.max_open = max(self.max_open, len(self.open))
+        self.changed.notify()
         try:
-            await self.pump()
+            await self.send_waiting()
             if self.cuts:
                 self.cuts -= 1
                 hang_up(request)
@@ -96,8 +96,8 @@ class Sockets:
                 if frame.type is aiohttp.WSMsgType.TEXT:
                     self._acknowledge(str(frame.data))
         finally:
-            self._lose(socket)
-            await self.pump()
+            self._remove_connection(socket)
+            await self.send_waiting()
         return socket
 
     async def cut(self, times: int) -> None:
@@ -125,16 +125,16 @@ class Sockets:
         self.acknowledged.append(number)
         for envelope in self.waiting:
             if envelope.id == number and isinstance(told.get("payload"), dict):
-                self.answered(envelope.payload, told["payload"])
+                self.on_response(envelope.payload, told["payload"])
         self.waiting = [envelope for envelope in self.waiting if envelope.id != number]
-        self.changed.beat()
+        self.changed.notify()
 
-    def _lose(self, socket: web.WebSocketResponse) -> None:
+    def _remove_connection(self, socket: web.WebSocketResponse) -> None:
         self.open = [pair for pair in self.open if pair[0] is not socket]
-        self.changed.beat()
+        self.changed.notify()
         for envelope in self.waiting:
-            if envelope.carrier is socket:
-                envelope.carrier = None
+            if envelope.socket is socket:
+                envelope.socket = None
                 envelope.attempts += 1
                 self.retried += 1
 
@@ -145,7 +145,9 @@ def hang_up(request: web.Request) -> None:
         request.transport.abort()
 
 
-def signed(secret: str, body: bytes, content_type: str, *, now: float | None = None) -> dict[str, str]:
+def signature_headers(
+    secret: str, body: bytes, content_type: str, *, now: float | None = None
+) -> dict[str, str]:
     """Return the headers of a post: the v0 signature over `v0:time:body`."""
     stamp = str(int(time.time() if now is None else now))
     base = b":".join([b"v0", stamp.encode(), body])
@@ -158,7 +160,7 @@ def signed(secret: str, body: bytes, content_type: str, *, now: float | None = N
     }
 
 
-def posted(kind: str, payload: Raw) -> tuple[bytes, str]:
+def encode_post(kind: str, payload: Raw) -> tuple[bytes, str]:
     """Return the body and type of a post: JSON for events, forms for the rest."""
     form = "application/x-www-form-urlencoded"
     if kind == "events_api":
@@ -171,16 +173,16 @@ def posted(kind: str, payload: Raw) -> tuple[bytes, str]:
 class Poster:
     """Posts to the app's address. `statuses` holds the answers to each thing told; 0 is no answer in time."""
 
-    def __init__(self, clock: Clock, secret: str, answered: Answered) -> None:
+    def __init__(self, clock: SimulatedClock, secret: str, on_response: OnResponse) -> None:
         self._clock = clock
         self._secret = secret
-        self._answered = answered
+        self._on_response = on_response
         self.statuses: list[list[int]] = []
-        self.changed = Pulse()
-        self.patience = PATIENCE
+        self.changed = ChangeNotifier()
+        self.timeout = TIMEOUT_SECONDS
         self._retrying: set[asyncio.Task[None]] = set()
 
-    async def tell(self, url: str, kind: str, payload: Raw) -> None:
+    async def send(self, url: str, kind: str, payload: Raw) -> None:
         """Post something, events once more at once if need be; later tries are made in the background."""
         statuses: list[int] = []
         self.statuses.append(statuses)
@@ -188,13 +190,13 @@ class Poster:
         if again and kind == "events_api":
             again = await self._post(url, kind, payload, statuses)
             if again:
-                due = self._clock.now() + RETRIES[1]
+                due = self._clock.now() + RETRY_DELAYS[1]
                 later = asyncio.create_task(self._retry(url, payload, statuses, due))
                 self._retrying.add(later)
                 later.add_done_callback(self._retrying.discard)
 
     async def _retry(self, url: str, payload: Raw, statuses: list[int], due: float) -> None:
-        for following in (*RETRIES[2:], 0.0):
+        for following in (*RETRY_DELAYS[2:], 0.0):
             await self._clock.wait_until(due)
             due += following
             if not await self._post(url, "events_api", payload, statuses):
@@ -203,28 +205,28 @@ class Poster:
     async def _post(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
         """Post once; say whether it has to be tried again."""
         again = await self._try(url, kind, payload, statuses)
-        self.changed.beat()
+        self.changed.notify()
         return again
 
     async def _try(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
-        body, content_type = posted(kind, payload)
-        headers = signed(self._secret, body, content_type)  # by the real time, which is the app's
+        body, content_type = encode_post(kind, payload)
+        headers = signature_headers(self._secret, body, content_type)  # by the real time, which is the app's
         if statuses:
             reason = "http_error" if statuses[-1] else "http_timeout"
             headers |= {"x-slack-retry-num": str(len(statuses)), "x-slack-retry-reason": reason}
         try:
             async with (
-                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.patience)) as session,
+                aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=self.timeout)) as session,
                 session.post(url, data=body, headers=headers, allow_redirects=False) as answer,
             ):
-                said = await answer.content.read(LONGEST_ANSWER)
+                said = await answer.content.read(MAX_RESPONSE_BYTES)
                 statuses.append(answer.status)
         except (aiohttp.ClientError, TimeoutError, OSError):
             statuses.append(0)
             return True
         if statuses[-1] // 100 != 2:  # noqa: PLR2004 - any 2xx is taken
             return answer.headers.get("x-slack-no-retry") != "1"
-        self._answered(payload, _understood(said))
+        self._on_response(payload, _parse_response(said))
         return False
 
     async def close(self) -> None:
@@ -235,10 +237,10 @@ class Poster:
             await asyncio.wait(self._retrying)
 
 
-def _understood(said: bytes) -> Raw:
+def _parse_response(body: bytes) -> Raw:
     """Return what an app's answer says: JSON, or plain words."""
     try:
-        told = json.loads(said or b"{}")
+        told = json.loads(body or b"{}")
     except ValueError:
-        return {"text": said.decode(errors="replace")}
+        return {"text": body.decode(errors="replace")}
     return told if isinstance(told, dict) else {}

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from channels.slack.simulator.failure import Failure
+from channels.slack.simulator.failure import ApiFailure
 from channels.slack.simulator.world import Raw
 
 
@@ -48,7 +48,7 @@ DOCUMENTED = {
 }
 
 
-class Pacing:
+class RateLimits:
     """The buckets. `rates` may be changed while it runs; a method without a rate has no limit."""
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -57,7 +57,7 @@ class Pacing:
         self._now = now
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
-    def take(self, method: str, given: Raw) -> None:
+    def acquire(self, method: str, given: Raw) -> None:
         """Take a token; raises Failure with the seconds until there is one."""
         rate = self.rates.get(method)
         if rate is None:
@@ -69,7 +69,7 @@ class Pacing:
         if tokens < 1:
             self._buckets[place] = (tokens, now)
             self.refused += 1
-            raise Failure(
+            raise ApiFailure(
                 "ratelimited", status=429, retry_after=max(1, math.ceil((1 - tokens) / rate.a_second))
             )
         self._buckets[place] = (tokens - 1, now)

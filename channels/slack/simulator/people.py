@@ -11,23 +11,23 @@ from channels.slack.simulator.world import APP, BOT_USER, TEAM, Modal, Post, Raw
 ADA = "U0ADA"
 
 
-class People:
+class UserActions:
     """The acts of people. Each is over when the app has been told, or Slack has it for later."""
 
     world: World
     server: Server
 
     @abstractmethod
-    async def tell(self, kind: str, payload: Raw) -> None:
+    async def send(self, kind: str, payload: Raw) -> None:
         """Tell the app."""
 
     @abstractmethod
-    async def tell_event(self, event: Raw) -> None:
+    async def send_event(self, event: Raw) -> None:
         """Tell the app of an event, if it is one that its scopes let it hear."""
 
     async def say(self, room: str | int, text: str, *, user: str = ADA, thread: str | None = None) -> str:
         """A person types into a room; a mention in a channel is told twice. Returns the time stamp."""
-        return await self._speak(room, user, {"text": text, "client_msg_id": "0-0"}, thread)
+        return await self._post_message(room, user, {"text": text, "client_msg_id": "0-0"}, thread)
 
     async def send_file(
         self,
@@ -42,29 +42,29 @@ class People:
         """A person sends a file."""
         number = f"F{next(self.world.numbers):08d}"
         self.world.files[number] = {"id": number, "name": name, "mimetype": media_type, "size": len(content)}
-        self.server.keep(number, content)
+        self.server.store_file(number, content)
         words = {"text": text, "subtype": "file_share", "files": [self.world.files[number]]}
-        return await self._speak(room, ADA, words, thread)
+        return await self._post_message(room, ADA, words, thread)
 
     async def edit(self, room: str | int, ts: str, text: str) -> None:
         """A person edits what they said."""
-        post = self._post(room, ts)
+        post = self._get_post(room, ts)
         before = dict(post.raw)
-        post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.stamp()}}
-        await self._tell_change(post, before)
+        post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.next_ts()}}
+        await self._send_message_changed(post, before)
 
     async def unfurl(self, room: str | int, ts: str) -> None:
         """Slack adds a preview of a link to a message."""
-        post = self._post(room, ts)
+        post = self._get_post(room, ts)
         before = dict(post.raw)
         post.raw = {**post.raw, "attachments": [{"id": 1, "title": "a page"}]}
-        await self._tell_change(post, before)
+        await self._send_message_changed(post, before)
 
     async def react(
         self, room: str | int, ts: str, name: str, *, user: str = ADA, added: bool = True
     ) -> None:
         """A person puts a sign under a message, or takes it away."""
-        post = self._post(room, ts)
+        post = self._get_post(room, ts)
         who = post.reactions.setdefault(name, [])
         if added:
             who.append(user)
@@ -73,24 +73,24 @@ class People:
         item = {"type": "message", "channel": post.room, "ts": ts}
         kind = "reaction_added" if added else "reaction_removed"
         told = {"type": kind, "user": user, "reaction": name, "item": item, "item_user": post.user}
-        await self.tell_event({**told, "event_ts": self.world.stamp()})
+        await self.send_event({**told, "event_ts": self.world.next_ts()})
 
     async def press(self, room: str | int, ts: str, value: str, *, user: str = ADA) -> None:
         """A person presses a button of the bot."""
-        post = self._post(room, ts)
+        post = self._get_post(room, ts)
         button = next((one for one in post.buttons if one.get("value") == value), None)
         if button is None:
             raise KeyError(f"message {ts} has no button {value!r}")
         thread = {"thread_ts": post.thread} if post.thread else {}
         container = {"type": "message", "message_ts": ts, "channel_id": post.room, "is_ephemeral": False}
-        action = {**button, "block_id": "b1", "action_ts": self.world.stamp()}
+        action = {**button, "block_id": "b1", "action_ts": self.world.next_ts()}
         place = {"channel": {"id": post.room, "name": "room"}, "container": {**container, **thread}}
         address = {
-            "response_url": self._response(post.room, user, ts),
-            "trigger_id": self.world.trigger(user),
+            "response_url": self._response_url(post.room, user, ts),
+            "trigger_id": self.world.create_trigger(user),
         }
         told = {"message": post.raw, **place, **address, "actions": [action]}
-        await self.tell("interactive", {"type": "block_actions", **_who(user), **told})
+        await self.send("interactive", {"type": "block_actions", **_user_fields(user), **told})
 
     async def submit(self, words: str, *, user: str | None = None) -> None:
         """A person writes into the modal that opened last, and sends it off."""
@@ -104,8 +104,10 @@ class People:
         }
         modal.is_open = False
         view = {**modal.raw, "state": {"values": values}}
-        told = {"view": view, "trigger_id": self.world.trigger(modal.user), "response_urls": []}
-        await self.tell("interactive", {"type": "view_submission", **_who(user or modal.user), **told})
+        told = {"view": view, "trigger_id": self.world.create_trigger(modal.user), "response_urls": []}
+        await self.send(
+            "interactive", {"type": "view_submission", **_user_fields(user or modal.user), **told}
+        )
 
     def open_modals(self) -> list[Modal]:
         """Return the modals that people see."""
@@ -116,58 +118,60 @@ class People:
         name = self.world.room(room).id
         kind = "directmessage" if name.startswith("D") else "room"
         where = {"team_id": TEAM, "channel_id": name, "channel_name": kind, "user_id": user}
-        what = {"command": "/dovecote", "text": text, "trigger_id": self.world.trigger(user)}
-        address = {"response_url": self._response(name, user), "api_app_id": APP}
-        await self.tell("slash_commands", {**where, "user_name": "ada", **what, **address})
+        what = {"command": "/dovecote", "text": text, "trigger_id": self.world.create_trigger(user)}
+        address = {"response_url": self._response_url(name, user), "api_app_id": APP}
+        await self.send("slash_commands", {**where, "user_name": "ada", **what, **address})
 
     async def open_assistant(self, room: str | int, *, user: str = ADA) -> str:
         """A person opens a thread of the assistant in a private chat; returns the thread."""
         name = self.world.room(room).id
         root = self.world.post(name, BOT_USER, {"text": "New Assistant Thread", "bot_id": "B0SLACK"})
         self.world.assistants.add((name, root.ts))
-        await self._tell_assistant("assistant_thread_started", name, root.ts, user)
+        await self._send_assistant_event("assistant_thread_started", name, root.ts, user)
         return root.ts
 
     async def change_context(self, room: str | int, thread: str, *, user: str = ADA) -> None:
         """A person looks at another channel beside the assistant's thread."""
-        await self._tell_assistant("assistant_thread_context_changed", room_id(room), thread, user)
+        await self._send_assistant_event("assistant_thread_context_changed", room_id(room), thread, user)
 
-    async def tell_again(self, post: Post) -> None:
+    async def send_message_event(self, post: Post) -> None:
         """Tell the app of a message."""
-        await self.tell_event({**post.raw, **self._place(post.room)})
+        await self.send_event({**post.raw, **self._channel_fields(post.room)})
 
-    async def _tell_assistant(self, kind: str, room: str, thread: str, user: str) -> None:
+    async def _send_assistant_event(self, kind: str, room: str, thread: str, user: str) -> None:
         context = {"channel_id": "C0ROOM", "team_id": TEAM, "enterprise_id": None}
         told: dict[str, Any] = {"user_id": user, "context": context, "channel_id": room, "thread_ts": thread}
-        await self.tell_event({"type": kind, "assistant_thread": told, "event_ts": self.world.stamp()})
+        await self.send_event({"type": kind, "assistant_thread": told, "event_ts": self.world.next_ts()})
 
-    async def _tell_change(self, post: Post, before: Raw) -> None:
+    async def _send_message_changed(self, post: Post, before: Raw) -> None:
         changed = {"subtype": "message_changed", "message": post.raw, "previous_message": before}
-        outer = {"type": "message", **changed, **self._place(post.room)}
-        await self.tell_event({**outer, "ts": self.world.stamp(), "hidden": True})
+        outer = {"type": "message", **changed, **self._channel_fields(post.room)}
+        await self.send_event({**outer, "ts": self.world.next_ts(), "hidden": True})
 
-    def _post(self, room: str | int, ts: str) -> Post:
-        post = self.world.find(room_id(room), ts)
+    def _get_post(self, room: str | int, ts: str) -> Post:
+        post = self.world.get_post(room_id(room), ts)
         if post is None:
             raise KeyError(ts)
         return post
 
-    def _place(self, room: str) -> Raw:
-        return {"channel": room, "channel_type": self.world.room(room).kind, "event_ts": self.world.stamp()}
+    def _channel_fields(self, room: str) -> Raw:
+        return {"channel": room, "channel_type": self.world.room(room).kind, "event_ts": self.world.next_ts()}
 
-    def _response(self, room: str, user: str, ts: str | None = None) -> str:
-        return f"{self.server.url}/response/{self.world.response(room, user, ts)}"
+    def _response_url(self, room: str, user: str, ts: str | None = None) -> str:
+        return f"{self.server.url}/response/{self.world.create_response_url(room, user, ts)}"
 
-    async def _speak(self, room: str | int, user: str, content: Raw, thread: str | None) -> str:
+    async def _post_message(self, room: str | int, user: str, content: Raw, thread: str | None) -> str:
         name = self.world.room(room).id
         post = self.world.post(name, user, {**content, **({"thread_ts": thread} if thread else {})})
-        await self.tell_event({**post.raw, **self._place(name)})
+        await self.send_event({**post.raw, **self._channel_fields(name)})
         if f"<@{BOT_USER}>" in str(content.get("text")) and not name.startswith("D"):
-            mention = {key: value for key, value in self._place(name).items() if key != "channel_type"}
-            await self.tell_event({**post.raw, **mention, "type": "app_mention"})
+            mention = {
+                key: value for key, value in self._channel_fields(name).items() if key != "channel_type"
+            }
+            await self.send_event({**post.raw, **mention, "type": "app_mention"})
         return post.ts
 
 
-def _who(user: str) -> Raw:
+def _user_fields(user: str) -> Raw:
     person = {"id": user, "username": "ada", "name": "ada", "team_id": TEAM}
     return {"team": {"id": TEAM, "domain": "sim"}, "user": person, "api_app_id": APP, "token": "unused"}

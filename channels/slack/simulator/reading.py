@@ -10,18 +10,18 @@ _MARKS = [
 ]
 
 
-def notified(text: str) -> list[str]:
+def notified_targets(text: str) -> list[str]:
     """Return whom a text notifies: people, groups, everyone."""
     return [found for found in _REFERENCE.findall(text) if found.startswith(("@", "!"))]
 
 
-def shown(text: str) -> str:
+def render(text: str) -> str:
     """Return what a person reads of mrkdwn."""
     pieces = text.split("```")
-    return "".join(unescaped(piece) if number % 2 else _inline(piece) for number, piece in enumerate(pieces))
+    return "".join(unescape(piece) if number % 2 else _inline(piece) for number, piece in enumerate(pieces))
 
 
-def unescaped(text: str) -> str:
+def unescape(text: str) -> str:
     """Return text with its three entities as characters."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
@@ -29,4 +29,4 @@ def unescaped(text: str) -> str:
 def _inline(text: str) -> str:
     for mark in _MARKS:
         text = mark.sub(r"\1", text)
-    return unescaped(_REFERENCE.sub(lambda found: found[1].rpartition("|")[2], text))
+    return unescape(_REFERENCE.sub(lambda found: found[1].rpartition("|")[2], text))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from channels.slack.simulator.failure import Failure
+from channels.slack.simulator.failure import ApiFailure
 from channels.slack.simulator.world import Raw, Room
 
-ALL = frozenset(
+ALL_SCOPES = frozenset(
     {
         "app_mentions:read",
         "assistant:write",
@@ -45,7 +45,7 @@ _HISTORY = {
 }
 
 
-def check(method: str, given: Raw, rooms: dict[str, Room], granted: frozenset[str]) -> None:
+def check_scope(method: str, given: Raw, rooms: dict[str, Room], granted: frozenset[str]) -> None:
     """Refuse a call whose scope is not granted; any one of several does."""
     wanted = _METHODS.get(method, {"chat:write"} if method.startswith("chat.") else set())
     if method in {"conversations.history", "conversations.replies"}:
@@ -53,10 +53,10 @@ def check(method: str, given: Raw, rooms: dict[str, Room], granted: frozenset[st
         wanted = {_HISTORY[room.kind if room else "channel"]}
     if wanted and not wanted & granted:
         told = {"needed": ",".join(sorted(wanted)), "provided": ",".join(sorted(granted))}
-        raise Failure("missing_scope", told=told)
+        raise ApiFailure("missing_scope", details=told)
 
 
-def is_told(event: Raw, granted: frozenset[str]) -> bool:
+def is_visible(event: Raw, granted: frozenset[str]) -> bool:
     """Say whether an event is told to an app with these scopes."""
     wanted = _EVENTS.get(str(event.get("type"))) or _HISTORY.get(str(event.get("channel_type")))
     return wanted is None or wanted in granted

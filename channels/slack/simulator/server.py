@@ -16,10 +16,10 @@ from typing import Any
 from aiohttp import web
 
 from channels.slack.simulator import scopes
-from channels.slack.simulator.failure import Cut, Failure, Faults
+from channels.slack.simulator.failure import ApiFailure, ConnectionCut, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
-from channels.slack.simulator.pacing import Pacing
+from channels.slack.simulator.pacing import RateLimits
 from channels.slack.simulator.world import BOT_ID, BOT_USER, Raw, World
 
 BODY_LIMIT = 64_000_000
@@ -36,16 +36,16 @@ class Server:
         faults: Faults,
         *,
         sockets: Sockets,
-        pacing: Pacing,
+        rate_limits: RateLimits,
     ) -> None:
         self._bot_token, self._app_token = tokens
         self._world = world
         self._methods = methods
         self._faults = faults
         self._sockets = sockets
-        self._pacing = pacing
+        self._rate_limits = rate_limits
         self._tickets: set[str] = set()
-        self.scopes = scopes.ALL
+        self.scopes = scopes.ALL_SCOPES
         self.url = ""
         self.calls: list[tuple[str, Raw]] = []
 
@@ -62,30 +62,30 @@ class Server:
 
     async def _answer_call(self, request: web.Request) -> web.StreamResponse:
         method = request.match_info["method"]
-        given = await _given(request)
+        given = await _read_arguments(request)
         self.calls.append((method, given))
         try:
-            cut = self._faults.before(method)
-            result = self._carry_out(request, method, given)
-        except Failure as failure:
-            body = {"ok": False, "error": failure.error, **failure.told}
+            cut = self._faults.apply_before(method)
+            result = self._call_method(request, method, given)
+        except ApiFailure as failure:
+            body = {"ok": False, "error": failure.error, **failure.details}
             return web.json_response(body, status=failure.status, headers=failure.headers)
-        except Cut:
+        except ConnectionCut:
             hang_up(request)
             return web.Response()
         finally:
-            await self._world.announce()
+            await self._world.notify_changed()
         if cut:
             hang_up(request)
         granted = {"x-oauth-scopes": ",".join(sorted(self.scopes))}
         return web.json_response({"ok": True, **result}, headers=granted)
 
-    def _carry_out(self, request: web.Request, method: str, given: Raw) -> Raw:
+    def _call_method(self, request: web.Request, method: str, given: Raw) -> Raw:
         self._check_token(request, method, given)
         if method == "apps.connections.open":
-            return self._open()
-        scopes.check(method, given, self._world.rooms, self.scopes)
-        self._pacing.take(method, given)
+            return self._open_connection()
+        scopes.check_scope(method, given, self._world.rooms, self.scopes)
+        self._rate_limits.acquire(method, given)
         return self._methods.call(method, given)
 
     def _check_token(self, request: web.Request, method: str, given: Raw) -> None:
@@ -93,14 +93,14 @@ class Server:
             given.get("token") or ""
         )
         if not token:
-            raise Failure("not_authed")
+            raise ApiFailure("not_authed")
         wanted, other = self._bot_token, self._app_token
         if method == "apps.connections.open":
             wanted, other = other, wanted
         if token != wanted:
-            raise Failure("not_allowed_token_type" if token == other else "invalid_auth")
+            raise ApiFailure("not_allowed_token_type" if token == other else "invalid_auth")
 
-    def _open(self) -> Raw:
+    def _open_connection(self) -> Raw:
         ticket = f"ticket-{len(self._tickets)}-{next(self._world.numbers)}"
         self._tickets.add(ticket)
         return {"url": f"{self.url.replace('http', 'ws', 1)}/link?ticket={ticket}"}
@@ -117,10 +117,10 @@ class Server:
         content = await request.read()
         if self._world.files.get(number, {}).get("size") != len(content):
             return web.Response(status=400)
-        self.keep(number, content)
+        self.store_file(number, content)
         return web.Response(text=f"OK - {len(content)}")
 
-    def keep(self, number: str, content: bytes) -> None:
+    def store_file(self, number: str, content: bytes) -> None:
         """Keep a file's bytes, and say in its description where they are."""
         self._world.contents[number] = content
         self._world.files[number]["url_private"] = f"{self.url}/files-pri/{number}"
@@ -137,7 +137,7 @@ class Server:
     async def _answer_response(self, request: web.Request) -> web.StreamResponse:
         """Take what an app says to an interaction; no token is wanted here."""
         response = self._world.responses.get(request.match_info["number"])
-        given = await _given(request)
+        given = await _read_arguments(request)
         self.calls.append(("response_url", given))
         if response is None or self._world.clock.now() > response.until:
             return web.json_response({"ok": False, "error": "expired_url"}, status=404)
@@ -149,11 +149,11 @@ class Server:
             self._world.post(response.room, BOT_USER, {"text": text, "bot_id": BOT_ID})
         else:
             self._world.notices.append({"room": response.room, "user": response.user, "text": text})
-        await self._world.announce()
+        await self._world.notify_changed()
         return web.Response(text="ok")
 
 
-async def _given(request: web.Request) -> Raw:
+async def _read_arguments(request: web.Request) -> Raw:
     """Read the arguments of a call: JSON, a form or the query."""
     given: dict[str, Any] = dict(request.query)
     if request.content_type == "application/json":

@@ -7,22 +7,22 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any
 
 from channels.slack.simulator import scopes
-from channels.slack.simulator.clock import Clock
-from channels.slack.simulator.failure import Failure, Fault, Faults
+from channels.slack.simulator.clock import SimulatedClock
+from channels.slack.simulator.failure import ApiFailure, Fault, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
-from channels.slack.simulator.pacing import Pacing
-from channels.slack.simulator.people import People
+from channels.slack.simulator.pacing import RateLimits
+from channels.slack.simulator.people import UserActions
 from channels.slack.simulator.server import Server
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, World, room_id
 
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only
 APP_TOKEN = "xapp-simulated-app-token"  # noqa: S105 - valid at the simulator only
 SIGNING_SECRET = "simulated-signing-secret"  # noqa: S105 - valid at the simulator only
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 
 
-class Simulator(People):
+class Simulator(UserActions):
     """One app's Slack. The public methods are what people, rooms and fate do to it.
 
     Events go to `request_url` when there is one, by Socket Mode otherwise.
@@ -31,16 +31,21 @@ class Simulator(People):
     def __init__(self) -> None:
         self.tokens = (BOT_TOKEN, APP_TOKEN)
         self.signing_secret = SIGNING_SECRET
-        self.clock = Clock()
+        self.clock = SimulatedClock()
         self.world = World(self.clock)
-        self.sockets = Sockets(answered=self._hear)
-        self.poster = Poster(self.clock, self.signing_secret, self._hear)
+        self.sockets = Sockets(on_response=self._on_response)
+        self.poster = Poster(self.clock, self.signing_secret, self._on_response)
         self.faults = Faults()
-        self.pacing = Pacing(self.clock.now)
+        self.rate_limits = RateLimits(self.clock.now)
         self.request_url = ""
-        self.methods = Methods(self.world, lambda: self.url, self._echo)
+        self.methods = Methods(self.world, lambda: self.url, self._on_message)
         self.server = Server(
-            self.tokens, self.world, self.methods, self.faults, sockets=self.sockets, pacing=self.pacing
+            self.tokens,
+            self.world,
+            self.methods,
+            self.faults,
+            sockets=self.sockets,
+            rate_limits=self.rate_limits,
         )
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -78,14 +83,14 @@ class Simulator(People):
         retry_after: int = 0,
     ) -> None:
         """Answer the next calls with a failure."""
-        failure = Failure(error, status=status, retry_after=retry_after)
+        failure = ApiFailure(error, status=status, retry_after=retry_after)
         self.faults.add(Fault(times, method, failure))
 
     async def cut(self, *, method: str, after: bool, times: int = 1) -> None:
         """Hang up on the next calls, after or before carrying them out."""
         self.faults.add(Fault(times, method, after=after))
 
-    async def grant(self, granted: Iterable[str] = scopes.ALL) -> None:
+    async def grant(self, granted: Iterable[str] = scopes.ALL_SCOPES) -> None:
         """Give the token these scopes and no others."""
         self.server.scopes = frozenset(granted)
 
@@ -99,34 +104,34 @@ class Simulator(People):
         return said if room is None else [post for post in said if post.room == room_id(room)]
 
     async def wait_for_messages(
-        self, count: int, *, room: str | int | None = None, seconds: float = PATIENCE
+        self, count: int, *, room: str | int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
         """Wait until the bot has said so much; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(room)) >= count, seconds=seconds)
         return self.messages(room)
 
-    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
         async with asyncio.timeout(seconds):
-            await self.world.until(condition)
+            await self.world.wait_until(condition)
 
-    async def tell_event(self, event: Raw) -> None:
+    async def send_event(self, event: Raw) -> None:
         """Tell the app of an event, if it is one that its scopes let it hear."""
-        if not scopes.is_told(event, self.server.scopes):
+        if not scopes.is_visible(event, self.server.scopes):
             return
         number = f"Ev{next(self.world.numbers):08d}"
         outer = {"token": "unused", "team_id": TEAM, "api_app_id": APP, "type": "event_callback"}
         when = {"event_id": number, "event_time": int(self.clock.now())}
-        await self.tell("events_api", {**outer, "event": event, **when})
+        await self.send("events_api", {**outer, "event": event, **when})
 
-    async def tell(self, kind: str, payload: Raw) -> None:
+    async def send(self, kind: str, payload: Raw) -> None:
         """Tell the app, by a post or by Socket Mode."""
         if self.request_url:
-            await self.poster.tell(self.request_url, kind, payload)
+            await self.poster.send(self.request_url, kind, payload)
         else:
-            await self.sockets.tell(Envelope(kind, payload, f"env-{next(self.world.numbers)}"))
+            await self.sockets.send(Envelope(kind, payload, f"env-{next(self.world.numbers)}"))
 
-    def _hear(self, payload: Raw, answer: Raw) -> None:
+    def _on_response(self, payload: Raw, answer: Raw) -> None:
         """Take what an app says in its acknowledgement: a word to the person, or errors of a modal."""
         if "command" in payload and answer.get("text"):
             notice = {"room": payload["channel_id"], "user": payload["user_id"], "text": answer["text"]}
@@ -134,13 +139,13 @@ class Simulator(People):
         if payload.get("type") == "view_submission" and answer.get("response_action") == "errors":
             for modal in self.world.modals:
                 modal.is_open = modal.is_open or modal.id == payload["view"]["id"]
-        self._begin(self.world.announce())
+        self._start_task(self.world.notify_changed())
 
-    def _echo(self, post: Post) -> None:
+    def _on_message(self, post: Post) -> None:
         """Tell the app of its own message, as Slack does."""
-        self._begin(self.tell_again(post))
+        self._start_task(self.send_message_event(post))
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
+    def _start_task(self, work: Coroutine[None, None, None]) -> None:
         """Do something beside the call that caused it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)

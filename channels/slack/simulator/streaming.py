@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from channels.slack.simulator.failure import Failure
-from channels.slack.simulator.structure import check_blocks, check_metadata, structure
+from channels.slack.simulator.failure import ApiFailure
+from channels.slack.simulator.structure import check_blocks, check_metadata, parse_json
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, TEAM, Post, Raw, World
 
-PIECE = 12_000
-LIFETIME = 300
-RECIPIENTS = ("recipient_team_id", "recipient_user_id")
+MARKDOWN_LIMIT = 12_000
+STREAM_SECONDS = 300
+RECIPIENT_FIELDS = ("recipient_team_id", "recipient_user_id")
 
 
-class Streaming:
+class StreamMethods:
     """chat.startStream, chat.appendStream and chat.stopStream."""
 
-    def __init__(self, world: World, told: Callable[[Post], None], room: Callable[[Raw], str]) -> None:
+    def __init__(
+        self, world: World, on_message: Callable[[Post], None], get_room: Callable[[Raw], str]
+    ) -> None:
         self._world = world
-        self._told = told
-        self._room = room
+        self._on_message = on_message
+        self._get_room = get_room
 
     def methods(self) -> dict[str, Callable[[Raw], Raw]]:
         """Return the methods by name."""
@@ -30,32 +32,32 @@ class Streaming:
         }
 
     def _start(self, given: Raw) -> Raw:
-        room = self._room(given)
+        room = self._get_room(given)
         thread = str(given.get("thread_ts") or "")
         if not thread:
-            raise Failure("invalid_arguments")
-        if self._world.find(room, thread) is None:
-            raise Failure("invalid_thread_ts")
+            raise ApiFailure("invalid_arguments")
+        if self._world.get_post(room, thread) is None:
+            raise ApiFailure("invalid_thread_ts")
         if self._world.room(room).kind != "im":
             _check_recipient(given)
         content = {"text": _markdown(given), "thread_ts": thread, "bot_id": BOT_ID, "app_id": APP}
         post = self._world.post(room, BOT_USER, content)
         post.streaming = self._world.clock.now()
-        self._told(post)
+        self._on_message(post)
         return {"channel": room, "ts": post.ts}
 
     def _append(self, given: Raw) -> Raw:
-        post = self._streaming(given)
+        post = self._get_streaming_post(given)
         more = _markdown(given)
         if not more:
-            raise Failure("no_text")
+            raise ApiFailure("no_text")
         post.history.append(post.text)
         post.raw = {**post.raw, "text": post.raw["text"] + more}
         return {"channel": post.room, "ts": post.ts}
 
     def _stop(self, given: Raw) -> Raw:
-        post = self._streaming(given)
-        blocks = structure(given.get("blocks"))
+        post = self._get_streaming_post(given)
+        blocks = parse_json(given.get("blocks"))
         if blocks is not None:
             check_blocks(blocks)
         mark = {"metadata": check_metadata(given["metadata"])} if given.get("metadata") else {}
@@ -64,30 +66,30 @@ class Streaming:
         post.streaming = None
         return {"channel": post.room, "ts": post.ts, "message": post.raw}
 
-    def _streaming(self, given: Raw) -> Post:
-        post = self._world.find(self._room(given), str(given.get("ts")))
+    def _get_streaming_post(self, given: Raw) -> Post:
+        post = self._world.get_post(self._get_room(given), str(given.get("ts")))
         if post is None:
-            raise Failure("message_not_found")
-        if post.streaming is not None and self._world.clock.now() - post.streaming > LIFETIME:
+            raise ApiFailure("message_not_found")
+        if post.streaming is not None and self._world.clock.now() - post.streaming > STREAM_SECONDS:
             post.streaming = None
         if post.streaming is None:
-            raise Failure("message_not_in_streaming_state")
+            raise ApiFailure("message_not_in_streaming_state")
         return post
 
 
 def _check_recipient(given: Raw) -> None:
-    for name in RECIPIENTS:
+    for name in RECIPIENT_FIELDS:
         if not given.get(name):
-            raise Failure(f"missing_{name}")
+            raise ApiFailure(f"missing_{name}")
     if given["recipient_team_id"] != TEAM:
-        raise Failure("team_not_found")
+        raise ApiFailure("team_not_found")
 
 
 def _markdown(given: Raw) -> str:
     """Return the text of markdown_text, or of chunks of that type."""
-    chunks = structure(given.get("chunks")) or []
+    chunks = parse_json(given.get("chunks")) or []
     texts = [str(chunk.get("text", "")) for chunk in chunks if chunk.get("type") == "markdown_text"]
     text = str(given.get("markdown_text") or "") + "".join(texts)
-    if len(text) > PIECE:
-        raise Failure("msg_too_long")
+    if len(text) > MARKDOWN_LIMIT:
+        raise ApiFailure("msg_too_long")
     return text

@@ -4,58 +4,58 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from channels.slack.simulator.failure import Failure
-from channels.slack.simulator.structure import structure
+from channels.slack.simulator.failure import ApiFailure
+from channels.slack.simulator.structure import parse_json
 from channels.slack.simulator.world import BOT_ID, BOT_USER, Post, Raw, World
 
-LARGEST = 1_000_000_000
+MAX_FILE_BYTES = 1_000_000_000
 
 
-class Uploads:
+class FileMethods:
     """files.getUploadURLExternal, files.completeUploadExternal and files.info."""
 
     def __init__(
         self,
         world: World,
         address: Callable[[], str],
-        told: Callable[[Post], None],
-        room: Callable[[Raw], str],
+        on_message: Callable[[Post], None],
+        get_room: Callable[[Raw], str],
     ) -> None:
         self._world = world
         self._address = address
-        self._told = told
-        self._room = room
+        self._on_message = on_message
+        self._get_room = get_room
 
     def methods(self) -> dict[str, Callable[[Raw], Raw]]:
         """Return the methods by name."""
         return {
-            "files.getUploadURLExternal": self._offer,
+            "files.getUploadURLExternal": self._get_upload_url,
             "files.completeUploadExternal": self._complete,
-            "files.info": self._describe,
+            "files.info": self._info,
         }
 
-    def _offer(self, given: Raw) -> Raw:
+    def _get_upload_url(self, given: Raw) -> Raw:
         length = str(given.get("length", ""))
         if not given.get("filename") or not length.isdecimal() or int(length) < 1:
-            raise Failure("invalid_arguments")
-        if int(length) > LARGEST:
-            raise Failure("file_upload_size_restricted")
+            raise ApiFailure("invalid_arguments")
+        if int(length) > MAX_FILE_BYTES:
+            raise ApiFailure("file_upload_size_restricted")
         number = f"F{next(self._world.numbers):08d}"
         self._world.files[number] = {"id": number, "name": given["filename"], "size": int(length)}
         return {"upload_url": f"{self._address()}/upload/v1/{number}", "file_id": number}
 
     def _complete(self, given: Raw) -> Raw:
-        files = structure(given.get("files"))
+        files = parse_json(given.get("files"))
         numbers = [str(file.get("id")) for file in files] if isinstance(files, list) else []
         if not numbers or any(number not in self._world.contents for number in numbers):
-            raise Failure("file_not_found")
+            raise ApiFailure("file_not_found")
         described = [self._world.files[number] for number in numbers]
         for file, named in zip(described, files, strict=True):
             file["title"] = named.get("title") or file["name"]
         rooms = [str(given["channel_id"])] if given.get("channel_id") else []
         rooms += [name for name in str(given.get("channels") or "").split(",") if name]
         for name in rooms:
-            self._share(self._room({"channel": name}), described, given)
+            self._share(self._get_room({"channel": name}), described, given)
         return {"files": described}
 
     def _share(self, room: str, described: list[Raw], given: Raw) -> None:
@@ -65,10 +65,10 @@ class Uploads:
         seen = "public" if self._world.room(room).kind == "channel" else "private"
         for file in described:
             file.setdefault("shares", {}).setdefault(seen, {}).setdefault(room, []).append({"ts": post.ts})
-        self._told(post)
+        self._on_message(post)
 
-    def _describe(self, given: Raw) -> Raw:
+    def _info(self, given: Raw) -> Raw:
         file = self._world.files.get(str(given.get("file")))
         if file is None:
-            raise Failure("file_not_found")
+            raise ApiFailure("file_not_found")
         return {"file": file}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from channels.slack.simulator import reading
-from channels.slack.simulator.clock import Clock
+from channels.slack.simulator.clock import SimulatedClock
 
 Raw = dict[str, Any]
 TEAM = "T0SIMULATED"
@@ -53,12 +53,12 @@ class Post:
         """What a person reads: the blocks if there are any, else the text."""
         sections = [block["text"]["text"] for block in self._blocks if block.get("type") == "section"]
         text = "\n".join(sections) or str(self.raw.get("text", ""))
-        return reading.unescaped(text) if self.raw.get("mrkdwn") is False else reading.shown(text)
+        return reading.unescape(text) if self.raw.get("mrkdwn") is False else reading.render(text)
 
     @property
-    def notified(self) -> list[str]:
+    def notified_targets(self) -> list[str]:
         """Whom the message notifies."""
-        return reading.notified(str(self.raw.get("text", "")))
+        return reading.notified_targets(str(self.raw.get("text", "")))
 
     @property
     def buttons(self) -> list[Raw]:
@@ -82,7 +82,7 @@ class Modal:
 
 
 @dataclass(slots=True)
-class Response:
+class ResponseUrl:
     """An interaction's own address: good five times, for half an hour."""
 
     room: str
@@ -95,8 +95,8 @@ class Response:
 class World:
     """The state of one workspace with one app."""
 
-    def __init__(self, clock: Clock | None = None) -> None:
-        self.clock = clock or Clock()
+    def __init__(self, clock: SimulatedClock | None = None) -> None:
+        self.clock = clock or SimulatedClock()
         self.rooms: dict[str, Room] = {}
         self.posts: list[Post] = []
         self.notices: list[Raw] = []
@@ -105,7 +105,7 @@ class World:
         self.modals: list[Modal] = []
         self.trigger_seconds: float = TRIGGER_SECONDS
         self.triggers: dict[str, tuple[str, float]] = {}
-        self.responses: dict[str, Response] = {}
+        self.responses: dict[str, ResponseUrl] = {}
         self.assistants: set[tuple[str, str]] = set()
         self._statuses: dict[tuple[str, str], tuple[str, float]] = {}
         self.numbers = itertools.count(1)
@@ -116,32 +116,32 @@ class World:
         name = room_id(room)
         return self.rooms.setdefault(name, Room(name, KINDS.get(name[0], "channel")))
 
-    def stamp(self) -> str:
+    def next_ts(self) -> str:
         """Return the next message's time stamp."""
         return f"{int(self.clock.now())}.{next(self.numbers):06d}"
 
-    def trigger(self, user: str) -> str:
+    def create_trigger(self, user: str) -> str:
         """Return what opens one modal for a person, for three seconds unless `trigger_seconds` is more."""
-        trigger = f"{self.stamp()}.abc"
+        trigger = f"{self.next_ts()}.abc"
         self.triggers[trigger] = (user, self.clock.now() + self.trigger_seconds)
         return trigger
 
-    def response(self, room: str, user: str, ts: str | None = None) -> str:
+    def create_response_url(self, room: str, user: str, ts: str | None = None) -> str:
         """Return the number of an interaction's own address."""
         number = f"R{next(self.numbers):08d}"
-        self.responses[number] = Response(room, user, self.clock.now() + 1800, ts)
+        self.responses[number] = ResponseUrl(room, user, self.clock.now() + 1800, ts)
         return number
 
     def post(self, room: str, user: str, content: Raw) -> Post:
         """Put a message into a room; one of the bot's ends its status there."""
-        ts = self.stamp()
+        ts = self.next_ts()
         post = Post(room, ts, user, {"type": "message", "user": user, "ts": ts, **content})
         self.posts.append(post)
         if user == BOT_USER:
             self._statuses.pop((room, post.thread or ""), None)
         return post
 
-    def find(self, room: str, ts: str) -> Post | None:
+    def get_post(self, room: str, ts: str) -> Post | None:
         """Return a message."""
         return next((post for post in self.posts if (post.room, post.ts) == (room, ts)), None)
 
@@ -154,12 +154,12 @@ class World:
         status, until = self._statuses.get((room, thread), ("", 0.0))
         return status if until > self.clock.now() else ""
 
-    async def announce(self) -> None:
+    async def notify_changed(self) -> None:
         """Wake those who wait for a condition."""
         async with self._changed:
             self._changed.notify_all()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition holds."""
         async with self._changed:
             await self._changed.wait_for(condition)

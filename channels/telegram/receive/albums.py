@@ -18,44 +18,44 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from channels.message import Ignored
-from channels.port import Accept, Notes
+from channels.message import IgnoredUpdate
+from channels.port import Accept, ChannelState
 from channels.telegram import payloads
 from channels.telegram.receive import codec
 
-PIECE = 900
+CHUNK_CHARACTERS = 900
 """Characters of a part in one note; a note takes 1,000."""
 
-MOST_PIECES = 40
+MAX_CHUNKS = 40
 PREFIX = "album:"
-PAUSES = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-LOOK_SECONDS = 60.0
+BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
+FLUSH_INTERVAL_SECONDS = 60.0
 """How often whoever receives looks for albums that another process left."""
 
-PATIENCE = 5.0
+FLUSH_TIMEOUT_SECONDS = 5.0
 """Seconds that something else from a chat waits for its album to be told."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class _Waiting:
+class _PendingAlbum:
     """An album that is waited for: `more` when a part came, `over` when there will be none."""
 
-    more: asyncio.Event = field(default_factory=asyncio.Event)
-    over: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    is_complete: bool = False
     task: asyncio.Task[None] | None = None
 
 
-class Shelf:
+class AlbumBuffer:
     """Keeps the parts of albums until they are told; its tasks end with it."""
 
-    def __init__(self, notes: Notes, *, channel: str, bot: payloads.Bot, seconds: float) -> None:
-        self._notes = notes
+    def __init__(self, state: ChannelState, *, channel: str, bot: payloads.Bot, seconds: float) -> None:
+        self._state = state
         self._channel = channel
         self._bot = bot
         self._seconds = seconds
-        self._waiting: dict[str, _Waiting] = {}
+        self._pending: dict[str, _PendingAlbum] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -63,102 +63,103 @@ class Shelf:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [waiting.task for waiting in self._waiting.values() if waiting.task]
+        tasks = [waiting.task for waiting in self._pending.values() if waiting.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def keep(self, album: str, update: object, accept: Accept) -> bool:
+    async def add(self, album: str, update: object, accept: Accept) -> bool:
         """Keep a part; False when it is to be told by itself. Raises what the notes raise."""
-        notes = _pieces(f"{PREFIX}{album}:", update)
+        notes = _encode_chunks(f"{PREFIX}{album}:", update)
         if not notes:
             return False
-        known = await self._notes.all(f"{PREFIX}{album}:")
+        known = await self._state.list(f"{PREFIX}{album}:")
         if known and not any(known.values()):
             return bool(notes.keys() <= known.keys())  # repeated: told already; else too late
-        await self._notes.put(notes)
-        self._await(album, accept)
+        await self._state.set(notes)
+        self._schedule(album, accept)
         return True
 
-    async def finish(self, room: int, *, but: str | None) -> bool:
+    async def flush(self, room: int, *, except_album: str | None) -> bool:
         """Tell a room's albums (but one) now, as something else came from there; False when that failed."""
         tasks = []
-        for album, waiting in self._waiting.items():
-            if album != but and album.startswith(f"{room}:") and waiting.task:
-                waiting.over = True
-                waiting.more.set()
+        for album, waiting in self._pending.items():
+            if album != except_album and album.startswith(f"{room}:") and waiting.task:
+                waiting.is_complete = True
+                waiting.changed.set()
                 tasks.append(waiting.task)
-        return not tasks or not (await asyncio.wait(tasks, timeout=PATIENCE))[1]
+        return not tasks or not (await asyncio.wait(tasks, timeout=FLUSH_TIMEOUT_SECONDS))[1]
 
-    async def look(self, accept: Accept) -> None:
+    async def flush_expired(self, accept: Accept) -> None:
         """Tell what was left on the shelf; wanted at the start and every LOOK_SECONDS."""
         try:
-            left = await self._notes.all(PREFIX)
+            left = await self._state.list(PREFIX)
         except Exception as error:  # noqa: BLE001 - whatever keeps notes from being read passes or is told elsewhere
-            log.warning("telegram: albums that wait cannot be looked for: %r", error)
+            log.warning("telegram.album_lookup_failed: %r", error)
             left = {}
-        for album in {_album_of(name) for name, note in left.items() if note} - self._waiting.keys():
-            self._await(album, accept)
+        for album in {_album_of(name) for name, note in left.items() if note} - self._pending.keys():
+            self._schedule(album, accept)
 
-    def _await(self, album: str, accept: Accept) -> None:
+    def _schedule(self, album: str, accept: Accept) -> None:
         """Tell an album when no part has come for a moment."""
-        known = self._waiting.get(album)
+        known = self._pending.get(album)
         if known is not None and known.task and not known.task.done():
-            known.more.set()
+            known.changed.set()
             return
-        waiting = self._waiting[album] = _Waiting()
-        waiting.task = asyncio.create_task(self._tell(album, waiting, accept))
+        waiting = self._pending[album] = _PendingAlbum()
+        waiting.task = asyncio.create_task(self._accept_when_complete(album, waiting, accept))
 
-    async def _tell(self, album: str, waiting: _Waiting, accept: Accept) -> None:
+    async def _accept_when_complete(self, album: str, pending: _PendingAlbum, accept: Accept) -> None:
         try:
             while True:
-                await self._quiet(waiting)
-                waiting.more.clear()
+                await self._wait_for_parts(pending)
+                pending.changed.clear()
                 failures = 0
-                while not await self._told(album, accept):
-                    await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+                while not await self._try_accept(album, accept):
+                    await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                     failures += 1
-                if not waiting.more.is_set():  # no part came while the others were told
+                if not pending.changed.is_set():  # no part came while the others were told
                     return
         finally:
-            self._waiting.pop(album, None)
+            self._pending.pop(album, None)
 
-    async def _quiet(self, waiting: _Waiting) -> None:
+    async def _wait_for_parts(self, pending: _PendingAlbum) -> None:
         """Return when nothing more has come for a moment, or nothing more is to come."""
         with suppress(TimeoutError):
-            while not waiting.over:
-                waiting.more.clear()
+            while not pending.is_complete:
+                pending.changed.clear()
                 async with asyncio.timeout(self._seconds):
-                    await waiting.more.wait()
+                    await pending.changed.wait()
 
-    async def _told(self, album: str, accept: Accept) -> bool:
+    async def _try_accept(self, album: str, accept: Accept) -> bool:
         """Accept an album and empty its notes; False when that is to be tried again."""
         try:
-            notes = await self._notes.all(f"{PREFIX}{album}:")
-            parts = _parts(notes)
+            notes = await self._state.list(f"{PREFIX}{album}:")
+            parts = _decode_chunks(notes)
             if not parts:
                 return True
             decoded = codec.decode_album(parts, channel=self._channel, bot=self._bot)
-            if isinstance(decoded, Ignored):
-                log.debug("telegram: ignored %s", decoded.reason)
+            if isinstance(decoded, IgnoredUpdate):
+                log.debug("telegram.update_ignored: %s", decoded.reason)
             else:
                 await accept(decoded)
-            await self._notes.put(dict.fromkeys(notes, ""))
+            await self._state.set(dict.fromkeys(notes, ""))
         except Exception as error:  # noqa: BLE001 - it stays on the shelf until it can be stored
-            log.warning("telegram: an album is not stored yet: %r", error)
+            log.warning("telegram.album_not_stored: %r", error)
             return False
         return True
 
 
-def _pieces(prefix: str, update: object) -> dict[str, str]:
+def _encode_chunks(prefix: str, update: object) -> dict[str, str]:
     """Return an update as notes; none when it is too large to be kept so."""
     text = json.dumps(update)
-    size = range(0, len(text), PIECE)
-    if len(size) > MOST_PIECES:
+    size = range(0, len(text), CHUNK_CHARACTERS)
+    if len(size) > MAX_CHUNKS:
         return {}
-    number = codec.number_of(update)
+    number = codec.update_id_of(update)
     return {
-        f"{prefix}{number:020}:{place:03}": text[start : start + PIECE] for place, start in enumerate(size)
+        f"{prefix}{number:020}:{place:03}": text[start : start + CHUNK_CHARACTERS]
+        for place, start in enumerate(size)
     }
 
 
@@ -166,10 +167,10 @@ def _album_of(name: str) -> str:
     return name.removeprefix(PREFIX).rsplit(":", 2)[0]
 
 
-def _parts(notes: Mapping[str, str]) -> list[object]:
+def _decode_chunks(values: Mapping[str, str]) -> list[object]:
     """Return the updates that notes hold, in order."""
     texts: dict[str, str] = {}
-    for name in sorted(notes):
+    for name in sorted(values):
         number = name.rsplit(":", 1)[0]
-        texts[number] = texts.get(number, "") + notes[name]
+        texts[number] = texts.get(number, "") + values[name]
     return [json.loads(text) for text in texts.values() if text]

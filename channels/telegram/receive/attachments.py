@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from channels.message import Attachment
-from channels.telegram.payloads import File, Told
+from channels.telegram.payloads import File, Message
 from channels.telegram.text import clean
 
-_KINDS = {
+_DEFAULT_TYPES = {
     "document": ("", "application/octet-stream"),
     "audio": (".mp3", "audio/mpeg"),
     "voice": (".ogg", "audio/ogg"),
@@ -16,13 +16,13 @@ _KINDS = {
 }
 
 
-def attachments(message: Told) -> tuple[Attachment, ...]:
+def attachments(message: Message) -> tuple[Attachment, ...]:
     """Return the files of a message; of a photo's sizes the largest."""
     found: list[Attachment] = []
     if message.photo:
         largest = max(message.photo, key=lambda size: (size.width * size.height, size.file_size or 0))
         found.append(_attachment(largest, f"photo-{message.message_id}.jpg", "image/jpeg"))
-    for kind, (extension, media_type) in _KINDS.items():
+    for kind, (extension, media_type) in _DEFAULT_TYPES.items():
         file: File | None = getattr(message, kind)
         if file and not (kind == "document" and message.animation):
             found.append(_attachment(file, f"{kind}-{message.message_id}{extension}", media_type))

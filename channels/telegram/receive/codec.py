@@ -16,25 +16,32 @@ from pydantic import ValidationError
 from channels.message import (
     Address,
     Author,
+    ButtonPress,
     Command,
-    Ignored,
+    IgnoredUpdate,
     Message,
-    Moved,
-    Press,
     Reaction,
-    Room,
+    RoomKind,
+    RoomMigrated,
     Update,
 )
-from channels.telegram import commands
-from channels.telegram.commands import Order
-from channels.telegram.payloads import Bot, Callback, Chat, Reacted, ReactionType, Told, Updated, User
+from channels.telegram import commands, payloads
+from channels.telegram.commands import CommandText
+from channels.telegram.payloads import (
+    Bot,
+    CallbackQuery,
+    Chat,
+    MessageReactionUpdated,
+    ReactionType,
+    User,
+)
 from channels.telegram.receive.attachments import attachments
 from channels.telegram.text import clean
 
 _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
-def number_of(update: object) -> int | None:
+def update_id_of(update: object) -> int | None:
     """Return the number Telegram gave an update, or None if it is none of Telegram's."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
@@ -58,12 +65,12 @@ def room_of(update: object) -> int | None:
     return room if isinstance(room, int) else None
 
 
-def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
+def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """Translate one update of `getUpdates` or of a webhook."""
     try:
-        parsed = Updated.model_validate(update)
+        parsed = payloads.Update.model_validate(update)
     except (ValidationError, RecursionError):
-        return Ignored(reason="a malformed update")
+        return IgnoredUpdate(reason="a malformed update")
     key = f"{bot.id}:{parsed.update_id}"
     if parsed.callback_query:
         return _press(parsed.callback_query, key=key, channel=channel)
@@ -72,12 +79,14 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | Ignored:
     message = parsed.message or parsed.edited_message
     if message is None:
         kinds = sorted(set(update) - {"update_id"}) if isinstance(update, dict) else []
-        return Ignored(reason=f"an update of another kind: {', '.join(map(str, kinds))[:80] or 'empty'}")
-    moved = _moved(message, key=key, channel=channel)
-    return moved or _spoken(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
+        return IgnoredUpdate(
+            reason=f"an update of another kind: {', '.join(map(str, kinds))[:80] or 'empty'}"
+        )
+    moved = _room_migrated(message, key=key, channel=channel)
+    return moved or _message(message, key=key, channel=channel, bot=bot, edited=parsed.message is None)
 
 
-def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | Ignored:
+def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
     """Translate the updates of one album, in order, into one message with the key of the first."""
     decoded = [decode(update, channel=channel, bot=bot) for update in updates]
     messages = [one for one in decoded if isinstance(one, Message)]
@@ -92,50 +101,52 @@ def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update
     )
 
 
-def _press(press: Callback, *, key: str, channel: str) -> Press | Ignored:
+def _press(press: CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:
     if press.message is None or press.data is None:
-        return Ignored(reason="a press of a button that is not ours")
-    return Press(
+        return IgnoredUpdate(reason="a press of a button that is not ours")
+    return ButtonPress(
         key=key,
         address=_address(press.message, channel),
-        author=_person(press.from_),
+        author=_user_author(press.from_),
         data=clean(press.data),
         token=clean(press.id),
-        room=_room(press.message.chat),
+        room=_room_kind(press.message.chat),
         platform_id=str(press.message.message_id),
     )
 
 
-def _reaction(reacted: Reacted, *, key: str, channel: str, bot: Bot) -> Reaction | Ignored:
+def _reaction(
+    update: MessageReactionUpdated, *, key: str, channel: str, bot: Bot
+) -> Reaction | IgnoredUpdate:
     """Tell the sign that is new, else the one that went. Telegram does not say which topic it is in."""
-    if reacted.user:
-        author = _person(reacted.user)
-    elif reacted.actor_chat:
-        author = _speaking_chat(reacted.actor_chat)
+    if update.user:
+        author = _user_author(update.user)
+    elif update.actor_chat:
+        author = _chat_author(update.actor_chat)
     else:
-        return Ignored(reason="a reaction of nobody")
+        return IgnoredUpdate(reason="a reaction of nobody")
     if author.id == bot.id:
-        return Ignored(reason="our own reaction")
-    before, now = _emoji(reacted.old_reaction), _emoji(reacted.new_reaction)
+        return IgnoredUpdate(reason="our own reaction")
+    before, now = _emoji(update.old_reaction), _emoji(update.new_reaction)
     came, went = [one for one in now if one not in before], [one for one in before if one not in now]
     if not came and not went:
-        return Ignored(reason="a reaction that is no emoji")
+        return IgnoredUpdate(reason="a reaction that is no emoji")
     return Reaction(
         key=key,
-        address=Address(channel=channel, room=str(reacted.chat.id)),
+        address=Address(channel=channel, room=str(update.chat.id)),
         author=author,
         emoji=clean((came or went)[0]),
         added=bool(came),
-        platform_id=str(reacted.message_id),
-        room=_room(reacted.chat),
+        platform_id=str(update.message_id),
+        room=_room_kind(update.chat),
     )
 
 
-def _emoji(signs: Sequence[ReactionType]) -> list[str]:
-    return [sign.emoji for sign in signs if sign.type == "emoji" and sign.emoji]
+def _emoji(reactions: Sequence[ReactionType]) -> list[str]:
+    return [sign.emoji for sign in reactions if sign.type == "emoji" and sign.emoji]
 
 
-def _moved(message: Told, *, key: str, channel: str) -> Moved | None:
+def _room_migrated(message: payloads.Message, *, key: str, channel: str) -> RoomMigrated | None:
     """A group that became a supergroup says so in both rooms."""
     here = str(message.chat.id)
     if message.migrate_to_chat_id:
@@ -144,20 +155,24 @@ def _moved(message: Told, *, key: str, channel: str) -> Moved | None:
         old, new = str(message.migrate_from_chat_id), here
     else:
         return None
-    return Moved(key=key, old=Address(channel=channel, room=old), new=Address(channel=channel, room=new))
+    return RoomMigrated(
+        key=key, old=Address(channel=channel, room=old), new=Address(channel=channel, room=new)
+    )
 
 
-def _spoken(message: Told, *, key: str, channel: str, bot: Bot, edited: bool) -> Message | Command | Ignored:
+def _message(
+    message: payloads.Message, *, key: str, channel: str, bot: Bot, edited: bool
+) -> Message | Command | IgnoredUpdate:
     author = _author(message)
     if author is None or message.is_automatic_forward or message.chat.type == "channel":
-        return Ignored(reason="a post of a channel")
+        return IgnoredUpdate(reason="a post of a channel")
     if author.id == bot.id:
-        return Ignored(reason="our own message")
+        return IgnoredUpdate(reason="our own message")
     text, mentioned = _without_mention(_text(message), message, bot)
-    order = commands.slash(text)
-    if order and order.to and order.to.lower() != bot.username.lower():
-        return Ignored(reason="a command for another bot")
-    if order and order.to:
+    order = commands.parse_slash(text)
+    if order and order.bot_username and order.bot_username.lower() != bot.username.lower():
+        return IgnoredUpdate(reason="a command for another bot")
+    if order and order.bot_username:
         text, mentioned = order.text, True
     said = Message(
         key=key,
@@ -165,36 +180,36 @@ def _spoken(message: Told, *, key: str, channel: str, bot: Bot, edited: bool) ->
         author=author,
         text=text,
         sent_at=datetime.fromtimestamp(message.edit_date or message.date, UTC),
-        room=_room(message.chat),
-        mentions_bot=mentioned or _answers(message, bot),
+        room=_room_kind(message.chat),
+        mentions_bot=mentioned or _is_reply_to_bot(message, bot),
         edited=edited,
         attachments=attachments(message),
         platform_id=str(message.message_id),
     )
     if not said.text and not said.attachments and not said.mentions_bot:
-        return Ignored(reason="a message with neither text nor file")
-    return _as_command(said, order or (commands.spoken(text) if mentioned else None))
+        return IgnoredUpdate(reason="a message with neither text nor file")
+    return _as_command(said, order or (commands.parse_words(text) if mentioned else None))
 
 
-def _as_command(said: Message, order: Order | None) -> Message | Command:
+def _as_command(message: Message, command: CommandText | None) -> Message | Command:
     """Give an order as one; edits, files and strange words to a whole group are talk."""
-    if order is None or said.edited or said.attachments:
-        return said
-    if not order.is_known and said.room is Room.GROUP and not said.mentions_bot:
-        return said
+    if command is None or message.edited or message.attachments:
+        return message
+    if not command.is_known and message.room is RoomKind.GROUP and not message.mentions_bot:
+        return message
     return Command(
-        key=said.key,
-        address=said.address,
-        author=said.author,
-        name=order.name,
-        rest=order.rest,
-        sent_at=said.sent_at,
-        room=said.room,
-        platform_id=said.platform_id,
+        key=message.key,
+        address=message.address,
+        author=message.author,
+        name=command.name,
+        rest=command.rest,
+        sent_at=message.sent_at,
+        room=message.room,
+        platform_id=message.platform_id,
     )
 
 
-def _address(message: Told, channel: str) -> Address:
+def _address(message: payloads.Message, channel: str) -> Address:
     """The thread is a forum topic's; other threads of replies are no place of their own."""
     thread = (
         str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
@@ -202,32 +217,32 @@ def _address(message: Told, channel: str) -> Address:
     return Address(channel=channel, room=str(message.chat.id), thread=thread)
 
 
-def _room(chat: Chat) -> Room:
-    return Room.DIRECT if chat.type == "private" else Room.GROUP
+def _room_kind(chat: Chat) -> RoomKind:
+    return RoomKind.DIRECT if chat.type == "private" else RoomKind.GROUP
 
 
-def _author(message: Told) -> Author | None:
+def _author(message: payloads.Message) -> Author | None:
     """An anonymous administrator and a linked channel speak as a chat; its id is theirs."""
     if message.sender_chat:
-        return _speaking_chat(message.sender_chat)
-    return _person(message.from_) if message.from_ else None
+        return _chat_author(message.sender_chat)
+    return _user_author(message.from_) if message.from_ else None
 
 
-def _speaking_chat(chat: Chat) -> Author:
+def _chat_author(chat: Chat) -> Author:
     return Author(id=str(chat.id), name=clean(chat.title or ""))
 
 
-def _person(user: User) -> Author:
+def _user_author(user: User) -> Author:
     name = " ".join(part for part in (user.first_name, user.last_name) if part)
     return Author(id=str(user.id), name=clean(name or user.username or ""), is_bot=user.is_bot)
 
 
-def _text(message: Told) -> str:
+def _text(message: payloads.Message) -> str:
     emoji = message.sticker.emoji if message.sticker else None
-    return clean(message.text or message.caption or emoji or _shared(message)).strip()
+    return clean(message.text or message.caption or emoji or _describe_shared(message)).strip()
 
 
-def _shared(message: Told) -> str:
+def _describe_shared(message: payloads.Message) -> str:
     """Say in words what is shared and is no file: a place, a person's number."""
     if message.venue:
         place = message.location
@@ -241,7 +256,7 @@ def _shared(message: Told) -> str:
     return ""
 
 
-def _without_mention(text: str, message: Told, bot: Bot) -> tuple[str, bool]:
+def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[str, bool]:
     """Drop a mention of the bot from the start; say whether one stands anywhere."""
     name = (
         re.compile(rf"(?<![\w@/])@{re.escape(bot.username)}(?!\w)", re.IGNORECASE) if bot.username else None
@@ -254,7 +269,7 @@ def _without_mention(text: str, message: Told, bot: Bot) -> tuple[str, bool]:
     return (text[start.end() :].lstrip(" ,:\n\t") if start else text), True
 
 
-def _answers(message: Told, bot: Bot) -> bool:
+def _is_reply_to_bot(message: payloads.Message, bot: Bot) -> bool:
     """Whether it replies to the bot. In a topic, each message replies to the one that opened the topic."""
     replied = message.reply_to_message
     if replied is None or replied.from_ is None or replied.forum_topic_created is not None:

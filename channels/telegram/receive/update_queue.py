@@ -7,21 +7,21 @@ from dataclasses import dataclass
 
 from channels.telegram.receive import codec
 
-MOST_PARTS = 10
+MAX_ALBUM_PARTS = 10
 """Files of an album at the most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class UpdateBatch:
     """What is taken at once: one update, or the updates of one album."""
 
     updates: tuple[object, ...]
-    numbers: tuple[int, ...]
+    update_ids: tuple[int, ...]
     room: int | None
     album: str | None = None
 
 
-class Backlog:
+class UpdateQueue:
     """A poller's place in the updates.
 
     `offset` is the number of the first one that is not taken: all before it may be forgotten by Telegram.
@@ -34,16 +34,16 @@ class Backlog:
         self.offset: int | None = None
         self._seconds = seconds
         self._clock = clock
-        self._taken: set[int] = set()
-        self._seen: dict[str, float] = {}
+        self._stored: set[int] = set()
+        self._album_started: dict[str, float] = {}
 
-    def due(self, updates: Sequence[object]) -> list[Piece]:
+    def due(self, updates: Sequence[object]) -> list[UpdateBatch]:
         """Return what of these updates can be taken now, in order."""
         held: set[int | None] = set()
         found = []
-        pieces = self._pieces(updates)
+        pieces = self._batches(updates)
         here = {piece.album for piece in pieces}
-        self._seen = {album: since for album, since in self._seen.items() if album in here}
+        self._album_started = {album: since for album, since in self._album_started.items() if album in here}
         for piece in pieces:
             if piece.room is not None and piece.room in held:
                 continue
@@ -56,34 +56,34 @@ class Backlog:
     @property
     def wait(self) -> float | None:
         """How many seconds until an album is due; None when none is waited for."""
-        if not self._seen:
+        if not self._album_started:
             return None
-        return max(0.0, min(self._seen.values()) + self._seconds - self._clock())
+        return max(0.0, min(self._album_started.values()) + self._seconds - self._clock())
 
-    def take(self, piece: Piece) -> None:
+    def mark_stored(self, batch: UpdateBatch) -> None:
         """Note that a piece is stored."""
-        self._taken.update(piece.numbers)
-        if piece.album is not None:
-            self._seen.pop(piece.album, None)
+        self._stored.update(batch.update_ids)
+        if batch.album is not None:
+            self._album_started.pop(batch.album, None)
 
     def advance(self, updates: Sequence[object]) -> bool:
         """Move the offset past what is taken without a gap; say whether it moved."""
         before = self.offset
         self.offset = before or 0
-        for number in sorted(_numbers(updates)):
-            if number >= self.offset and number not in self._taken:
+        for number in sorted(_update_ids(updates)):
+            if number >= self.offset and number not in self._stored:
                 break
             self.offset = max(self.offset, number + 1)
-        self._taken = {number for number in self._taken if number >= self.offset}
+        self._stored = {number for number in self._stored if number >= self.offset}
         return self.offset != before
 
-    def _pieces(self, updates: Sequence[object]) -> list[Piece]:
+    def _batches(self, updates: Sequence[object]) -> list[UpdateBatch]:
         """Put the parts of albums together, at the place of the first; leave out what is taken."""
         albums: dict[str, list[object]] = {}
         order: list[tuple[str | None, list[object]]] = []
         for update in updates:
-            number = codec.number_of(update)
-            if number is None or number in self._taken:
+            number = codec.update_id_of(update)
+            if number is None or number in self._stored:
                 continue
             album = codec.album_of(update)
             if album is not None and album in albums:
@@ -93,19 +93,19 @@ class Backlog:
             order.append((album, parts))
             if album is not None:
                 albums[album] = parts
-        return [_piece(album, parts) for album, parts in order]
+        return [_batch(album, parts) for album, parts in order]
 
-    def _is_complete(self, piece: Piece) -> bool:
-        assert piece.album is not None
-        since = self._seen.setdefault(piece.album, self._clock())
-        return len(piece.numbers) >= MOST_PARTS or self._clock() - since >= self._seconds
+    def _is_complete(self, batch: UpdateBatch) -> bool:
+        assert batch.album is not None
+        since = self._album_started.setdefault(batch.album, self._clock())
+        return len(batch.update_ids) >= MAX_ALBUM_PARTS or self._clock() - since >= self._seconds
 
 
-def _piece(album: str | None, parts: Sequence[object]) -> Piece:
-    return Piece(
-        updates=tuple(parts), numbers=tuple(_numbers(parts)), room=codec.room_of(parts[0]), album=album
+def _batch(album: str | None, parts: Sequence[object]) -> UpdateBatch:
+    return UpdateBatch(
+        updates=tuple(parts), update_ids=tuple(_update_ids(parts)), room=codec.room_of(parts[0]), album=album
     )
 
 
-def _numbers(updates: Sequence[object]) -> list[int]:
-    return [number for update in updates if (number := codec.number_of(update)) is not None]
+def _update_ids(updates: Sequence[object]) -> list[int]:
+    return [number for update in updates if (number := codec.update_id_of(update)) is not None]

@@ -13,10 +13,10 @@ from channels.telegram.settings import TelegramSettings
 class Webhook:
     """The webhook of one bot; `is_lost` says that Telegram posted elsewhere, or nowhere, at the last look."""
 
-    def __init__(self, api: Api, settings: TelegramSettings, wanted: Sequence[str]) -> None:
+    def __init__(self, api: Api, settings: TelegramSettings, allowed_updates: Sequence[str]) -> None:
         self._api = api
         self._settings = settings
-        self._wanted = wanted
+        self._allowed_updates = allowed_updates
         self._known_failure: object = None
         self.is_lost = True
 
@@ -30,31 +30,31 @@ class Webhook:
             {
                 "url": settings.webhook_url,
                 "secret_token": settings.webhook_secret.get_secret_value(),
-                "allowed_updates": list(self._wanted),
+                "allowed_updates": list(self._allowed_updates),
                 "max_connections": settings.webhook_connections,
             },
         )
-        self.is_lost, self._known_failure = False, (await self._found()).get("last_error_date")
+        self.is_lost, self._known_failure = False, (await self._get_info()).get("last_error_date")
 
-    async def fault(self) -> str:
+    async def problem(self) -> str:
         """Ask Telegram, and return why nothing arrives, or "" when all is well; raises ChannelError."""
-        found = await self._found()
+        found = await self._get_info()
         self.is_lost = str(found.get("url") or "").rstrip("/") != self._settings.webhook_url
         return "the webhook was removed or set elsewhere" if self.is_lost else self._failure(found)
 
-    async def _found(self) -> Mapping[str, Any]:
+    async def _get_info(self) -> Mapping[str, Any]:
         found = await self._api.call("getWebhookInfo", {})
         return found if isinstance(found, Mapping) else {}
 
-    def _failure(self, found: Mapping[str, Any]) -> str:
+    def _failure(self, info: Mapping[str, Any]) -> str:
         """Return why posts fail, while updates wait because of it.
 
         Telegram goes on naming the last failure when all is well again. Its date is compared with the one it
         had when nothing waited, and with no clock of ours.
         """
-        failed_at = found.get("last_error_date")
-        if not found.get("pending_update_count"):
+        failed_at = info.get("last_error_date")
+        if not info.get("pending_update_count"):
             self._known_failure = failed_at
         if failed_at is None or failed_at == self._known_failure:
             return ""
-        return f"Telegram's posts do not get through: {str(found.get('last_error_message'))[:200]}"
+        return f"Telegram's posts do not get through: {str(info.get('last_error_message'))[:200]}"

@@ -8,7 +8,7 @@ from channels.errors import ChannelError
 from channels.telegram.api import Api
 from channels.telegram.commands import MENU
 
-PATIENCE = 5.0
+TIMEOUT_SECONDS = 5.0
 COMMANDS = [{"command": name, "description": words} for name, words in MENU.items()]
 
 log = logging.getLogger(__name__)
@@ -18,12 +18,12 @@ async def publish(api: Api) -> None:
     """Set the menu where it is another one; a failure is told in the log and hurts nobody."""
     try:
         if not await is_published(api):
-            await api.call("setMyCommands", {"commands": COMMANDS}, patience=PATIENCE)
+            await api.call("setMyCommands", {"commands": COMMANDS}, timeout=TIMEOUT_SECONDS)
     except ChannelError as error:
-        log.warning("telegram: the menu of commands is not set: %s", error)
+        log.warning("telegram.command_menu_failed: %s", error)
 
 
 async def is_published(api: Api) -> bool:
     """Say whether Telegram shows our menu; raises ChannelError."""
-    shown = await api.call("getMyCommands", {}, patience=PATIENCE)
+    shown = await api.call("getMyCommands", {}, timeout=TIMEOUT_SECONDS)
     return bool(shown == COMMANDS)

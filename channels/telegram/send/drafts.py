@@ -7,14 +7,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from channels.errors import ChannelError, NotPermitted, Rejected, Undeliverable
-from channels.message import Address, Showing
+from channels.message import Address, DraftText
 from channels.telegram.errors import is_unknown_method
 from channels.telegram.send.rendering import target
 from channels.telegram.text import is_group
 
 METHOD = "sendMessageDraft"
-MOST_REFUSALS = 10_000
-Say = Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
+MAX_REFUSALS = 10_000
+CallWithText = Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
 
 
 def draft_id(key: str) -> int:
@@ -22,37 +22,37 @@ def draft_id(key: str) -> int:
     return (int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) & 0x7FFFFFFF) or 1
 
 
-class Stage:
+class DraftPreviews:
     """Knows where previews are taken; what was refused once is not asked for again."""
 
-    def __init__(self, say: Say) -> None:
-        self._say = say
-        self._is_known = True
+    def __init__(self, call: CallWithText) -> None:
+        self._call = call
+        self._is_supported = True
         self._refused: set[str] = set()
 
-    async def preview(self, address: Address, showing: Showing) -> bool:
+    async def preview(self, address: Address, draft: DraftText) -> bool:
         """Show a preview; False where a message has to do, now and from now on."""
-        if showing.platform_id is not None or not self._is_taken(address.room):
+        if draft.platform_id is not None or not self._is_allowed(address.room):
             return False
         try:
-            await self._say(METHOD, {**target(address), "draft_id": draft_id(showing.key)}, showing.text)
+            await self._call(METHOD, {**target(address), "draft_id": draft_id(draft.key)}, draft.text)
         except ChannelError as error:
-            if not self._is_refusal(error, address.room):
+            if not self._remember_refusal(error, address.room):
                 raise
             return False
         return True
 
-    def _is_taken(self, room: str) -> bool:
-        return self._is_known and not is_group(room) and room not in self._refused
+    def _is_allowed(self, room: str) -> bool:
+        return self._is_supported and not is_group(room) and room not in self._refused
 
-    def _is_refusal(self, error: ChannelError, room: str) -> bool:
+    def _remember_refusal(self, error: ChannelError, room: str) -> bool:
         """Remember a server without the method, and a room without previews."""
         if is_unknown_method(error):
-            self._is_known = False
+            self._is_supported = False
             return True
         if not isinstance(error, Rejected | NotPermitted | Undeliverable) or _is_about_text(error):
             return False
-        if len(self._refused) < MOST_REFUSALS:
+        if len(self._refused) < MAX_REFUSALS:
             self._refused.add(room)
         return True
 

@@ -12,33 +12,33 @@ from urllib.parse import urlsplit
 
 from channels.markup import (
     Block,
-    Code,
+    CodeSpan,
     Fence,
     Heading,
-    Image,
     Inline,
+    InlineImage,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
-    Rule,
-    Styled,
+    StyledText,
     Table,
     Text,
+    ThematicBreak,
     parse,
 )
 from channels.telegram.text import measure
 
-MOST_ENTITIES = 100
+MAX_ENTITIES = 100
 RULE = "———"
 _STYLES = {"strong": "bold", "emphasis": "italic", "strike": "strikethrough"}
 _SCHEMES = {"http", "https", "tg", "mailto", "tel"}
-_WORTH = {"pre": 0, "text_link": 1, "code": 2, "blockquote": 3}
+_PRIORITY = {"pre": 0, "text_link": 1, "code": 2, "blockquote": 3}
 """What is kept first when there are too many entities."""
 
 
 @dataclass(frozen=True, slots=True)
-class Entity:
+class RenderedEntity:
     """A stretch of the text with a meaning; offset and length are in UTF-16 units."""
 
     type: str
@@ -54,39 +54,39 @@ class Entity:
 
 
 @dataclass(frozen=True, slots=True)
-class Rendered:
+class RenderedText:
     """A text ready to be sent."""
 
     text: str
-    entities: tuple[Entity, ...] = ()
+    entities: tuple[RenderedEntity, ...] = ()
 
 
-def dump(entity: Entity) -> dict[str, str | int]:
+def encode_entity(entity: RenderedEntity) -> dict[str, str | int]:
     """Return the entity as a MessageEntity of the Bot API."""
     extras = {"url": entity.url, "language": entity.language}
     shape: dict[str, str | int] = {"type": entity.type, "offset": entity.offset, "length": entity.length}
     return {**shape, **{name: value for name, value in extras.items() if value}}
 
 
-def render(markdown: str) -> Rendered:
+def render(markdown: str) -> RenderedText:
     """Return the text with its entities; text without any visible rendering is returned as it is."""
-    canvas = _Canvas()
+    canvas = _TextBuilder()
     _blocks(canvas, parse(markdown), "")
     text = canvas.text
     if not text.strip():
-        return Rendered(markdown)
+        return RenderedText(markdown)
     lead = measure(text) - measure(text.lstrip())
     end = measure(text.rstrip())
-    return Rendered(text.strip(), _tidy(_clip(canvas.entities, lead, end)))
+    return RenderedText(text.strip(), _apply_nesting_rules(_clip(canvas.entities, lead, end)))
 
 
-class _Canvas:
+class _TextBuilder:
     """The text so far, its length in UTF-16 units, and the entities so far."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
         self.length = 0
-        self.entities: list[Entity] = []
+        self.entities: list[RenderedEntity] = []
 
     @property
     def text(self) -> str:
@@ -97,98 +97,98 @@ class _Canvas:
         self.length += measure(text)
 
     @property
-    def place(self) -> int:
+    def position(self) -> int:
         """How many pieces were written: `since` gives the text after such a place."""
         return len(self._parts)
 
-    def since(self, place: int) -> str:
-        return "".join(self._parts[place:])
+    def since(self, position: int) -> str:
+        return "".join(self._parts[position:])
 
-    def mark(self, kind: str, start: int, *, url: str = "", language: str = "") -> None:
+    def add_entity(self, kind: str, start: int, *, url: str = "", language: str = "") -> None:
         if self.length > start:
-            self.entities.append(Entity(kind, start, self.length - start, url, language))
+            self.entities.append(RenderedEntity(kind, start, self.length - start, url, language))
 
 
-def _blocks(canvas: _Canvas, blocks: Iterable[Block], indent: str) -> None:
+def _blocks(builder: _TextBuilder, blocks: Iterable[Block], indent: str) -> None:
     """Write blocks one under the other, with a blank line between them where the source has one."""
     for number, block in enumerate(blocks):
         if number:
-            canvas.write("\n\n" if block.gap else "\n")
-            canvas.write(indent)
-        _block(canvas, block, indent)
+            builder.write("\n\n" if block.gap else "\n")
+            builder.write(indent)
+        _block(builder, block, indent)
 
 
-def _block(canvas: _Canvas, block: Block, indent: str) -> None:
-    start = canvas.length
+def _block(builder: _TextBuilder, block: Block, indent: str) -> None:
+    start = builder.length
     match block:
         case Paragraph(children=children):
-            _inlines(canvas, children, indent)
+            _inlines(builder, children, indent)
         case Heading(children=children):
-            _inlines(canvas, children, indent)
-            canvas.mark("bold", start)
+            _inlines(builder, children, indent)
+            builder.add_entity("bold", start)
         case Quote(children=children):
-            _blocks(canvas, children, "")
-            canvas.mark("blockquote", start)
-        case Listing():
-            _listing(canvas, block, indent)
+            _blocks(builder, children, "")
+            builder.add_entity("blockquote", start)
+        case ListBlock():
+            _list_block(builder, block, indent)
         case Fence():
-            _fence(canvas, block)
+            _fence(builder, block)
         case Table(text=text):
-            canvas.write(text)
-            canvas.mark("pre", start)
-        case Rule():
-            canvas.write(RULE)
+            builder.write(text)
+            builder.add_entity("pre", start)
+        case ThematicBreak():
+            builder.write(RULE)
 
 
-def _fence(canvas: _Canvas, block: Fence) -> None:
+def _fence(builder: _TextBuilder, block: Fence) -> None:
     """The first word of the info string is the language; the rest stands above the code."""
     language, _, rest = block.info.partition(" ")
     if rest.strip():
-        canvas.write(rest.strip() + "\n")
-    start = canvas.length
-    canvas.write(block.text if block.text.strip() else f"{language}{block.text}")
-    canvas.mark("pre", start, language=language)
+        builder.write(rest.strip() + "\n")
+    start = builder.length
+    builder.write(block.text if block.text.strip() else f"{language}{block.text}")
+    builder.add_entity("pre", start, language=language)
 
 
-def _listing(canvas: _Canvas, block: Listing, indent: str) -> None:
+def _list_block(builder: _TextBuilder, block: ListBlock, indent: str) -> None:
     for number, item in enumerate(block.items):
         if number:
-            canvas.write("\n\n" if block.loose and item and item[0].gap else "\n")
-            canvas.write(indent)
+            builder.write("\n\n" if block.loose and item and item[0].gap else "\n")
+            builder.write(indent)
         mark = "• " if block.start is None else f"{block.start + number}. "
-        canvas.write(mark)
-        _blocks(canvas, item, indent + "  ")
+        builder.write(mark)
+        _blocks(builder, item, indent + "  ")
 
 
-def _inlines(canvas: _Canvas, children: Sequence[Inline], indent: str) -> None:
+def _inlines(builder: _TextBuilder, children: Sequence[Inline], indent: str) -> None:
     for child in children:
-        start, place = canvas.length, canvas.place
+        start, place = builder.length, builder.position
         match child:
             case Text(text):
-                canvas.write(text.replace("\n", "\n" + indent))
-            case Code(text):
-                canvas.write(text)
-                canvas.mark("code", start)
-            case Styled(style, inner):
-                _inlines(canvas, inner, indent)
-                canvas.mark(_STYLES[style], start)
+                builder.write(text.replace("\n", "\n" + indent))
+            case CodeSpan(text):
+                builder.write(text)
+                builder.add_entity("code", start)
+            case StyledText(style, inner):
+                _inlines(builder, inner, indent)
+                builder.add_entity(_STYLES[style], start)
             case Link(url, inner):
-                _inlines(canvas, inner, indent)
-                _mark_link(canvas, url, start, place)
-            case Image(url, alt):
-                canvas.write(alt or url)
-                _mark_link(canvas, url, start, place)
+                _inlines(builder, inner, indent)
+                _link(builder, url, start, place)
+            case InlineImage(url, alt):
+                builder.write(alt or url)
+                _link(builder, url, start, place)
 
 
-def _mark_link(canvas: _Canvas, url: str, start: int, place: int) -> None:
+def _link(builder: _TextBuilder, url: str, start: int, position: int) -> None:
     """Make what was written a link; an address Telegram would refuse is written out instead."""
-    shown = canvas.since(place)
+    shown = builder.since(position)
     if not shown:
-        canvas.write(url)
+        builder.write(url)
     elif _is_absolute(url) and shown != url:
-        canvas.mark("text_link", start, url=url)
+        builder.add_entity("text_link", start, url=url)
     elif url and shown != url:
-        canvas.write(f" ({url})")
+        builder.write(f" ({url})")
 
 
 def _is_absolute(url: str) -> bool:
@@ -199,7 +199,7 @@ def _is_absolute(url: str) -> bool:
     return parts.scheme in _SCHEMES and bool(parts.netloc or parts.path)
 
 
-def _clip(entities: Iterable[Entity], lead: int, end: int) -> list[Entity]:
+def _clip(entities: Iterable[RenderedEntity], lead: int, end: int) -> list[RenderedEntity]:
     """Fit entities to the text after white space was cut from both ends."""
     clipped = []
     for entity in entities:
@@ -209,49 +209,49 @@ def _clip(entities: Iterable[Entity], lead: int, end: int) -> list[Entity]:
     return clipped
 
 
-def _tidy(entities: Sequence[Entity]) -> tuple[Entity, ...]:
+def _apply_nesting_rules(entities: Sequence[RenderedEntity]) -> tuple[RenderedEntity, ...]:
     """Apply Telegram's nesting rules and its limit on the number of entities."""
-    entities = _most_useful(entities)
-    quotes = _outermost(_of("blockquote", entities))
-    links = _outermost(_of("text_link", entities))
-    code = [entity for entity in entities if entity.type in {"code", "pre"} and not _touches(entity, links)]
-    others = [found for kind in _STYLES.values() for found in _outermost(_of(kind, entities))]
-    kept = _most_useful([*code, *links, *_without([*quotes, *others], code)])
+    entities = _highest_priority(entities)
+    quotes = _outermost(_of_type("blockquote", entities))
+    links = _outermost(_of_type("text_link", entities))
+    code = [entity for entity in entities if entity.type in {"code", "pre"} and not _overlaps(entity, links)]
+    others = [found for kind in _STYLES.values() for found in _outermost(_of_type(kind, entities))]
+    kept = _highest_priority([*code, *links, *_subtract([*quotes, *others], code)])
     return tuple(sorted(kept, key=lambda entity: (entity.offset, -entity.length, entity.type)))
 
 
-def _most_useful(entities: Sequence[Entity]) -> list[Entity]:
+def _highest_priority(entities: Sequence[RenderedEntity]) -> list[RenderedEntity]:
     """Keep as many as Telegram takes; code and links go before styles."""
-    return sorted(entities, key=lambda entity: _WORTH.get(entity.type, len(_WORTH)))[:MOST_ENTITIES]
+    return sorted(entities, key=lambda entity: _PRIORITY.get(entity.type, len(_PRIORITY)))[:MAX_ENTITIES]
 
 
-def _of(kind: str, entities: Sequence[Entity]) -> list[Entity]:
+def _of_type(kind: str, entities: Sequence[RenderedEntity]) -> list[RenderedEntity]:
     return [entity for entity in entities if entity.type == kind]
 
 
-def _outermost(entities: Sequence[Entity]) -> list[Entity]:
-    kept: list[Entity] = []
+def _outermost(entities: Sequence[RenderedEntity]) -> list[RenderedEntity]:
+    kept: list[RenderedEntity] = []
     for entity in sorted(entities, key=lambda entity: (entity.offset, -entity.length)):
         if not kept or entity.offset >= kept[-1].end:
             kept.append(entity)
     return kept
 
 
-def _touches(entity: Entity, others: Sequence[Entity]) -> bool:
+def _overlaps(entity: RenderedEntity, others: Sequence[RenderedEntity]) -> bool:
     return any(entity.offset < other.end and other.offset < entity.end for other in others)
 
 
-def _without(wholes: Sequence[Entity], holes: Sequence[Entity]) -> list[Entity]:
+def _subtract(entities: Sequence[RenderedEntity], holes: Sequence[RenderedEntity]) -> list[RenderedEntity]:
     """Cut the holes out of the wholes."""
-    pieces = list(wholes)
+    pieces = list(entities)
     for hole in holes:
-        pieces = [left for piece in pieces for left in _pierce(piece, hole)]
+        pieces = [left for piece in pieces for left in _cut_out(piece, hole)]
     return pieces
 
 
-def _pierce(piece: Entity, hole: Entity) -> list[Entity]:
-    if hole.offset >= piece.end or piece.offset >= hole.end:
-        return [piece]
-    before = replace(piece, length=max(0, hole.offset - piece.offset))
-    after = replace(piece, offset=hole.end, length=max(0, piece.end - hole.end))
+def _cut_out(entity: RenderedEntity, hole: RenderedEntity) -> list[RenderedEntity]:
+    if hole.offset >= entity.end or entity.offset >= hole.end:
+        return [entity]
+    before = replace(entity, length=max(0, hole.offset - entity.offset))
+    after = replace(entity, offset=hole.end, length=max(0, entity.end - hole.end))
     return [part for part in (before, after) if part.length]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from channels.errors import Rejected
-from channels.message import Address, Sign
+from channels.message import Address, StatusReaction
 from channels.telegram.api import Api
 
 EMOJI = {
-    Sign.SEEN: ("\N{EYES}",),
-    Sign.DONE: ("\N{THUMBS UP SIGN}", "\N{OK HAND SIGN}"),
-    Sign.FAILED: ("\N{THUMBS DOWN SIGN}", "\N{BROKEN HEART}"),
+    StatusReaction.SEEN: ("\N{EYES}",),
+    StatusReaction.DONE: ("\N{THUMBS UP SIGN}", "\N{OK HAND SIGN}"),
+    StatusReaction.FAILED: ("\N{THUMBS DOWN SIGN}", "\N{BROKEN HEART}"),
 }
 """All are of the list in ReactionTypeEmoji; the later ones are for chats that do not allow the first."""
 
-MOST_REFUSALS = 10_000
+MAX_REFUSALS = 10_000
 
 
 class Reactions:
@@ -23,12 +23,12 @@ class Reactions:
         self._api = api
         self._refused: set[tuple[str, str]] = set()
 
-    async def put(self, address: Address, platform_id: str, sign: Sign | None) -> None:
+    async def set(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
         """Put a sign in place of an earlier one; raises Rejected, without asking where it is known."""
-        if sign is None:
+        if reaction is None:
             await self._set(address.room, platform_id, ())
             return
-        for emoji in EMOJI[sign]:
+        for emoji in EMOJI[reaction]:
             if (address.room, emoji) in self._refused:
                 continue
             try:
@@ -36,13 +36,13 @@ class Reactions:
             except Rejected as error:
                 if "REACTION" not in str(error).upper().partition(": ")[2]:
                     raise
-                self._remember(address.room, emoji)
+                self._remember_refusal(address.room, emoji)
             else:
                 return
-        raise Rejected(f"setMessageReaction: this chat takes no sign for {sign.value!r}")
+        raise Rejected(f"setMessageReaction: this chat takes no sign for {reaction.value!r}")
 
-    def _remember(self, room: str, emoji: str) -> None:
-        if len(self._refused) < MOST_REFUSALS:
+    def _remember_refusal(self, room: str, emoji: str) -> None:
+        if len(self._refused) < MAX_REFUSALS:
             self._refused.add((room, emoji))
 
     async def _set(self, room: str, platform_id: str, reaction: tuple[dict[str, str], ...]) -> None:

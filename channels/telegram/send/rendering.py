@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from channels.message import Address, Button, Reply
-from channels.telegram.text import encodable
+from channels.telegram.text import replace_surrogates
 
 
 def target(address: Address) -> dict[str, Any]:
@@ -15,15 +15,15 @@ def target(address: Address) -> dict[str, Any]:
     return {"chat_id": address.room, **thread}
 
 
-def keyboard(buttons: tuple[Button, ...]) -> dict[str, Any]:
+def inline_keyboard(buttons: tuple[Button, ...]) -> dict[str, Any]:
     """Return one row of buttons under a message, or nothing."""
     row = [{"text": button.label, "callback_data": button.data} for button in buttons]
     return {"reply_markup": {"inline_keyboard": [row]}} if row else {}
 
 
-def wording(text: str, entities: tuple[Mapping[str, Any], ...] = ()) -> dict[str, Any]:
+def message_fields(text: str, entities: tuple[Mapping[str, Any], ...] = ()) -> dict[str, Any]:
     """Return the parameters of what is said; links are not fetched for a preview."""
-    said: dict[str, Any] = {"text": encodable(text), "link_preview_options": {"is_disabled": True}}
+    said: dict[str, Any] = {"text": replace_surrogates(text), "link_preview_options": {"is_disabled": True}}
     return {**said, "entities": list(entities)} if entities else said
 
 

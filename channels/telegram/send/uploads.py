@@ -10,18 +10,18 @@ from telegram import InputFile
 
 from channels.errors import NotPermitted, Rejected
 from channels.markup import split
-from channels.message import Address, File, Reply, Sent
-from channels.telegram.api import Api, sent
+from channels.message import Address, File, Reply, SentMessage
+from channels.telegram.api import Api, parse_sent
 from channels.telegram.errors import is_about_markup
 from channels.telegram.send import markup
 from channels.telegram.send.rendering import target
-from channels.telegram.text import encodable, measure
+from channels.telegram.text import measure, replace_surrogates
 
 UPLOAD_LIMIT = 50_000_000
 PHOTO_LIMIT = 10_000_000
 TEXT_LIMIT = 4096
 CAPTION_LIMIT = 1024
-MOST_UNFINISHED = 1000
+MAX_UNFINISHED = 1000
 
 _METHODS = {
     "image/jpeg": ("sendPhoto", "photo"),
@@ -37,7 +37,7 @@ _METHODS = {
 """What Telegram plays and shows by itself; all else is a document."""
 
 _DOCUMENT = ("sendDocument", "document")
-Send = Callable[[Address, Reply], Awaitable[Sent]]
+SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]
 
 
 class Uploads:
@@ -47,62 +47,66 @@ class Uploads:
     goes on where it stopped, so that the file is not sent twice (as long as this process lives).
     """
 
-    def __init__(self, api: Api, say: Send) -> None:
+    def __init__(self, api: Api, send_reply: SendReply) -> None:
         self._api = api
-        self._say = say
-        self._unfinished: OrderedDict[str, tuple[Sent, list[str]]] = OrderedDict()
+        self._send_reply = send_reply
+        self._unfinished: OrderedDict[str, tuple[SentMessage, list[str]]] = OrderedDict()
 
-    async def send(self, address: Address, file: File, *, key: str) -> Sent:
+    async def send(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file, 50 MB at the most."""
         if len(file.content) > UPLOAD_LIMIT:
             raise Rejected(f"{file.name} has {len(file.content)} bytes, Telegram takes {UPLOAD_LIMIT}")
         if key in self._unfinished:
-            return await self._finish(address, key)
+            return await self._send_rest(address, key)
         caption, *rest = split(file.caption, CAPTION_LIMIT, measure) if file.caption.strip() else [""]
         first = await self._by_type(address, file, caption)
         if rest:
             self._unfinished[key] = (first, list(split("\n\n".join(rest), TEXT_LIMIT, measure)))
-            while len(self._unfinished) > MOST_UNFINISHED:
+            while len(self._unfinished) > MAX_UNFINISHED:
                 self._unfinished.popitem(last=False)
-            await self._finish(address, key)
+            await self._send_rest(address, key)
         return first
 
-    async def _finish(self, address: Address, key: str) -> Sent:
+    async def _send_rest(self, address: Address, key: str) -> SentMessage:
         """Say what did not fit under the file."""
         first, rest = self._unfinished[key]
         while rest:
-            await self._say(address, Reply(text=rest[0], key=key))
+            await self._send_reply(address, Reply(text=rest[0], key=key))
             del rest[0]
         self._unfinished.pop(key, None)
         return first
 
-    async def _by_type(self, address: Address, file: File, caption: str) -> Sent:
+    async def _by_type(self, address: Address, file: File, caption: str) -> SentMessage:
         method = _METHODS.get(file.media_type.partition(";")[0].strip().lower(), _DOCUMENT)
         if method[0] == "sendPhoto" and len(file.content) > PHOTO_LIMIT:
             method = _DOCUMENT
         if method is not _DOCUMENT:
             try:
-                return await self._captioned(method, address, file, caption)
+                return await self._send_with_caption(method, address, file, caption)
             except (Rejected, NotPermitted) as error:  # too wide, not decodable, or not wanted as that here
                 if not _is_about_type(error):
                     raise
-        return await self._captioned(_DOCUMENT, address, file, caption)
+        return await self._send_with_caption(_DOCUMENT, address, file, caption)
 
-    async def _captioned(self, method: tuple[str, str], address: Address, file: File, caption: str) -> Sent:
-        said = _worded(caption)
+    async def _send_with_caption(
+        self, method: tuple[str, str], address: Address, file: File, caption: str
+    ) -> SentMessage:
+        said = _caption_fields(caption)
         try:
             return await self._upload(method, address, file, said)
         except Rejected as error:
             if "caption_entities" not in said or not is_about_markup(error):
                 raise
-        return await self._upload(method, address, file, {"caption": encodable(caption)})
+        return await self._upload(method, address, file, {"caption": replace_surrogates(caption)})
 
     async def _upload(
-        self, method: tuple[str, str], address: Address, file: File, said: dict[str, Any]
-    ) -> Sent:
+        self, method: tuple[str, str], address: Address, file: File, caption_fields: dict[str, Any]
+    ) -> SentMessage:
         name, field = method
         content = InputFile(file.content, filename=file.name)
-        return sent(name, await self._api.call(name, {**target(address), **said, field: content}))
+        return parse_sent(
+            name, await self._api.call(name, {**target(address), **caption_fields, field: content})
+        )
 
 
 def _is_about_type(error: Rejected | NotPermitted) -> bool:
@@ -123,13 +127,13 @@ def _is_about_type(error: Rejected | NotPermitted) -> bool:
     return any(kind in words for kind in kinds) and "DOCUMENT" not in words
 
 
-def _worded(caption: str) -> dict[str, Any]:
+def _caption_fields(caption: str) -> dict[str, Any]:
     """Render a caption; one that does not fit with its rendering is sent as it is."""
     if not caption:
         return {}
     rendered = markup.render(caption)
     if measure(rendered.text) > CAPTION_LIMIT:
-        return {"caption": encodable(caption)}
-    entities = [markup.dump(entity) for entity in rendered.entities]
-    said: dict[str, Any] = {"caption": encodable(rendered.text)}
+        return {"caption": replace_surrogates(caption)}
+    entities = [markup.encode_entity(entity) for entity in rendered.entities]
+    said: dict[str, Any] = {"caption": replace_surrogates(rendered.text)}
     return {**said, "caption_entities": entities} if entities else said

@@ -6,8 +6,8 @@ methods and from other processes by `POST /_control/<method>`; see the docstring
 
 from __future__ import annotations
 
-from channels.telegram.simulator.faults import TELEGRAM_RATES, Rates
+from channels.telegram.simulator.faults import TELEGRAM_RATES, MessageRates
 from channels.telegram.simulator.simulator import Simulator, simulate
 from channels.telegram.simulator.world import Post
 
-__all__ = ["TELEGRAM_RATES", "Post", "Rates", "Simulator", "simulate"]
+__all__ = ["TELEGRAM_RATES", "MessageRates", "Post", "Simulator", "simulate"]

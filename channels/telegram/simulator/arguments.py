@@ -9,7 +9,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.web_request import FileField
 
-from channels.telegram.simulator.failure import bad
+from channels.telegram.simulator.failure import bad_request
 
 
 class Arguments:
@@ -37,9 +37,9 @@ class Arguments:
         try:
             return int(str(value))
         except ValueError:
-            raise bad(f"parameter {name} is not a number") from None
+            raise bad_request(f"parameter {name} is not a number") from None
 
-    def structure(self, name: str) -> Any:
+    def json_value(self, name: str) -> Any:
         """Return an object or array, which a form carries as JSON; raises Failure."""
         value = self._given.get(name)
         if not isinstance(value, str) or not value:
@@ -47,7 +47,7 @@ class Arguments:
         try:
             return json.loads(value)
         except ValueError:
-            raise bad(f"can't parse {name} JSON object") from None
+            raise bad_request(f"can't parse {name} JSON object") from None
 
     def flag(self, name: str) -> bool:
         """Return a yes or no."""
@@ -63,7 +63,7 @@ class Arguments:
         return value.filename, value.content_type, value.file.read()
 
     @property
-    def recorded(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """The arguments as a test may look at them."""
         return {
             name: value.filename if isinstance(value, FileField) else value
@@ -71,14 +71,14 @@ class Arguments:
         }
 
 
-async def arguments_of(request: web.Request) -> Arguments:
+async def read_arguments(request: web.Request) -> Arguments:
     """Read the arguments of a call; raises Failure for a body that is none."""
     given: dict[str, Any] = dict(request.query)
     if request.content_type == "application/json":
         try:
             body = await request.json()
         except ValueError:
-            raise bad("can't parse request JSON object") from None
+            raise bad_request("can't parse request JSON object") from None
         given |= body if isinstance(body, dict) else {}
     elif request.can_read_body:
         given |= dict(await request.post())

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 
-class Failure(Exception):
+class ApiFailure(Exception):
     """An answer with `ok: false`; the texts are those real bots meet."""
 
     def __init__(self, status: int, description: str, parameters: Mapping[str, Any] | None = None) -> None:
@@ -22,15 +22,15 @@ class Failure(Exception):
         return {**body, "parameters": self.parameters} if self.parameters else body
 
 
-class Cut(Exception):
+class ConnectionCut(Exception):
     """The connection ends without an answer."""
 
 
-def bad(description: str) -> Failure:
+def bad_request(description: str) -> ApiFailure:
     """Return a 400."""
-    return Failure(400, f"Bad Request: {description}")
+    return ApiFailure(400, f"Bad Request: {description}")
 
 
-def flooded(seconds: int) -> Failure:
+def too_many_requests(seconds: int) -> ApiFailure:
     """Return a 429."""
-    return Failure(429, f"Too Many Requests: retry after {seconds}", {"retry_after": seconds})
+    return ApiFailure(429, f"Too Many Requests: retry after {seconds}", {"retry_after": seconds})

@@ -8,7 +8,7 @@ from collections import defaultdict, deque
 from dataclasses import dataclass
 from typing import Literal
 
-from channels.telegram.simulator.failure import Cut, Failure, flooded
+from channels.telegram.simulator.failure import ApiFailure, ConnectionCut, too_many_requests
 
 Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle"]
 
@@ -21,7 +21,7 @@ class Fault:
     times: int
     method: str | None = None
     chat: int | None = None
-    failure: Failure | None = None
+    failure: ApiFailure | None = None
     seconds: float = 0.0
 
     def matches(self, method: str, chat: int | None) -> bool:
@@ -31,7 +31,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rates:
+class MessageRates:
     """Messages a bot may send; 0 is no limit."""
 
     room_per_second: int = 0
@@ -39,7 +39,7 @@ class Rates:
     overall_per_second: int = 0
 
 
-TELEGRAM_RATES = Rates(room_per_second=1, group_per_minute=20, overall_per_second=30)
+TELEGRAM_RATES = MessageRates(room_per_second=1, group_per_minute=20, overall_per_second=30)
 """What Telegram asks bots to keep to."""
 
 
@@ -57,7 +57,7 @@ class Faults:
         """Let everything go well again."""
         self._set.clear()
 
-    def take(self, method: str, chat: int | None) -> Fault | None:
+    def consume(self, method: str, chat: int | None) -> Fault | None:
         """Return the fault this call meets, once less from now on."""
         for fault in self._set:
             if fault.matches(method, chat):
@@ -65,25 +65,25 @@ class Faults:
                 return fault
         return None
 
-    async def before(self, method: str, chat: int | None) -> bool:
+    async def apply_before(self, method: str, chat: int | None) -> bool:
         """Meet the fault before the call is carried out; say whether the answer is to be cut off after it."""
-        fault = self.take(method, chat)
+        fault = self.consume(method, chat)
         if fault is None:
             return False
         if fault.action == "fail" and fault.failure:
             raise fault.failure
         if fault.action == "cut_before":
-            raise Cut
+            raise ConnectionCut
         if fault.action == "hang":
             await asyncio.Event().wait()
         await asyncio.sleep(fault.seconds)
         return fault.action == "cut_after"
 
 
-class Meter:
+class RateLimits:
     """Counts what a bot sends and says no above the rates."""
 
-    def __init__(self, rates: Rates) -> None:
+    def __init__(self, rates: MessageRates) -> None:
         self.rates = rates
         self.refused = 0
         self._sent: defaultdict[str, deque[float]] = defaultdict(deque)
@@ -94,7 +94,7 @@ class Meter:
         wait = max(self._wait(key, limit, span, now) for key, limit, span in self._windows(chat))
         if wait > 0:
             self.refused += 1
-            raise flooded(math.ceil(wait))
+            raise too_many_requests(math.ceil(wait))
         for key, _, _ in self._windows(chat):
             self._sent[key].append(now)
 

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from channels.telegram.simulator.arguments import Arguments
-from channels.telegram.simulator.failure import Failure, bad
-from channels.telegram.simulator.faults import Meter
-from channels.telegram.simulator.floor import keyboard
-from channels.telegram.simulator.media import Media
+from channels.telegram.simulator.failure import ApiFailure, bad_request
+from channels.telegram.simulator.faults import RateLimits
+from channels.telegram.simulator.floor import inline_keyboard
+from channels.telegram.simulator.media import MediaMethods
 from channels.telegram.simulator.updates import Updates
-from channels.telegram.simulator.wording import TEXT_LIMIT, read, units
+from channels.telegram.simulator.wording import TEXT_LIMIT, parse_text, utf16_length
 from channels.telegram.simulator.world import Raw, World
 
 ANSWER_LIMIT = 200
@@ -35,25 +35,25 @@ METERED = frozenset(
 Method = Callable[[Arguments], Awaitable[Any]]
 
 
-class Methods(Media):
+class Methods(MediaMethods):
     """Carries out one bot's calls on the world; `unknown` are methods this server is too old for."""
 
-    def __init__(self, world: World, updates: Updates, meter: Meter) -> None:
-        super().__init__(world, updates, meter)
-        self.unknown: set[str] = set()
+    def __init__(self, world: World, updates: Updates, rate_limits: RateLimits) -> None:
+        super().__init__(world, updates, rate_limits)
+        self.unsupported: set[str] = set()
         self.actions: list[tuple[int, int | None, str]] = []
         self.commands: list[Raw] = []
-        self._known: dict[str, Method] = {
+        self._methods: dict[str, Method] = {
             name.removeprefix("do_"): getattr(self, name) for name in dir(self) if name.startswith("do_")
         }
 
     async def call(self, name: str, arguments: Arguments) -> Any:
         """Carry out a method by its lower-case name; raises Failure."""
-        method = self._known.get(name)
-        if method is None or name in self.unknown:
-            raise Failure(404, "Not Found")
+        method = self._methods.get(name)
+        if method is None or name in self.unsupported:
+            raise ApiFailure(404, "Not Found")
         if name in METERED:
-            self._meter.count(self._world.open_room(arguments["chat_id"]).id)
+            self._rate_limits.count(self._world.get_writable_room(arguments["chat_id"]).id)
         return await method(arguments)
 
     async def do_getme(self, _: Arguments) -> Raw:
@@ -63,7 +63,7 @@ class Methods(Media):
 
     async def do_getupdates(self, arguments: Arguments) -> list[Raw]:
         """Hand out updates, waiting for them if asked to."""
-        kinds = arguments.structure("allowed_updates")
+        kinds = arguments.json_value("allowed_updates")
         if isinstance(kinds, list):
             self._world.kinds = [str(kind) for kind in kinds]
         return await self._updates.poll(
@@ -74,17 +74,17 @@ class Methods(Media):
 
     async def do_setwebhook(self, arguments: Arguments) -> bool:
         """Post updates from now on."""
-        kinds = arguments.structure("allowed_updates")
+        kinds = arguments.json_value("allowed_updates")
         if isinstance(kinds, list):
             self._world.kinds = [str(kind) for kind in kinds]
-        self._drop(arguments)
-        await self._updates.post_to(arguments.text("url"), arguments.text("secret_token"))
+        self._drop_pending_updates(arguments)
+        await self._updates.set_webhook(arguments.text("url"), arguments.text("secret_token"))
         return True
 
     async def do_deletewebhook(self, arguments: Arguments) -> bool:
         """Go back to polling."""
-        self._drop(arguments)
-        await self._updates.post_to("", "")
+        self._drop_pending_updates(arguments)
+        await self._updates.set_webhook("", "")
         return True
 
     async def do_getwebhookinfo(self, _: Arguments) -> Raw:
@@ -94,21 +94,25 @@ class Methods(Media):
     async def do_sendmessage(self, arguments: Arguments) -> Raw:
         """Say something in a room."""
         room = self._room(arguments, "text messages")
-        text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
+        text, entities = parse_text(
+            arguments.text("text"), arguments.text("parse_mode"), arguments["entities"]
+        )
         _check_size(text, TEXT_LIMIT)
         content: Raw = {"text": text, **({"entities": entities} if entities else {})}
-        return self._said(room, arguments, content).raw
+        return self._post_message(room, arguments, content).raw
 
     async def do_editmessagetext(self, arguments: Arguments) -> Raw:
         """Make a message of the bot say something else."""
-        post = self._world.found(arguments["chat_id"], arguments["message_id"], purpose="edit")
-        text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
+        post = self._world.get_bot_post(arguments["chat_id"], arguments["message_id"], purpose="edit")
+        text, entities = parse_text(
+            arguments.text("text"), arguments.text("parse_mode"), arguments["entities"]
+        )
         _check_size(text, TEXT_LIMIT)
-        said: Raw = {"text": text, "entities": entities, **keyboard(arguments)}
+        said: Raw = {"text": text, "entities": entities, **inline_keyboard(arguments)}
         before = {"text": post.raw.get("text"), "entities": post.raw.get("entities", [])}
         markup = {"reply_markup": post.raw["reply_markup"]} if "reply_markup" in post.raw else {}
         if said == {**before, **markup}:
-            raise bad(
+            raise bad_request(
                 "message is not modified: specified new message content and reply markup are exactly "
                 "the same as a current content and reply markup of the message"
             )
@@ -122,25 +126,29 @@ class Methods(Media):
         room = self._room(arguments)
         number = arguments.number("draft_id", 0) or 0
         if room.kind != "private":
-            raise bad("TEXTDRAFT_PEER_INVALID")
+            raise bad_request("TEXTDRAFT_PEER_INVALID")
         if number == 0:
-            raise bad("parameter draft_id must be non-zero")
-        text, entities = read(arguments.text("text"), arguments.text("parse_mode"), arguments["entities"])
-        if units(text) > TEXT_LIMIT:
-            raise bad("message is too long")
+            raise bad_request("parameter draft_id must be non-zero")
+        text, entities = parse_text(
+            arguments.text("text"), arguments.text("parse_mode"), arguments["entities"]
+        )
+        if utf16_length(text) > TEXT_LIMIT:
+            raise bad_request("message is too long")
         self._world.show_draft(room.id, number, text, entities)
         return True
 
     async def do_deletemessage(self, arguments: Arguments) -> bool:
         """Remove a message of the bot."""
-        self._world.found(arguments["chat_id"], arguments["message_id"], purpose="delete").deleted = True
+        self._world.get_bot_post(
+            arguments["chat_id"], arguments["message_id"], purpose="delete"
+        ).deleted = True
         return True
 
     async def do_sendchataction(self, arguments: Arguments) -> bool:
         """Show that the bot is at work."""
         room = self._room(arguments)
         if not ACTIONS.fullmatch(arguments.text("action")):
-            raise bad("wrong parameter action in request")
+            raise bad_request("wrong parameter action in request")
         self.actions.append((room.id, arguments.number("message_thread_id"), arguments.text("action")))
         return True
 
@@ -148,20 +156,20 @@ class Methods(Media):
         """Answer a press, once."""
         number = arguments.text("callback_query_id")
         if number not in self._world.presses or self._world.presses[number] is not None:
-            raise bad("query is too old and response timeout expired or query ID is invalid")
-        if units(arguments.text("text")) > ANSWER_LIMIT:
-            raise bad("MESSAGE_TOO_LONG")
+            raise bad_request("query is too old and response timeout expired or query ID is invalid")
+        if utf16_length(arguments.text("text")) > ANSWER_LIMIT:
+            raise bad_request("MESSAGE_TOO_LONG")
         self._world.presses[number] = {"text": arguments.text("text"), "alert": arguments.flag("show_alert")}
         return True
 
     async def do_setmycommands(self, arguments: Arguments) -> bool:
         """Set the menu of commands."""
-        commands = arguments.structure("commands")
+        commands = arguments.json_value("commands")
         valid = isinstance(commands, list) and len(commands) <= 100  # noqa: PLR2004 - documented at setMyCommands
         if not valid or any(
             not re.fullmatch(r"[a-z0-9_]{1,32}", str(entry.get("command"))) for entry in commands
         ):
-            raise bad("BOT_COMMAND_INVALID")
+            raise bad_request("BOT_COMMAND_INVALID")
         self.commands = commands
         return True
 
@@ -174,28 +182,28 @@ class Methods(Media):
         room = self._room(arguments)
         post = self._world.posts.get((room.id, arguments.number("message_id") or 0))
         if post is None or post.deleted:
-            raise bad("message to react not found")
-        signs = arguments.structure("reaction") or []
+            raise bad_request("message to react not found")
+        signs = arguments.json_value("reaction") or []
         if len(signs) > 1:
-            raise bad("REACTIONS_TOO_MANY")
+            raise bad_request("REACTIONS_TOO_MANY")
         for sign in signs:
             emoji = sign.get("emoji") if isinstance(sign, dict) else None
             if emoji not in REACTIONS or (room.reactions is not None and emoji not in room.reactions):
-                raise bad("REACTION_INVALID")
+                raise bad_request("REACTION_INVALID")
         post.raw["reactions"] = signs
         return True
 
     async def do_getchat(self, arguments: Arguments) -> Raw:
         """Tell about a room."""
-        return self._world.open_room(arguments["chat_id"]).raw
+        return self._world.get_writable_room(arguments["chat_id"]).raw
 
-    def _drop(self, arguments: Arguments) -> None:
+    def _drop_pending_updates(self, arguments: Arguments) -> None:
         if arguments.flag("drop_pending_updates"):
             self._world.updates.clear()
 
 
 def _check_size(text: str, limit: int) -> None:
     if not text:
-        raise bad("message text is empty")
-    if units(text) > limit:
-        raise bad("message is too long")
+        raise bad_request("message text is empty")
+    if utf16_length(text) > limit:
+        raise bad_request("message is too long")

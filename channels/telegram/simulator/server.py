@@ -23,25 +23,25 @@ from typing import Any, Protocol
 
 from aiohttp import web
 
-from channels.telegram.simulator.arguments import Arguments, arguments_of
-from channels.telegram.simulator.failure import Cut, Failure
+from channels.telegram.simulator.arguments import Arguments, read_arguments
+from channels.telegram.simulator.failure import ApiFailure, ConnectionCut
 from channels.telegram.simulator.faults import Faults
 from channels.telegram.simulator.methods import Methods
 from channels.telegram.simulator.world import World
 
 BODY_LIMIT = 64_000_000
-Act = Callable[..., Awaitable[Any]]
+ControlAction = Callable[..., Awaitable[Any]]
 
 
-class Controlled(Protocol):
+class ControlTarget(Protocol):
     """What the control surface drives."""
 
-    acts: dict[str, Act]
+    actions: dict[str, ControlAction]
 
     async def wait_for_messages(self, count: int, *, chat: int | None, seconds: float) -> list[Any]:
         """Wait until the bot has said so much."""
 
-    def described(self, chat: int | None) -> list[dict[str, Any]]:
+    def messages_json(self, chat: int | None) -> list[dict[str, Any]]:
         """Return what the bot said, as JSON."""
 
     def state(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class Server:
     """Answers HTTP requests for one bot."""
 
     def __init__(
-        self, token: str, world: World, methods: Methods, faults: Faults, control: Controlled
+        self, token: str, world: World, methods: Methods, faults: Faults, control: ControlTarget
     ) -> None:
         self._token = token
         self._world = world
@@ -60,7 +60,7 @@ class Server:
         self._faults = faults
         self._control = control
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.answered: deque[str] = deque(maxlen=100_000)
+        self.answered_methods: deque[str] = deque(maxlen=100_000)
 
     def application(self) -> web.Application:
         """Return the web application."""
@@ -72,32 +72,32 @@ class Server:
             application.router.add_get(f"{control}/wait", self._answer_wait)
             application.router.add_get(f"{control}/calls", self._answer_calls)
             application.router.add_get(f"{control}/state", self._answer_state)
-            application.router.add_post(f"{control}/{{act}}", self._answer_act)
+            application.router.add_post(f"{control}/{{act}}", self._answer_action)
         return application
 
     async def _answer_call(self, request: web.Request) -> web.StreamResponse:
         try:
             self._check_token(request)
-            result = await self._carry_out(request)
-        except Failure as failure:
+            result = await self._call_method(request)
+        except ApiFailure as failure:
             return web.json_response(failure.answer, status=failure.status)
-        except Cut:
-            return _hung_up(request)
+        except ConnectionCut:
+            return _hang_up(request)
         finally:
-            self.answered.append(request.match_info["method"])
-            await self._world.announce()
+            self.answered_methods.append(request.match_info["method"])
+            await self._world.notify_changed()
         return web.json_response({"ok": True, "result": result})
 
-    async def _carry_out(self, request: web.Request) -> Any:
-        arguments = await arguments_of(request)
+    async def _call_method(self, request: web.Request) -> Any:
+        arguments = await read_arguments(request)
         name = request.match_info["method"]
         method = name.lower()
         chat = _chat_of(arguments)
-        self.calls.append((name, arguments.recorded))
-        cut = await self._faults.before(method, chat)
+        self.calls.append((name, arguments.as_json))
+        cut = await self._faults.apply_before(method, chat)
         result = await self._methods.call(method, arguments)
         if cut:
-            raise Cut
+            raise ConnectionCut
         return result
 
     def _check_token(self, request: web.Request) -> None:
@@ -105,37 +105,39 @@ class Server:
         if token == self._token:
             return
         if token.partition(":")[0].isdecimal() and ":" in token:
-            raise Failure(401, "Unauthorized")
-        raise Failure(404, "Not Found")
+            raise ApiFailure(401, "Unauthorized")
+        raise ApiFailure(404, "Not Found")
 
     async def _answer_file(self, request: web.Request) -> web.StreamResponse:
         if request.match_info["token"] != self._token:
-            return web.json_response(Failure(401, "Unauthorized").answer, status=401)
+            return web.json_response(ApiFailure(401, "Unauthorized").answer, status=401)
         found = [
             content for path, content in self._world.files.values() if path == request.match_info["path"]
         ]
         if not found:
-            return web.json_response(Failure(404, "Not Found").answer, status=404)
+            return web.json_response(ApiFailure(404, "Not Found").answer, status=404)
         try:
-            cut = await self._faults.before("file", None)
-        except Cut:
-            return _hung_up(request)
+            cut = await self._faults.apply_before("file", None)
+        except ConnectionCut:
+            return _hang_up(request)
         if cut:
-            return await _half(request, found[0])
+            return await _send_half(request, found[0])
         return web.Response(body=found[0], content_type="application/octet-stream")
 
-    async def _answer_act(self, request: web.Request) -> web.StreamResponse:
-        act = self._control.acts.get(request.match_info["act"])
+    async def _answer_action(self, request: web.Request) -> web.StreamResponse:
+        act = self._control.actions.get(request.match_info["act"])
         if act is None:
-            return web.json_response({"error": "no such act", "acts": sorted(self._control.acts)}, status=404)
+            return web.json_response(
+                {"error": "no such act", "acts": sorted(self._control.actions)}, status=404
+            )
         try:
             given = json.loads(await request.text() or "{}")
             return web.json_response({"result": await act(**given)})
-        except (TypeError, ValueError, KeyError, Failure) as error:
+        except (TypeError, ValueError, KeyError, ApiFailure) as error:
             return web.json_response({"error": str(error)}, status=400)
 
     async def _answer_messages(self, request: web.Request) -> web.StreamResponse:
-        return web.json_response(self._control.described(_number(request, "chat")))
+        return web.json_response(self._control.messages_json(_number(request, "chat")))
 
     async def _answer_calls(self, request: web.Request) -> web.StreamResponse:
         return web.json_response(self.calls[_number(request, "after") or 0 :])
@@ -149,14 +151,14 @@ class Server:
         try:
             await self._control.wait_for_messages(_number(request, "count") or 1, chat=chat, seconds=seconds)
         except TimeoutError:
-            return web.json_response(self._control.described(chat), status=408)
-        return web.json_response(self._control.described(chat))
+            return web.json_response(self._control.messages_json(chat), status=408)
+        return web.json_response(self._control.messages_json(chat))
 
 
 def _chat_of(arguments: Arguments) -> int | None:
     try:
         return arguments.number("chat_id")
-    except Failure:
+    except ApiFailure:
         return None
 
 
@@ -165,14 +167,14 @@ def _number(request: web.Request, name: str) -> int | None:
     return int(value) if value else None
 
 
-def _hung_up(request: web.Request) -> web.StreamResponse:
+def _hang_up(request: web.Request) -> web.StreamResponse:
     """End the connection without an answer."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
-async def _half(request: web.Request, content: bytes) -> web.StreamResponse:
+async def _send_half(request: web.Request, content: bytes) -> web.StreamResponse:
     """Send half of a file and hang up."""
     response = web.StreamResponse(headers={"Content-Length": str(len(content))})
     await response.prepare(request)

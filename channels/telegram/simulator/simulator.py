@@ -11,16 +11,16 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.telegram.simulator.failure import Failure, flooded
-from channels.telegram.simulator.faults import Fault, Faults, Meter, Rates
+from channels.telegram.simulator.failure import ApiFailure, too_many_requests
+from channels.telegram.simulator.faults import Fault, Faults, MessageRates, RateLimits
 from channels.telegram.simulator.methods import Methods
-from channels.telegram.simulator.server import Act, Server
+from channels.telegram.simulator.server import ControlAction, Server
 from channels.telegram.simulator.updates import Updates
-from channels.telegram.simulator.world import SUPERGROUPS, Draft, Post, Raw, Room, World
+from channels.telegram.simulator.world import SUPERGROUPS, Post, Raw, Room, SimulatedDraft, World
 
 TOKEN = "700700700:simulated-telegram-token"  # noqa: S105 - valid at the simulator only
 USERNAME = "dovecote_bot"
-PATIENCE = 10.0
+TIMEOUT_SECONDS = 10.0
 _REASONS = {
     403: "Forbidden: bot was blocked by the user",
     500: "Internal Server Error",
@@ -44,17 +44,19 @@ class Simulator:
         self.token = token
         self.world = World(bot, privacy=privacy, clock=clock)
         self.updates = Updates(self.world)
-        self.meter = Meter(Rates())
+        self.rate_limits = RateLimits(MessageRates())
         self.faults = Faults()
-        self.methods = Methods(self.world, self.updates, self.meter)
+        self.methods = Methods(self.world, self.updates, self.rate_limits)
         self.server = Server(token, self.world, self.methods, self.faults, self)
         self.port = 0
-        self.signs: dict[tuple[int, int, int], list[Raw]] = {}
+        self.user_reactions: dict[tuple[int, int, int], list[Raw]] = {}
         people = (self.say, self.edit, self.press, self.react, self.send_file, self.send_album)
         rooms = (self.group, self.topic, self.close_topic, self.delete_topic, self.restrict, self.migrate)
         fate = (self.block, self.kick, self.push, self.fail, self.cut, self.dawdle, self.well)
         rest = (self.limit, self.forget)
-        self.acts: dict[str, Act] = {act.__name__: act for act in (*people, *rooms, *fate, *rest)}
+        self.actions: dict[str, ControlAction] = {
+            act.__name__: act for act in (*people, *rooms, *fate, *rest)
+        }
 
     @property
     def url(self) -> str:
@@ -67,9 +69,9 @@ class Simulator:
         return self.server.calls
 
     @property
-    def answered(self) -> Sequence[str]:
+    def answered_methods(self) -> Sequence[str]:
         """The methods whose calls were answered, or cut off."""
-        return self.server.answered
+        return self.server.answered_methods
 
     def settings(self, **others: Any) -> dict[str, Any]:
         """Return channel settings that lead here."""
@@ -88,15 +90,17 @@ class Simulator:
     ) -> int:
         """A person types into a room; returns the message's number."""
         author = {**self.world.person(user or abs(chat), name), "is_bot": is_bot}
-        return await self._speak(chat, author, self.world.typed(text), thread=thread, reply_to=reply_to)
+        return await self._post_message(
+            chat, author, self.world.typed_content(text), thread=thread, reply_to=reply_to
+        )
 
     async def edit(self, chat: int, message: int, text: str) -> None:
         """A person edits what they said."""
         post = self.world.posts[chat, message]
         post.history.append(post.text)
-        post.raw = {**post.raw, **self.world.typed(text), "edit_date": post.raw["date"] + 1}
+        post.raw = {**post.raw, **self.world.typed_content(text), "edit_date": post.raw["date"] + 1}
         self.world.update("edited_message", post.raw)
-        await self.world.announce()
+        await self.world.notify_changed()
 
     async def press(self, chat: int, message: int, data: str, *, user: int | None = None) -> str:
         """A person presses a button of the bot; returns the number of the press, to look up in `answers`."""
@@ -108,7 +112,7 @@ class Simulator:
         person = self.world.person(user or abs(chat))
         press = {"id": number, "from": person, "message": post.raw, "chat_instance": "1", "data": data}
         self.world.update("callback_query", press)
-        await self.world.announce()
+        await self.world.notify_changed()
         return number
 
     async def send_file(
@@ -126,7 +130,7 @@ class Simulator:
         data = base64.b64decode(content) if isinstance(content, str) else content
         sent = {kind: self._file(data, name, media_type)} if name else self._photo(data)
         words = {"caption": caption} if caption else {}
-        return await self._speak(chat, self.world.person(user or abs(chat)), {**sent, **words})
+        return await self._post_message(chat, self.world.person(user or abs(chat)), {**sent, **words})
 
     async def send_album(
         self,
@@ -143,7 +147,7 @@ class Simulator:
             data = base64.b64decode(content) if isinstance(content, str) else content
             words = {"caption": caption} if caption and not place else {}
             said = {**self._photo(data), "media_group_id": album, **words}
-            numbers.append(await self._speak(chat, self.world.person(user or abs(chat)), said))
+            numbers.append(await self._post_message(chat, self.world.person(user or abs(chat)), said))
         return numbers
 
     def _file(self, content: bytes, name: str, media_type: str) -> Raw:
@@ -157,13 +161,13 @@ class Simulator:
     async def react(self, chat: int, message: int, emoji: str | None, *, user: int | None = None) -> None:
         """A person puts an emoji under a message in place of theirs, or takes it away."""
         person = self.world.person(user or abs(chat))
-        before = self.signs.get((chat, message, person["id"]), [])
+        before = self.user_reactions.get((chat, message, person["id"]), [])
         now = [{"type": "emoji", "emoji": emoji}] if emoji else []
-        self.signs[chat, message, person["id"]] = now
+        self.user_reactions[chat, message, person["id"]] = now
         change = {"old_reaction": before, "new_reaction": now}
         reacted = {"chat": self.world.room(chat).raw, "message_id": message, "user": person, **change}
         self.world.update("message_reaction", {**reacted, "date": int(time.time())})
-        await self.world.announce()
+        await self.world.notify_changed()
 
     async def group(self, chat: int, *, title: str = "Group", forum: bool = False) -> None:
         """Make a group: a supergroup if its id is below -10^12."""
@@ -196,7 +200,7 @@ class Simulator:
 
     async def forget(self, method: str) -> None:
         """Be a server that is too old for a method."""
-        self.methods.unknown.add(method.lower())
+        self.methods.unsupported.add(method.lower())
 
     async def block(self, chat: int) -> None:
         """A person blocks the bot."""
@@ -217,13 +221,13 @@ class Simulator:
         for room, notice in ((old, {"migrate_to_chat_id": new.id}), (new, {"migrate_from_chat_id": old.id})):
             post = self.world.post(room, person, notice, thread=None, reply_to=None)
             self.world.update("message", post.raw)
-        await self.world.announce()
+        await self.world.notify_changed()
         return new.id
 
     async def push(self, update: Raw) -> int:
         """Queue an update of any content, garbage too."""
         number = self.world.queue(update)
-        await self.world.announce()
+        await self.world.notify_changed()
         return number
 
     async def fail(
@@ -238,7 +242,7 @@ class Simulator:
     ) -> None:
         """Answer the next calls with a failure."""
         reason = description or _REASONS.get(status, f"Error {status}")
-        failure = flooded(retry_after) if status == 429 else Failure(status, reason)  # noqa: PLR2004
+        failure = too_many_requests(retry_after) if status == 429 else ApiFailure(status, reason)  # noqa: PLR2004
         self.faults.add(Fault("fail", times, method, chat, failure))
 
     async def cut(
@@ -261,7 +265,7 @@ class Simulator:
         self, *, room_per_second: int = 0, group_per_minute: int = 0, overall_per_second: int = 0
     ) -> None:
         """Allow no more than so many messages."""
-        self.meter.rates = Rates(
+        self.rate_limits.rates = MessageRates(
             room_per_second=room_per_second,
             group_per_minute=group_per_minute,
             overall_per_second=overall_per_second,
@@ -269,13 +273,13 @@ class Simulator:
 
     def messages(self, chat: int | None = None) -> list[Post]:
         """Return what the bot said and did not delete, in order."""
-        return [post for post in self.world.said_by_bot(chat) if not post.deleted]
+        return [post for post in self.world.list_bot_posts(chat) if not post.deleted]
 
-    def drafts(self, chat: int) -> list[Draft]:
+    def drafts(self, chat: int) -> list[SimulatedDraft]:
         """Return what a private chat shows of messages that are still being said."""
         return [
             draft
-            for draft in self.world.shown.values()
+            for draft in self.world.visible_drafts.values()
             if draft.chat == chat and draft.until > self.world.clock()
         ]
 
@@ -284,18 +288,18 @@ class Simulator:
         return self.world.presses[press]
 
     async def wait_for_messages(
-        self, count: int, *, chat: int | None = None, seconds: float = PATIENCE
+        self, count: int, *, chat: int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
         """Wait until the bot has said so much; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(chat)) >= count, seconds=seconds)
         return self.messages(chat)
 
-    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+    async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
         """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
         async with asyncio.timeout(seconds):
-            await self.world.until(condition)
+            await self.world.wait_until(condition)
 
-    def described(self, chat: int | None) -> list[dict[str, Any]]:
+    def messages_json(self, chat: int | None) -> list[dict[str, Any]]:
         """Return what the bot said, as JSON."""
         return [
             {
@@ -316,23 +320,23 @@ class Simulator:
         now = self.world.clock()
         drafts = [
             {"chat": draft.chat, "draft_id": draft.number, "text": draft.text, "seconds": draft.until - now}
-            for draft in self.world.shown.values()
+            for draft in self.world.visible_drafts.values()
             if draft.until > now
         ]
         return {
             "drafts": drafts,
             "commands": self.methods.commands,
             "webhook": self.updates.info(),
-            "too_fast": self.meter.refused,
+            "too_fast": self.rate_limits.refused,
         }
 
-    async def _speak(
+    async def _post_message(
         self, chat: int, author: Raw, content: Raw, *, thread: int | None = None, reply_to: int | None = None
     ) -> int:
         room = self.world.room(chat)
         post = self.world.post(room, author, content, thread=thread, reply_to=reply_to)
         self.world.update("message", post.raw)
-        await self.world.announce()
+        await self.world.notify_changed()
         return post.id
 
 
@@ -347,7 +351,7 @@ async def simulate(*, port: int = 0, **options: Any) -> AsyncIterator[Simulator]
     site = web.TCPSite(runner, "127.0.0.1", port)
     await site.start()
     simulator.port = int(runner.addresses[0][1])
-    pushing = asyncio.create_task(simulator.updates.push())
+    pushing = asyncio.create_task(simulator.updates.run_webhook())
     try:
         yield simulator
     finally:

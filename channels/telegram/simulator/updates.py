@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from aiohttp import ClientError, ClientSession, ClientTimeout
 
-from channels.telegram.simulator.failure import Failure, bad
+from channels.telegram.simulator.failure import ApiFailure, bad_request
 from channels.telegram.simulator.world import Raw, World
 
-POST_PATIENCE = 10.0
-PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0)
+POST_TIMEOUT_SECONDS = 10.0
+BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
 """Seconds between tries to post; the real ones are longer."""
 
 
@@ -32,7 +32,7 @@ class Updates:
     async def poll(self, *, offset: int, limit: int, seconds: int) -> list[Raw]:
         """Return updates from `offset` on, waiting up to `seconds`; a newer poll ends an older one."""
         if self._webhook:
-            raise Failure(
+            raise ApiFailure(
                 409,
                 "Conflict: can't use getUpdates method while webhook is active; "
                 "use deleteWebhook to delete the webhook first",
@@ -40,30 +40,30 @@ class Updates:
         self._poller += 1
         mine = self._poller
         self._world.confirm(offset)
-        await self._world.announce()
+        await self._world.notify_changed()
         try:
             async with asyncio.timeout(min(max(seconds, 0), 50)):
-                await self._world.until(lambda: bool(self._world.updates) or self._poller != mine)
+                await self._world.wait_until(lambda: bool(self._world.updates) or self._poller != mine)
         except TimeoutError:
             return []
         if self._poller != mine:
-            raise Failure(
+            raise ApiFailure(
                 409,
                 "Conflict: terminated by other getUpdates request; "
                 "make sure that only one bot instance is running",
             )
         return self._world.pending(min(max(limit, 1), 100))
 
-    async def post_to(self, url: str, secret: str) -> None:
+    async def set_webhook(self, url: str, secret: str) -> None:
         """Set or remove the webhook; raises Failure for one Telegram would refuse."""
         parts = urlsplit(url)
         if url and parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
-            raise bad("bad webhook: An HTTPS URL must be provided for webhook")
+            raise bad_request("bad webhook: An HTTPS URL must be provided for webhook")
         if secret and not re.fullmatch(r"[A-Za-z0-9_-]{1,256}", secret):
-            raise bad("secret token contains unallowed characters")
+            raise bad_request("secret token contains unallowed characters")
         self._webhook, self._secret, self._failure = url, secret, {}
         self._poller += bool(url)
-        await self._world.announce()
+        await self._world.notify_changed()
 
     def info(self) -> Raw:
         """Return the WebhookInfo."""
@@ -80,22 +80,22 @@ class Updates:
         self._world.files[number] = (f"files/{number}/{name or 'file'}", content)
         return {"file_id": number, "file_unique_id": number, "file_size": len(content)}
 
-    async def push(self) -> None:
+    async def run_webhook(self) -> None:
         """Post updates, one after the other, for ever."""
         failures = 0
-        async with ClientSession(timeout=ClientTimeout(total=POST_PATIENCE)) as session:
+        async with ClientSession(timeout=ClientTimeout(total=POST_TIMEOUT_SECONDS)) as session:
             while True:
-                await self._world.until(lambda: bool(self._webhook and self._world.updates))
+                await self._world.wait_until(lambda: bool(self._webhook and self._world.updates))
                 number, update = next(iter(self._world.updates.items()))
                 problem = await self._post(session, update)
                 if problem:
                     self._failure = {"last_error_date": int(time.time()), "last_error_message": problem}
-                    await asyncio.sleep(PAUSES[min(failures, len(PAUSES) - 1)])
+                    await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                     failures += 1
                 else:
                     failures = 0
                     self._world.updates.pop(number, None)
-                await self._world.announce()
+                await self._world.notify_changed()
 
     async def _post(self, session: ClientSession, update: Raw) -> str:
         """Post one update; return what was wrong, or nothing."""

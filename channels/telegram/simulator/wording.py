@@ -12,16 +12,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from channels.telegram.simulator.failure import Failure, bad
+from channels.telegram.simulator.failure import ApiFailure, bad_request
 
 TEXT_LIMIT = 4096
 CAPTION_LIMIT = 1024
 ENTITY_LIMIT = 100
 _STYLES = frozenset({"bold", "italic", "underline", "strikethrough", "spoiler"})
 _SOLID = frozenset({"code", "pre"})
-_FOUND = frozenset({"mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number"})
+_DETECTED = frozenset({"mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number"})
 _OTHERS = frozenset({"blockquote", "expandable_blockquote", "text_link", "text_mention", "custom_emoji"})
-TYPES = _STYLES | _SOLID | _FOUND | _OTHERS
+TYPES = _STYLES | _SOLID | _DETECTED | _OTHERS
 _TAGS = {
     "b": "bold", "strong": "bold", "i": "italic", "em": "italic", "u": "underline", "ins": "underline",
     "s": "strikethrough", "strike": "strikethrough", "del": "strikethrough", "tg-spoiler": "spoiler",
@@ -36,28 +36,28 @@ _RESERVED = frozenset("[]()~`>#+-=|{}.!")
 Entity = dict[str, Any]
 
 
-def units(text: str) -> int:
+def utf16_length(text: str) -> int:
     """Count UTF-16 code units."""
     return sum(2 if ord(character) > 0xFFFF else 1 for character in text)  # noqa: PLR2004
 
 
-def read(text: str, mode: str, given: object) -> tuple[str, list[Entity]]:
+def parse_text(text: str, mode: str, given: object) -> tuple[str, list[Entity]]:
     """Return the text that is shown and its entities; raises Failure as Telegram would."""
     match mode.lower():
         case "":
-            shown, entities = text, _checked(text, given)
+            shown, entities = text, _parse_entities(text, given)
         case "html":
             shown, entities = _from_html(text)
         case "markdownv2":
             shown, entities = _from_markdown(text)
         case _:
-            raise bad("unsupported parse_mode")
-    return _trimmed(shown, entities[:ENTITY_LIMIT])
+            raise bad_request("unsupported parse_mode")
+    return _trim(shown, entities[:ENTITY_LIMIT])
 
 
-def _trimmed(text: str, entities: Sequence[Entity]) -> tuple[str, list[Entity]]:
-    lead = units(text) - units(text.lstrip())
-    size = units(text.strip())
+def _trim(text: str, entities: Sequence[Entity]) -> tuple[str, list[Entity]]:
+    lead = utf16_length(text) - utf16_length(text.lstrip())
+    size = utf16_length(text.strip())
     moved = []
     for entity in entities:
         start = max(0, entity["offset"] - lead)
@@ -67,42 +67,42 @@ def _trimmed(text: str, entities: Sequence[Entity]) -> tuple[str, list[Entity]]:
     return text.strip(), moved
 
 
-def _checked(text: str, given: object) -> list[Entity]:
+def _parse_entities(text: str, given: object) -> list[Entity]:
     """Check entities that were given by offset and length."""
     if given in (None, ""):
         return []
     try:
         entities = json.loads(given) if isinstance(given, str) else given
     except ValueError:
-        raise bad("can't parse entities: the JSON is broken") from None
+        raise bad_request("can't parse entities: the JSON is broken") from None
     if not isinstance(entities, list):
-        raise bad("can't parse entities: an array is expected")
-    borders = set(_borders(text))
+        raise bad_request("can't parse entities: an array is expected")
+    borders = set(_boundaries(text))
     for entity in entities:
-        _check(entity, borders)
+        _check_entity(entity, borders)
     _check_nesting(entities)
     return entities
 
 
-def _borders(text: str) -> Iterator[int]:
+def _boundaries(text: str) -> Iterator[int]:
     """Yield the offsets that lie between two characters."""
     place = 0
     yield place
     for character in text:
-        place += units(character)
+        place += utf16_length(character)
         yield place
 
 
-def _check(entity: object, borders: set[int]) -> None:
+def _check_entity(entity: object, boundaries: set[int]) -> None:
     if not isinstance(entity, dict) or entity.get("type") not in TYPES:
-        raise bad("can't parse entities: unsupported type of an entity")
+        raise bad_request("can't parse entities: unsupported type of an entity")
     offset, length = entity.get("offset"), entity.get("length")
     if not isinstance(offset, int) or not isinstance(length, int) or offset < 0 or length <= 0:
-        raise bad("can't parse entities: an offset and a length are expected")
-    if offset not in borders or offset + length not in borders:
-        raise bad(f"can't parse entities: the entity at {offset} of {length} does not fit the text")
+        raise bad_request("can't parse entities: an offset and a length are expected")
+    if offset not in boundaries or offset + length not in boundaries:
+        raise bad_request(f"can't parse entities: the entity at {offset} of {length} does not fit the text")
     if entity["type"] == "text_link" and not str(entity.get("url") or "").strip():
-        raise bad("can't parse entities: a link without url")
+        raise bad_request("can't parse entities: a link without url")
 
 
 def _check_nesting(entities: Sequence[Entity]) -> None:
@@ -112,9 +112,9 @@ def _check_nesting(entities: Sequence[Entity]) -> None:
             if second["offset"] >= first["offset"] + first["length"]:
                 continue
             if second["offset"] + second["length"] > first["offset"] + first["length"]:
-                raise bad("can't parse entities: two entities overlap")
+                raise bad_request("can't parse entities: two entities overlap")
             if not _may_nest(first["type"], second["type"]):
-                raise bad(f"can't parse entities: {second['type']} inside {first['type']}")
+                raise bad_request(f"can't parse entities: {second['type']} inside {first['type']}")
 
 
 def _may_nest(outer: str, inner: str) -> bool:
@@ -131,26 +131,30 @@ def _from_html(source: str) -> tuple[str, list[Entity]]:
     for tag in _TAG.finditer(source):
         text = html.unescape(source[place : tag.start()])
         shown.append(text)
-        size += units(text)
+        size += utf16_length(text)
         place = tag.end()
-        _take_tag(tag, size, opened, entities)
+        _parse_tag(tag, size, opened, entities)
     if opened:
-        raise bad(f"can't parse entities: can't find end tag corresponding to start tag \"{opened[-1][0]}\"")
+        raise bad_request(
+            f"can't parse entities: can't find end tag corresponding to start tag \"{opened[-1][0]}\""
+        )
     return "".join([*shown, html.unescape(source[place:])]), entities
 
 
-def _take_tag(
+def _parse_tag(
     tag: re.Match[str], size: int, opened: list[tuple[str, int, Entity]], entities: list[Entity]
 ) -> None:
     name = (tag[2] or "").lower()
     if name not in _TAGS:
-        raise bad(f'can\'t parse entities: unsupported start tag "{name}" at byte offset {tag.start()}')
+        raise bad_request(
+            f'can\'t parse entities: unsupported start tag "{name}" at byte offset {tag.start()}'
+        )
     if not tag[1]:
         href = _HREF.search(tag[3])
         opened.append((name, size, {"url": href[1]} if href and name == "a" else {}))
         return
     if not opened or opened[-1][0] != name:
-        raise bad(f"can't parse entities: unexpected end tag at byte offset {tag.start()}")
+        raise bad_request(f"can't parse entities: unexpected end tag at byte offset {tag.start()}")
     _, start, extras = opened.pop()
     if size > start:
         entities.append({"type": _TAGS[name], "offset": start, "length": size - start, **extras})
@@ -161,28 +165,28 @@ def _from_markdown(source: str) -> tuple[str, list[Entity]]:
     entities: list[Entity] = []
     opened: list[tuple[str, int]] = []
     for token in _V2.finditer(source):
-        size = units("".join(shown))
+        size = utf16_length("".join(shown))
         escaped, language, block, span, mark, url, plain = token.groups()
         if block is not None or span is not None:
             code = {"type": "pre" if block is not None else "code", "offset": size}
             shown.append(block if block is not None else span)
             entities.append(
-                {**code, "length": units(shown[-1]), **({"language": language} if language else {})}
+                {**code, "length": utf16_length(shown[-1]), **({"language": language} if language else {})}
             )
         elif mark or url is not None or token[0] == "[":
-            _take_mark(token, size, opened, entities)
+            _parse_mark(token, size, opened, entities)
         elif plain in _RESERVED and not (plain == ">" and _at_line_start(source, token.start())):
             raise _reserved(plain)
         else:
             shown.append(escaped or ("" if plain == ">" else plain) or "")
     if opened:
-        raise bad(
+        raise bad_request(
             f"can't parse entities: can't find end of the entity starting at byte offset {opened[-1][1]}"
         )
     return "".join(shown), entities
 
 
-def _take_mark(
+def _parse_mark(
     token: re.Match[str], size: int, opened: list[tuple[str, int]], entities: list[Entity]
 ) -> None:
     mark, url = token[5], token[6]
@@ -199,28 +203,38 @@ def _take_mark(
     elif mark:
         opened.append((mark, size))
     else:
-        raise bad(
+        raise bad_request(
             "can't parse entities: character ']' is reserved and must be escaped with the preceding '\\'"
         )
 
 
-def _reserved(character: str) -> Failure:
+def _reserved(character: str) -> ApiFailure:
     advice = "is reserved and must be escaped with the preceding '\\'"
-    return bad(f"can't parse entities: character '{character}' {advice}")
+    return bad_request(f"can't parse entities: character '{character}' {advice}")
 
 
 def _at_line_start(source: str, place: int) -> bool:
     return place == 0 or source[place - 1] == "\n"
 
 
-def spoken(text: str, username: str) -> list[Entity]:
+def find_entities(text: str, username: str) -> list[Entity]:
     """Return the entities a client finds in what a person types: commands and mentions."""
     pattern = re.compile(r"(?<!\S)(/\w{1,64}(?:@\w+)?)|(?<![\w@])(@\w{3,64})")
     found = []
     for match in pattern.finditer(text):
         kind = "bot_command" if match[1] else "mention"
-        found.append({"type": kind, "offset": units(text[: match.start()]), "length": units(match[0])})
+        found.append(
+            {"type": kind, "offset": utf16_length(text[: match.start()]), "length": utf16_length(match[0])}
+        )
     return [entity for entity in found if username or entity["type"] != "mention"]
 
 
-__all__ = ["CAPTION_LIMIT", "TEXT_LIMIT", "Entity", "Failure", "read", "spoken", "units"]
+__all__ = [
+    "CAPTION_LIMIT",
+    "TEXT_LIMIT",
+    "ApiFailure",
+    "Entity",
+    "find_entities",
+    "parse_text",
+    "utf16_length",
+]

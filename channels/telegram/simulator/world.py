@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from channels.telegram.simulator.failure import Failure, bad
-from channels.telegram.simulator.wording import spoken
+from channels.telegram.simulator.failure import ApiFailure, bad_request
+from channels.telegram.simulator.wording import find_entities
 
 FIRST_UPDATE = 700_000_001
 SUPERGROUPS = -1_000_000_000_000
@@ -87,7 +87,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Draft:
+class SimulatedDraft:
     """A part of a message that is still being said, as a private chat shows it until `until`."""
 
     chat: int
@@ -105,10 +105,10 @@ class World:
         self.privacy = privacy
         self.rooms: dict[int, Room] = {}
         self.posts: dict[tuple[int, int], Post] = {}
-        self._said: dict[int, list[Post]] = {}
+        self._bot_posts: dict[int, list[Post]] = {}
         self.clock = clock
-        self.shown: dict[int, Draft] = {}
-        self.drafts: deque[Draft] = deque(maxlen=10_000)
+        self.visible_drafts: dict[int, SimulatedDraft] = {}
+        self.drafts: deque[SimulatedDraft] = deque(maxlen=10_000)
         self.files: dict[str, tuple[str, bytes]] = {}
         self.updates: dict[int, Raw] = {}
         self.presses: dict[str, Raw | None] = {}
@@ -117,12 +117,12 @@ class World:
         self._next_update = FIRST_UPDATE
         self._numbers: dict[int, int] = {}
 
-    async def announce(self) -> None:
+    async def notify_changed(self) -> None:
         """Wake all who wait for a change."""
         async with self.changed:
             self.changed.notify_all()
 
-    async def until(self, condition: Callable[[], bool]) -> None:
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
         """Wait until a condition of the world holds."""
         async with self.changed:
             await self.changed.wait_for(condition)
@@ -134,20 +134,20 @@ class World:
             self.rooms[chat] = Room(chat, kind, f"Room {abs(chat)}")
         return self.rooms[chat]
 
-    def open_room(self, chat: object) -> Room:
+    def get_writable_room(self, chat: object) -> Room:
         """Return a room the bot may write to; raises Failure."""
         try:
             room = self.rooms[int(str(chat))]
         except (KeyError, ValueError):
-            raise bad("chat not found") from None
+            raise bad_request("chat not found") from None
         if room.moved_to is not None:
             parameters = {"migrate_to_chat_id": room.moved_to}
-            raise Failure(400, "Bad Request: group chat was upgraded to a supergroup chat", parameters)
+            raise ApiFailure(400, "Bad Request: group chat was upgraded to a supergroup chat", parameters)
         if room.refusal:
-            raise Failure(403, room.refusal)
+            raise ApiFailure(403, room.refusal)
         return room
 
-    def number(self, room: Room) -> int:
+    def next_message_id(self, room: Room) -> int:
         """Return the next message number: each supergroup counts its own, all other rooms together."""
         counter = room.id if room.kind == "supergroup" else 0
         self._numbers[counter] = self._numbers.get(counter, 0) + 1
@@ -158,7 +158,7 @@ class World:
     ) -> Post:
         """Add a message to a room."""
         raw: Raw = {
-            "message_id": self.number(room),
+            "message_id": self.next_message_id(room),
             "from": author,
             "chat": room.raw,
             "date": int(time.time()),
@@ -175,31 +175,31 @@ class World:
         post = Post({**raw, **content}, by_bot=author is self.bot)
         self.posts[room.id, post.id] = post
         if post.by_bot:
-            self._said.setdefault(post.chat, []).append(post)
+            self._bot_posts.setdefault(post.chat, []).append(post)
         return post
 
     def show_draft(self, chat: int, number: int, text: str, entities: list[Raw]) -> None:
         """Show a draft for 30 seconds; a chat shows one at a time."""
         until = self.clock() + DRAFT_SECONDS
-        draft = Draft(chat=chat, number=number, text=text, entities=entities, until=until)
+        draft = SimulatedDraft(chat=chat, number=number, text=text, entities=entities, until=until)
         self.drafts.append(draft)
-        self.shown[chat] = draft
+        self.visible_drafts[chat] = draft
 
     def end_drafts(self, chat: int) -> None:
         """Take a chat's draft away: a message of the bot is there."""
-        self.shown.pop(chat, None)
+        self.visible_drafts.pop(chat, None)
 
-    def found(self, chat: object, number: object, *, purpose: str) -> Post:
+    def get_bot_post(self, chat: object, number: object, *, purpose: str) -> Post:
         """Return a post of the bot; raises Failure."""
-        room = self.open_room(chat)
+        room = self.get_writable_room(chat)
         try:
             post = self.posts[room.id, int(str(number))]
         except (KeyError, ValueError):
-            raise bad(f"message to {purpose} not found") from None
+            raise bad_request(f"message to {purpose} not found") from None
         if post.deleted:
-            raise bad(f"message to {purpose} not found")
+            raise bad_request(f"message to {purpose} not found")
         if not post.by_bot:
-            raise bad(f"message can't be {purpose.removesuffix('e')}ed")
+            raise bad_request(f"message can't be {purpose.removesuffix('e')}ed")
         return post
 
     def update(self, kind: str, content: Raw) -> int | None:
@@ -245,13 +245,13 @@ class World:
             "language_code": "en",
         }
 
-    def typed(self, text: str) -> Raw:
+    def typed_content(self, text: str) -> Raw:
         """Return the content of a typed message."""
-        entities = spoken(text, self.bot["username"])
+        entities = find_entities(text, self.bot["username"])
         return {"text": text, **({"entities": entities} if entities else {})}
 
-    def said_by_bot(self, chat: int | None) -> Iterable[Post]:
+    def list_bot_posts(self, chat: int | None) -> Iterable[Post]:
         """Return what the bot said, in order."""
         if chat is not None:
-            return tuple(self._said.get(chat, ()))
+            return tuple(self._bot_posts.get(chat, ()))
         return [post for post in self.posts.values() if post.by_bot]

@@ -10,16 +10,16 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from gateway.agents.model.vendors import UnusableModel, Vendors, require_library
-from gateway.agents.port import Agent, AgentError, Persona, Step, Tools, Work
+from gateway.agents.port import Agent, AgentError, AgentEvent, AgentSpec, Tools, TurnInput
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
     from pydantic_ai.models import Model
 
-    from gateway.agents.model.run import Performance
+    from gateway.agents.model.run import ModelRun
 
-CANCEL_AGAIN_AFTER = 1.0
-CHAINS_KEPT = 256
+CANCEL_RETRY_SECONDS = 1.0
+MAX_CACHED_CHAINS = 256
 
 
 class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
@@ -28,7 +28,7 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
     def __init__(self, vendors: Vendors) -> None:
         self._vendors = vendors
         self._http: AsyncClient | None = None
-        self._warm: set[str] = set()
+        self._loaded_vendors: set[str] = set()
         self._chains: OrderedDict[tuple[object, ...], Model] = OrderedDict()
 
     async def __aexit__(
@@ -46,46 +46,46 @@ class ModelAgent(Agent, AbstractAsyncContextManager["ModelAgent"]):
         if http is not None:
             await http.aclose()
 
-    async def warm(self, models: Iterable[str]) -> None:
+    async def preload(self, models: Iterable[str]) -> None:
         """Load what these models need, in a thread: it takes seconds, in which leases must be renewed."""
-        cold = {model.partition(":")[0] for model in models} - self._warm
+        cold = {model.partition(":")[0] for model in models} - self._loaded_vendors
         if cold:
             require_library()
             await asyncio.to_thread(_load, cold)
-            self._warm |= cold
+            self._loaded_vendors |= cold
 
-    async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Perform one attempt, as the port says; the next step waits until this one was dealt with."""
-        handover = _Handover()
-        performance = await self._prepare(work, tools, handover)
-        task = asyncio.create_task(handover.watch(performance), name=f"model agent, turn {work.turn}")
+        handover = _EventHandoff()
+        performance = await self._prepare(turn_input, tools, handover)
+        task = asyncio.create_task(handover.run(performance), name=f"model agent, turn {turn_input.turn}")
         try:
-            while (step := await handover.take()) is not None:
+            while (step := await handover.get()) is not None:
                 yield step
-                handover.taken()
+                handover.task_done()
         finally:
-            await _end(task)
+            await _cancel_and_wait(task)
 
-    async def _prepare(self, work: Work, tools: Tools, handover: _Handover) -> Performance:
+    async def _prepare(self, turn_input: TurnInput, tools: Tools, handoff: _EventHandoff) -> ModelRun:
         try:
-            await self.warm(work.persona.models)
-            from gateway.agents.model.run import Performance
+            await self.preload(turn_input.agent.models)
+            from gateway.agents.model.run import ModelRun
 
-            model = self._chain(work.persona)
+            model = self._chain(turn_input.agent)
         except UnusableModel as error:
             raise AgentError(str(error)) from error
-        return Performance(work=work, tools=tools, model=model, emit=handover.give)
+        return ModelRun(turn_input=turn_input, tools=tools, model=model, emit=handoff.put)
 
-    def _chain(self, persona: Persona) -> Model:
+    def _chain(self, agent: AgentSpec) -> Model:
         """Return the persona's models, which hold no turn's state: personas that ask the same share them."""
-        from gateway.agents.model.models import build_chain, open_connections
+        from gateway.agents.model.models import build_chain, open_http_client
 
         if self._http is None:
-            self._http = open_connections()
-        key = (persona.models, persona.base_url, persona.limits.step_timeout)
-        model = self._chains.pop(key, None) or build_chain(persona, self._vendors, self._http)
+            self._http = open_http_client()
+        key = (agent.models, agent.base_url, agent.limits.step_timeout)
+        model = self._chains.pop(key, None) or build_chain(agent, self._vendors, self._http)
         self._chains[key] = model
-        if len(self._chains) > CHAINS_KEPT:
+        if len(self._chains) > MAX_CACHED_CHAINS:
             self._chains.popitem(last=False)
         return model
 
@@ -98,48 +98,48 @@ def _load(vendors: Iterable[str]) -> None:
         load_vendor(vendor)
 
 
-async def _end(task: asyncio.Task[None]) -> None:
+async def _cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel an attempt and wait until its connections are closed.
 
     Cancelling is repeated: a library that catches CancelledError at the wrong moment swallows one.
     """
     while not task.done():
         task.cancel()
-        await asyncio.wait([task], timeout=CANCEL_AGAIN_AFTER)
+        await asyncio.wait([task], timeout=CANCEL_RETRY_SECONDS)
 
 
-class _Handover:
+class _EventHandoff:
     """Carries steps from the performing task to the consumer, who holds it up while dealing with one."""
 
     def __init__(self) -> None:
-        self._steps: asyncio.Queue[Step | None] = asyncio.Queue()
+        self._events: asyncio.Queue[AgentEvent | None] = asyncio.Queue()
         self._failure: BaseException | None = None
 
-    async def watch(self, performance: Performance) -> None:
+    async def run(self, model_run: ModelRun) -> None:
         """Play a performance and tell the consumer of its end, however it ends."""
         try:
-            await performance.play()
+            await model_run.run()
         except BaseException as error:
             self._failure = error
             if isinstance(error, asyncio.CancelledError):
                 raise
         finally:
-            self._steps.put_nowait(None)
+            self._events.put_nowait(None)
 
-    async def give(self, step: Step) -> None:
+    async def put(self, step: AgentEvent) -> None:
         """Hand one step over; returns when the consumer comes back for the next."""
-        self._steps.put_nowait(step)
-        await self._steps.join()
+        self._events.put_nowait(step)
+        await self._events.join()
 
-    async def take(self) -> Step | None:
+    async def get(self) -> AgentEvent | None:
         """Return the next step, or None after the last; raises what the performance raised."""
-        step = await self._steps.get()
+        step = await self._events.get()
         if step is None and self._failure is not None:
             if isinstance(self._failure, Exception):
                 raise self._failure
             raise AgentError("The model run was cancelled from inside.", retryable=True)
         return step
 
-    def taken(self) -> None:
+    def task_done(self) -> None:
         """Say that the step taken last was dealt with."""
-        self._steps.task_done()
+        self._events.task_done()

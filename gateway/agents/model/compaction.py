@@ -25,15 +25,15 @@ from gateway.agents.model.text import shorten
 
 BYTES_PER_TOKEN = 4
 MESSAGE_OVERHEAD = 8
-START_AT = 0.75
-TAIL = 0.35
-SUMMARY = 0.12
-NOTES = 0.12
-CHUNK = 0.55
-TOLD_RESULT = 1500
-TOLD_PROMPT = 6000
+START_SHARE = 0.75
+TAIL_SHARE = 0.35
+SUMMARY_SHARE = 0.12
+NOTES_SHARE = 0.12
+CHUNK_SHARE = 0.55
+MAX_TRANSCRIPT_RESULT = 1500
+MAX_QUOTED_PROMPT = 6000
 
-ASK = """\
+SUMMARY_PROMPT = """\
 Below is a part of a conversation between people and an assistant that works with tools. Write the memory \
 that the assistant keeps of it, in at most {words} words, in the conversation's language: facts, names, \
 numbers, paths, decisions and their reasons, people's wishes, what was done with which result, and what \
@@ -44,31 +44,33 @@ Write only the memory.
 {transcript}
 --- conversation ends ---"""
 
-EARLIER = "\nThe memory of what came before this part, to be merged into yours:\n{summary}\n"
+EARLIER_SUMMARY = "\nThe memory of what came before this part, to be merged into yours:\n{summary}\n"
 
-MEMORY = """\
+MEMORY_MESSAGE = """\
 [Memory of the earlier conversation, written by the assistant itself when its context was full. \
 It is a record, not a request.]
 {summary}"""
 
-NOTED = "\n\nWord for word from the record (decisions about approvals, results of background jobs):\n{notes}"
-STANDING = "\n\nThe request being worked on, word for word:\n{prompt}"
+NOTES_SECTION = (
+    "\n\nWord for word from the record (decisions about approvals, results of background jobs):\n{notes}"
+)
+CURRENT_REQUEST_SECTION = "\n\nThe request being worked on, word for word:\n{prompt}"
 
-NOTICE = (
+COMPACTION_NOTICE = (
     "(This conversation has grown long. I have summarised its earlier part for myself to go on; "
     "the full record is kept.)"
 )
 
 
-def tokens_of(text: str) -> int:
+def estimate_text_tokens(text: str) -> int:
     """Return about how many tokens a text has."""
     return len(text.encode()) // BYTES_PER_TOKEN + 1
 
 
-def estimate(messages: Sequence[ModelMessage]) -> int:
+def estimate_tokens(messages: Sequence[ModelMessage]) -> int:
     """Return about how many tokens messages take."""
-    texts = sum(MESSAGE_OVERHEAD + sum(map(tokens_of, _texts(message))) for message in messages)
-    return texts + images.TOKENS * images.count(messages)
+    texts = sum(MESSAGE_OVERHEAD + sum(map(estimate_text_tokens, _texts(message))) for message in messages)
+    return texts + images.TOKENS_PER_IMAGE * images.count(messages)
 
 
 def _texts(message: ModelMessage) -> Iterator[str]:
@@ -83,7 +85,7 @@ def _texts(message: ModelMessage) -> Iterator[str]:
             yield content if isinstance(content, str) else str(content)
 
 
-def cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
+def find_cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
     """Return the index from which messages stay as they are, so that about `tail_tokens` of them do.
 
     A call is never parted from its result, the last exchange always stays, and the start of a turn is
@@ -92,8 +94,8 @@ def cut(messages: Sequence[ModelMessage], tail_tokens: int) -> int:
     places = [place for place in range(len(messages)) if _may_start(messages[place])]
     if not places:
         return len(messages)
-    fitting = [place for place in places if estimate(messages[place:]) <= tail_tokens] or places[-1:]
-    turns = [place for place in fitting if _asks(messages[place])]
+    fitting = [place for place in places if estimate_tokens(messages[place:]) <= tail_tokens] or places[-1:]
+    turns = [place for place in fitting if _is_prompt(messages[place])]
     return (turns or fitting)[0]
 
 
@@ -103,20 +105,20 @@ def _may_start(message: ModelMessage) -> bool:
     return not any(isinstance(part, ToolReturnPart) for part in message.parts)
 
 
-def _asks(message: ModelMessage) -> bool:
+def _is_prompt(message: ModelMessage) -> bool:
     return isinstance(message, ModelRequest) and any(
         isinstance(part, UserPromptPart) for part in message.parts
     )
 
 
-def standing_prompt(messages: Sequence[ModelMessage], place: int) -> str:
+def current_request(messages: Sequence[ModelMessage], cut: int) -> str:
     """Return the request being worked on if cutting at `place` would drop it, else an empty text."""
-    if any(_asks(message) for message in messages[place:]):
+    if any(_is_prompt(message) for message in messages[cut:]):
         return ""
-    for message in reversed(messages[:place]):
+    for message in reversed(messages[:cut]):
         for part in reversed(message.parts):
             if isinstance(part, UserPromptPart):
-                return shorten(_prompt(part), TOLD_PROMPT)
+                return shorten(_prompt(part), MAX_QUOTED_PROMPT)
     return ""
 
 
@@ -130,11 +132,11 @@ def _lines(message: ModelMessage) -> Iterator[str]:
         if isinstance(part, UserPromptPart):
             yield f"Person: {_prompt(part)}"
         elif isinstance(part, ToolReturnPart):
-            yield f"Result of {part.tool_name}: {shorten(part.model_response_str(), TOLD_RESULT)}"
+            yield f"Result of {part.tool_name}: {shorten(part.model_response_str(), MAX_TRANSCRIPT_RESULT)}"
         elif part.part_kind == "text":
             yield f"Assistant: {part.content}"
         elif part.part_kind == "tool-call":
-            yield f"Assistant calls {part.tool_name}: {shorten(part.args_as_json_str(), TOLD_RESULT)}"
+            yield f"Assistant calls {part.tool_name}: {shorten(part.args_as_json_str(), MAX_TRANSCRIPT_RESULT)}"
 
 
 def _prompt(part: UserPromptPart) -> str:
@@ -143,10 +145,10 @@ def _prompt(part: UserPromptPart) -> str:
     return "\n".join(item for item in part.content if isinstance(item, str))
 
 
-def pieces(text: str, most_tokens: int) -> Iterator[str]:
+def chunks(text: str, max_tokens: int) -> Iterator[str]:
     """Split a transcript so that each piece fits into one request, at line ends where there are any."""
     bytes_per_character = len(text.encode()) / len(text) if text else 1
-    size = max(1000, int(most_tokens * BYTES_PER_TOKEN / bytes_per_character))
+    size = max(1000, int(max_tokens * BYTES_PER_TOKEN / bytes_per_character))
     while text:
         end = len(text) if len(text) <= size else text.rfind("\n", size // 2, size)
         end = end if end > 0 else size
@@ -154,37 +156,37 @@ def pieces(text: str, most_tokens: int) -> Iterator[str]:
         text = text[end:]
 
 
-def question(piece: str, summary: str, room: int) -> str:
+def summary_prompt(chunk: str, summary: str, token_budget: int) -> str:
     """Return what the summariser is asked about one piece."""
-    words = max(50, int(room * SUMMARY * 0.6))
-    earlier = EARLIER.format(summary=summary) if summary else ""
-    return ASK.format(words=words, earlier=earlier, transcript=piece)
+    words = max(50, int(token_budget * SUMMARY_SHARE * 0.6))
+    earlier = EARLIER_SUMMARY.format(summary=summary) if summary else ""
+    return SUMMARY_PROMPT.format(words=words, earlier=earlier, transcript=chunk)
 
 
-def remember(
-    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ModelMessage], room: int
+def compacted_history(
+    summary: str, notes: Sequence[str], prompt: str, tail: Sequence[ModelMessage], token_budget: int
 ) -> list[ModelMessage]:
     """Return the compacted conversation: the memory, then the tail, its results shortened if they must be.
 
     Without a summary nothing was cut off, and only results can be shortened.
     """
-    characters = room * BYTES_PER_TOKEN
-    fitted = _fit(tail, int(room * TAIL))
+    characters = token_budget * BYTES_PER_TOKEN
+    fitted = _fit(tail, int(token_budget * TAIL_SHARE))
     if not summary:
         return fitted
-    memory = MEMORY.format(summary=shorten(summary, int(characters * SUMMARY)))
-    if kept := _newest(notes, int(characters * NOTES)):
-        memory += NOTED.format(notes=kept)
+    memory = MEMORY_MESSAGE.format(summary=shorten(summary, int(characters * SUMMARY_SHARE)))
+    if kept := _newest_notes(notes, int(characters * NOTES_SHARE)):
+        memory += NOTES_SECTION.format(notes=kept)
     if prompt:
-        memory += STANDING.format(prompt=shorten(prompt, int(characters * NOTES)))
+        memory += CURRENT_REQUEST_SECTION.format(prompt=shorten(prompt, int(characters * NOTES_SHARE)))
     opening = ModelRequest(parts=[UserPromptPart(content=memory)])
     return [opening, *fitted]
 
 
-def _newest(notes: Sequence[str], most_chars: int) -> str:
+def _newest_notes(notes: Sequence[str], max_chars: int) -> str:
     """Return the newest notes that fit, oldest first, and say how many did not."""
     kept: list[str] = []
-    room = most_chars
+    room = max_chars
     for note in reversed(notes):
         room -= len(note) + 3
         if room < 0:
@@ -195,26 +197,27 @@ def _newest(notes: Sequence[str], most_chars: int) -> str:
     return "\n".join(reversed(kept))
 
 
-def _fit(tail: Sequence[ModelMessage], most_tokens: int) -> list[ModelMessage]:
+def _fit(tail: Sequence[ModelMessage], max_tokens: int) -> list[ModelMessage]:
     """Shorten the tail's tool results, more and more, until it fits or nothing is left to shorten."""
-    most_chars = most_tokens * BYTES_PER_TOKEN // 2
+    most_chars = max_tokens * BYTES_PER_TOKEN // 2
     fitted = list(tail)
-    while estimate(fitted) > most_tokens and most_chars > TOLD_RESULT // 4:
-        fitted = [_shortened(message, most_chars) for message in fitted]
+    while estimate_tokens(fitted) > max_tokens and most_chars > MAX_TRANSCRIPT_RESULT // 4:
+        fitted = [_shorten_message(message, most_chars) for message in fitted]
         most_chars //= 2
     return fitted
 
 
-def _shortened(message: ModelMessage, most_chars: int) -> ModelMessage:
+def _shorten_message(message: ModelMessage, max_chars: int) -> ModelMessage:
     if isinstance(message, ModelResponse):
         thoughtless = [part for part in message.parts if not isinstance(part, ThinkingPart)]
         return dataclasses.replace(message, parts=thoughtless or message.parts)
     parts = [
-        _briefer(part, most_chars) if isinstance(part, ToolReturnPart) else part for part in message.parts
+        _shorten_result(part, max_chars) if isinstance(part, ToolReturnPart) else part
+        for part in message.parts
     ]
     return dataclasses.replace(message, parts=parts)
 
 
-def _briefer(part: ToolReturnPart, most_chars: int) -> ToolReturnPart:
-    content: Any = shorten(part.model_response_str(), most_chars)
+def _shorten_result(part: ToolReturnPart, max_chars: int) -> ToolReturnPart:
+    content: Any = shorten(part.model_response_str(), max_chars)
     return dataclasses.replace(part, content=content)

@@ -19,15 +19,15 @@ from pydantic_ai.exceptions import (
     UsageLimitExceeded,
 )
 
-from gateway.agents.model.models import is_passing
-from gateway.agents.port import AgentError, Limits
+from gateway.agents.model.models import is_transient
+from gateway.agents.port import AgentError, TurnLimits
 
-SHOWN = 300
+MAX_SHOWN = 300
 
-EXPLAINED = (AgentRunError, FallbackExceptionGroup)
+MODEL_RUN_ERRORS = (AgentRunError, FallbackExceptionGroup)
 """What a model run itself may raise; anything else is a fault of ours or of the tools."""
 
-_WORDS: tuple[tuple[type[Exception], str], ...] = (
+_MESSAGES: tuple[tuple[type[Exception], str], ...] = (
     (ModelAuthenticationError, "refused the API key: check the key and what it may use"),
     (ModelNotFoundError, "does not know this model: check agent.model and agent.base_url"),
     (ModelQuotaExceededError, "says that the account's quota is used up: top it up or use another model"),
@@ -35,7 +35,7 @@ _WORDS: tuple[tuple[type[Exception], str], ...] = (
 )
 
 
-def usage_limits(limits: Limits) -> UsageLimits:
+def usage_limits(limits: TurnLimits) -> UsageLimits:
     """Return a turn's ceilings as pydantic-ai takes them; 0 means none."""
     return UsageLimits(
         request_limit=limits.requests or None,
@@ -45,18 +45,18 @@ def usage_limits(limits: Limits) -> UsageLimits:
     )
 
 
-def explain(error: Exception, limits: Limits, usage: RunUsage) -> AgentError:
+def to_agent_error(error: Exception, limits: TurnLimits, usage: RunUsage) -> AgentError:
     """Return the AgentError for what a model run raised."""
     if isinstance(error, UsageLimitExceeded):
-        return AgentError(name_limit(limits, usage))
+        return AgentError(limit_message(limits, usage))
     if isinstance(error, FallbackExceptionGroup):
         return _all_failed(error)
     if isinstance(error, ModelAPIError):
-        return AgentError(_call_failed(error), retryable=_may_pass(error))
-    return _misbehaved(error)
+        return AgentError(_call_failed(error), retryable=_is_retryable(error))
+    return _unusable_answer(error)
 
 
-def name_limit(limits: Limits, usage: RunUsage) -> str:
+def limit_message(limits: TurnLimits, usage: RunUsage) -> str:
     """Say which ceiling of the turn was reached, and which setting raises it."""
     tokens = usage.input_tokens + usage.output_tokens
     spent = (
@@ -74,8 +74,8 @@ def name_limit(limits: Limits, usage: RunUsage) -> str:
     return "This turn stopped at one of its usage limits; see the limits of the agent."
 
 
-def _may_pass(error: Exception) -> bool:
-    return is_passing(error) and not isinstance(error, ModelQuotaExceededError)
+def _is_retryable(error: Exception) -> bool:
+    return is_transient(error) and not isinstance(error, ModelQuotaExceededError)
 
 
 def _all_failed(group: FallbackExceptionGroup) -> AgentError:
@@ -83,26 +83,28 @@ def _all_failed(group: FallbackExceptionGroup) -> AgentError:
     told = "; ".join(
         _call_failed(error) if isinstance(error, ModelAPIError) else str(error) for error in failures
     )
-    return AgentError(f"None of the agent's models answered: {told}", retryable=any(map(_may_pass, failures)))
+    return AgentError(
+        f"None of the agent's models answered: {told}", retryable=any(map(_is_retryable, failures))
+    )
 
 
 def _call_failed(error: ModelAPIError) -> str:
     name = f'The model "{error.model_name}"'
-    for kind, words in _WORDS:
+    for kind, words in _MESSAGES:
         if isinstance(error, kind):
             return f"{name} {words}"
     if isinstance(error, ModelRequestTimeout):
         return f"{name} did not finish within limits.step_timeout ({error.timeout:g} s)"
     if isinstance(error, ModelHTTPError):
         return f"{name} answered with HTTP {error.status_code}"
-    return f"{name} could not be reached or broke off: {str(error)[:SHOWN]}"
+    return f"{name} could not be reached or broke off: {str(error)[:MAX_SHOWN]}"
 
 
-def _misbehaved(error: Exception) -> AgentError:
+def _unusable_answer(error: Exception) -> AgentError:
     if isinstance(error, ContentFilterError):
         return AgentError("The model's content filter refused to answer.")
     if isinstance(error, OutputTokenLimitExceeded):
         return AgentError("The model ran into its own output limit before it said anything usable.")
     if isinstance(error, UnexpectedModelBehavior):
-        return AgentError(f"The model gave no usable answer: {str(error)[:SHOWN]}")
-    return AgentError(f"The model run failed ({type(error).__name__}): {str(error)[:SHOWN]}")
+        return AgentError(f"The model gave no usable answer: {str(error)[:MAX_SHOWN]}")
+    return AgentError(f"The model run failed ({type(error).__name__}): {str(error)[:MAX_SHOWN]}")

@@ -16,26 +16,26 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from gateway.agents.port import Image
+from gateway.agents.port import AgentImage
 
-TOKENS = 1000
+TOKENS_PER_IMAGE = 1000
 """About what an image costs, for the estimate of what a conversation takes."""
 
 NOT_SHOWN = "[the model does not take images: this one was not shown to you]"
-SHOWN_THEN = " (shown to you then, not again)"
+SHOWN_EARLIER = " (shown to you then, not again)"
 _ABOUT_IMAGES = re.compile(r"\bimages?\b|image_url|vision|multi-?modal|mmproj", re.IGNORECASE)
 _BAD_REQUEST = 400
 
-Content = str | Sequence[UserContent]
-Change = Callable[[Sequence[UserContent]], list[UserContent]]
+PromptContent = str | Sequence[UserContent]
+ContentChange = Callable[[Sequence[UserContent]], list[UserContent]]
 
 
-def label(image: Image) -> str:
+def label(image: AgentImage) -> str:
     """Return the words that stand before an image, and stay when its bytes are dropped."""
     return f"[image: {image.name}]"
 
 
-def prompt(text: str, images: Sequence[Image]) -> Content:
+def prompt(text: str, images: Sequence[AgentImage]) -> PromptContent:
     """Return a prompt with its images, each after its label."""
     if not images:
         return text
@@ -45,30 +45,32 @@ def prompt(text: str, images: Sequence[Image]) -> Content:
     return content
 
 
-def stored(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def without_image_bytes(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Return messages without the bytes of images; their labels stay."""
-    return _changed(messages, lambda parts: [part for part in parts if not isinstance(part, BinaryContent)])
+    return _map_content(
+        messages, lambda parts: [part for part in parts if not isinstance(part, BinaryContent)]
+    )
 
 
-def remembered(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def for_history(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Return messages as a later turn is to read them: without images, and with words that say so."""
 
     def change(parts: Sequence[UserContent]) -> list[UserContent]:
         seen = NOT_SHOWN not in parts
         return [
-            f"{part}{SHOWN_THEN}" if seen and place > 0 and _is_label(part) else part
+            f"{part}{SHOWN_EARLIER}" if seen and place > 0 and _is_label(part) else part
             for place, part in enumerate(parts)
             if not isinstance(part, BinaryContent)
         ]
 
-    return _changed(messages, change)
+    return _map_content(messages, change)
 
 
 def _is_label(part: UserContent) -> bool:
     return isinstance(part, str) and part.startswith("[image: ") and part.endswith("]")
 
 
-def shown_again(messages: Iterable[ModelMessage], images: Sequence[Image]) -> list[ModelMessage]:
+def restore_images(messages: Iterable[ModelMessage], images: Sequence[AgentImage]) -> list[ModelMessage]:
     """Return a turn's stored messages with its images where their labels stand."""
     by_label = {label(image): image for image in images}
 
@@ -81,12 +83,12 @@ def shown_again(messages: Iterable[ModelMessage], images: Sequence[Image]) -> li
                 content.append(BinaryContent(data=image.content, media_type=image.media_type))
         return content
 
-    return _changed(messages, change)
+    return _map_content(messages, change)
 
 
-def hidden(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
+def replace_images(messages: Iterable[ModelMessage]) -> list[ModelMessage]:
     """Return messages with words in place of images, for a model that refuses them."""
-    return _changed(
+    return _map_content(
         messages, lambda parts: [NOT_SHOWN if isinstance(part, BinaryContent) else part for part in parts]
     )
 
@@ -108,9 +110,9 @@ def count(messages: Iterable[ModelMessage]) -> int:
     )
 
 
-def _changed(messages: Iterable[ModelMessage], change: Change) -> list[ModelMessage]:
+def _map_content(messages: Iterable[ModelMessage], change: ContentChange) -> list[ModelMessage]:
     return [
-        dataclasses.replace(message, parts=[_part(part, change) for part in message.parts])
+        dataclasses.replace(message, parts=[_map_part(part, change) for part in message.parts])
         if isinstance(message, ModelRequest) and _has_list(message)
         else message
         for message in messages
@@ -125,7 +127,7 @@ def _is_list(part: UserPromptPart) -> bool:
     return not isinstance(part.content, str)
 
 
-def _part(part: ModelRequestPart, change: Change) -> ModelRequestPart:
+def _map_part(part: ModelRequestPart, change: ContentChange) -> ModelRequestPart:
     if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
         return dataclasses.replace(part, content=change(part.content))
     return part

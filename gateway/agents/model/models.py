@@ -20,12 +20,12 @@ from pydantic_ai.models import Model, create_async_httpx2_client
 from pydantic_ai.models.fallback import FallbackModel
 from pydantic_ai.settings import ModelSettings
 
-from gateway.agents.model.vendors import ModelName, Vendors, base_url_for, require
-from gateway.agents.port import Persona
+from gateway.agents.model.vendors import ParsedModel, Vendors, base_url_for, require
+from gateway.agents.port import AgentSpec
 
 pydantic_ai.BANNER_ENABLED = False
 
-PASSING = (
+TRANSIENT_ERRORS = (
     ModelConnectionError,
     ModelQuotaExceededError,
     ModelRateLimitError,
@@ -38,7 +38,7 @@ PASSING = (
 FIRST_SERVER_ERROR = 500
 
 
-def open_connections() -> AsyncClient:
+def open_http_client() -> AsyncClient:
     """Return the connections that all models share."""
     return create_async_httpx2_client()
 
@@ -54,86 +54,86 @@ def load_vendor(vendor: str) -> None:
         import_module(f"pydantic_ai.providers.{vendor}")
 
 
-def is_passing(error: Exception) -> bool:
+def is_transient(error: Exception) -> bool:
     """Say whether a failed model call is worth another try: no connection, time-out, 429 or 5xx."""
-    if isinstance(error, PASSING):
+    if isinstance(error, TRANSIENT_ERRORS):
         return True
     if isinstance(error, ModelHTTPError):
         return error.status_code >= FIRST_SERVER_ERROR
     return type(error) is ModelAPIError
 
 
-def build_chain(persona: Persona, vendors: Vendors, http: AsyncClient) -> Model:
+def build_chain(agent: AgentSpec, vendors: Vendors, http: AsyncClient) -> Model:
     """Return the persona's models as one that tries them in order; raises UnusableModel.
 
     The next model is tried only while the current one has not begun to answer: once its first event
     arrived, a failure ends the attempt, since what was said already cannot be unsaid.
     """
-    last = len(persona.models) - 1
+    last = len(agent.models) - 1
     chain = [
-        build_model(persona, place, vendors, http, retries=vendors.retries if place == last else 0)
+        build_model(agent, place, vendors, http, retries=vendors.retries if place == last else 0)
         for place in range(last + 1)
     ]
-    return chain[0] if last == 0 else FallbackModel(chain[0], *chain[1:], fallback_on=is_passing)
+    return chain[0] if last == 0 else FallbackModel(chain[0], *chain[1:], fallback_on=is_transient)
 
 
-def build_model(persona: Persona, place: int, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
+def build_model(agent: AgentSpec, index: int, vendors: Vendors, http: AsyncClient, *, retries: int) -> Model:
     """Return the model at a place of the persona's list; raises UnusableModel."""
-    name = persona.models[place]
-    base_url = base_url_for(name, persona.models, persona.base_url)
-    parsed = require(name, vendors, base_url, "agent.fallback" if place else "agent.model")
+    name = agent.models[index]
+    base_url = base_url_for(name, agent.models, agent.base_url)
+    parsed = require(name, vendors, base_url, "agent.fallback" if index else "agent.model")
     settings = ModelSettings(max_retries=retries)
-    timeout = persona.limits.step_timeout
+    timeout = agent.limits.step_timeout
     if timeout > 0:
         settings["request_timeout"] = timeout
     return _BUILDERS[parsed.vendor](parsed, vendors, base_url, http, settings)
 
 
 def _openai(
-    model: ModelName, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
+    model: ParsedModel, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
 ) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.openai import OpenAIProvider
 
-    key = vendors.openai_key or "none"
+    key = vendors.openai_api_key or "none"
     provider = OpenAIProvider(base_url=base_url or vendors.openai_base_url, api_key=key, http_client=http)
     return OpenAIChatModel(model.name, provider=provider, settings=settings)
 
 
 def _ollama(
-    model: ModelName, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
+    model: ParsedModel, vendors: Vendors, base_url: str | None, http: AsyncClient, settings: ModelSettings
 ) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
     from pydantic_ai.providers.ollama import OllamaProvider
 
-    address = with_path(base_url or vendors.ollama_base_url)
+    address = with_api_path(base_url or vendors.ollama_base_url)
     provider = OllamaProvider(base_url=address, api_key="none", http_client=http)
     return OpenAIChatModel(model.name, provider=provider, settings=settings)
 
 
 def _anthropic(
-    model: ModelName, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
+    model: ParsedModel, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
 ) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
-    address, key = vendors.anthropic_base_url, vendors.anthropic_key
+    address, key = vendors.anthropic_base_url, vendors.anthropic_api_key
     provider = AnthropicProvider(api_key=key, base_url=address, http_client=http)
     return AnthropicModel(model.name, provider=provider, settings=settings)
 
 
 def _google(
-    model: ModelName, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
+    model: ParsedModel, vendors: Vendors, _base_url: str | None, http: AsyncClient, settings: ModelSettings
 ) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
-    address, key = vendors.google_base_url, vendors.google_key
+    address, key = vendors.google_base_url, vendors.google_api_key
     provider = GoogleProvider(api_key=key, base_url=address, http_client=http)
     return GoogleModel(model.name, provider=provider, settings=settings)
 
 
-def with_path(ollama: str) -> str:
+def with_api_path(ollama: str) -> str:
     """Return the OpenAI-compatible part of an Ollama server, which people name by host and port alone."""
     url = URL(ollama)
     return str(url.copy_with(path="/v1")) if url.path in {"", "/"} else ollama

@@ -22,16 +22,16 @@ from pydantic_ai.messages import (
 )
 
 from gateway.agents.model import images
-from gateway.agents.model.text import mend
+from gateway.agents.model.text import repair_surrogates
 from gateway.agents.port import AgentError
 
-FAMILY = b"dovecote-model/"
-VERSION = b"1"
-KEPT_NOTES = 60
+FORMAT_PREFIX = b"dovecote-model/"
+FORMAT_VERSION = b"1"
+MAX_NOTES = 60
 
 
 @dataclass(kw_only=True)
-class Progress:
+class AgentState:
     """Where a turn stands: the conversation as pydantic-ai keeps it, and what our own loop needs.
 
     `conversation.usage` counts this turn alone. `notes` are facts that outlive compaction word for word:
@@ -59,65 +59,65 @@ class Progress:
         """Return what this turn has used."""
         return self.conversation.usage
 
-    def answer(self) -> str | None:
+    def final_text(self) -> str | None:
         """Return the final text if the model has given it already, as after a crash just before the end."""
         last = self.messages[-1] if self.messages else None
         if isinstance(last, ModelResponse) and not last.tool_calls:
-            return text_of(last)
+            return response_text(last)
         return None
 
-    def note(self, fact: str) -> None:
+    def add_note(self, fact: str) -> None:
         """Keep a fact beyond compaction; the oldest make room."""
-        self.notes = [*self.notes, fact][-KEPT_NOTES:]
+        self.notes = [*self.notes, fact][-MAX_NOTES:]
 
 
-_ADAPTER = TypeAdapter(Progress)
+_ADAPTER = TypeAdapter(AgentState)
 
 
-def text_of(response: ModelResponse) -> str:
+def response_text(response: ModelResponse) -> str:
     """Return what a response says to people, without thinking and calls."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
-def mend_response(response: ModelResponse) -> None:
+def repair_response(response: ModelResponse) -> None:
     """Make what a model wrote fit to be stored."""
     for part in response.parts:
         if isinstance(part, TextPart | ThinkingPart):
-            part.content = mend(part.content)
+            part.content = repair_surrogates(part.content)
 
 
-def dump(progress: Progress) -> bytes:
+def encode(state: AgentState) -> bytes:
     """Return a turn's progress as bytes."""
-    kept = images.stored(progress.messages)
-    slim = dataclasses.replace(progress.conversation, messages=[_slim(item) for item in kept])
-    body = _ADAPTER.dump_json(dataclasses.replace(progress, conversation=slim), exclude_none=True)
-    return FAMILY + VERSION + b"\n" + body
+    kept = images.without_image_bytes(state.messages)
+    slim = dataclasses.replace(state.conversation, messages=[_without_instructions(item) for item in kept])
+    body = _ADAPTER.dump_json(dataclasses.replace(state, conversation=slim), exclude_none=True)
+    return FORMAT_PREFIX + FORMAT_VERSION + b"\n" + body
 
 
-def dump_history(progress: Progress) -> bytes:
+def encode_history(state: AgentState) -> bytes:
     """Return what the conversation's next turn needs: the messages and notes, no counts."""
     conversation = dataclasses.replace(
-        progress.conversation,
-        messages=images.remembered(progress.messages),
+        state.conversation,
+        messages=images.for_history(state.messages),
         usage=RunUsage(),
         deferred_tool_requests=None,
     )
-    return dump(Progress(conversation=conversation, notes=progress.notes))
+    return encode(AgentState(conversation=conversation, notes=state.notes))
 
 
-def load(stored: bytes | None) -> Progress | None:
+def decode(stored: bytes | None) -> AgentState | None:
     """Return stored progress, or None where there is none of this agent's; raises AgentError when unreadable.
 
     Bytes of another agent (a conversation may change hands) count as none.
     """
-    if stored is None or not stored.startswith(FAMILY):
+    if stored is None or not stored.startswith(FORMAT_PREFIX):
         return None
-    version, _, body = stored.removeprefix(FAMILY).partition(b"\n")
-    if version != VERSION:
+    version, _, body = stored.removeprefix(FORMAT_PREFIX).partition(b"\n")
+    if version != FORMAT_VERSION:
         shown = version[:20].decode(errors="replace")
         raise AgentError(
             f"This conversation's history was written in version {shown} of its format and this gateway "
-            f"reads version {VERSION.decode()}: update the gateway, or start a new conversation."
+            f"reads version {FORMAT_VERSION.decode()}: update the gateway, or start a new conversation."
         )
     try:
         return _ADAPTER.validate_json(body)
@@ -127,19 +127,19 @@ def load(stored: bytes | None) -> Progress | None:
         ) from error
 
 
-def load_history(stored: bytes | None) -> Progress:
+def decode_history(stored: bytes | None) -> AgentState:
     """Return the conversation to start a turn on; a paused or broken-off turn's state serves as well.
 
     Calls that such a turn left without a result are closed, so that a model accepts the messages.
     """
-    found = load(stored)
+    found = decode(stored)
     if found is None:
-        return Progress()
+        return AgentState()
     conversation = Conversation(messages=repair_messages(found.messages))
-    return Progress(conversation=conversation, notes=found.notes)
+    return AgentState(conversation=conversation, notes=found.notes)
 
 
-def _slim(message: ModelMessage) -> ModelMessage:
+def _without_instructions(message: ModelMessage) -> ModelMessage:
     """Return a message without the instructions: every run states them anew."""
     if isinstance(message, ModelRequest) and message.instructions is not None:
         return dataclasses.replace(message, instructions=None)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-LEFT_OUT = "…[{left_out} characters left out to fit the model's memory]…"
+OMISSION_MARKER = "…[{left_out} characters left out to fit the model's memory]…"
 
 
-def shorten(text: str, most_chars: int) -> str:
+def shorten(text: str, max_chars: int) -> str:
     """Return a text of about `most_chars` by leaving out its middle, and say so; 0 leaves it whole."""
-    if most_chars <= 0 or len(text) <= most_chars:
+    if max_chars <= 0 or len(text) <= max_chars:
         return text
-    half = most_chars // 2
+    half = max_chars // 2
     left_out = len(text) - 2 * half
-    return text[:half] + LEFT_OUT.format(left_out=left_out) + text[len(text) - half :]
+    return text[:half] + OMISSION_MARKER.format(left_out=left_out) + text[len(text) - half :]
 
 
-def mend(text: str) -> str:
+def repair_surrogates(text: str) -> str:
     """Return text that can be encoded: halves of a surrogate pair are joined, a lone one is replaced.
 
     JSON may carry such halves in escapes (RFC 8259, section 8.2), and models that stream tokens do send them.

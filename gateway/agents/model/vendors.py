@@ -28,29 +28,33 @@ class Vendors:
     list (or the only one) is tried that often, the others once.
     """
 
-    openai_key: str | None = field(default=None, repr=False)
+    openai_api_key: str | None = field(default=None, repr=False)
     openai_base_url: str = OPENAI
-    anthropic_key: str | None = field(default=None, repr=False)
+    anthropic_api_key: str | None = field(default=None, repr=False)
     anthropic_base_url: str = "https://api.anthropic.com"
-    google_key: str | None = field(default=None, repr=False)
+    google_api_key: str | None = field(default=None, repr=False)
     google_base_url: str = "https://generativelanguage.googleapis.com"
     ollama_base_url: str = "http://127.0.0.1:11434/v1"
     trusted_base_urls: tuple[str, ...] = ()
     retries: int = 2
 
-    def key_of(self, vendor: str) -> str | None:
+    def api_key(self, vendor: str) -> str | None:
         """Return the configured key of a vendor; Ollama needs none."""
-        keys = {"openai": self.openai_key, "anthropic": self.anthropic_key, "google": self.google_key}
+        keys = {
+            "openai": self.openai_api_key,
+            "anthropic": self.anthropic_api_key,
+            "google": self.google_api_key,
+        }
         return keys.get(vendor)
 
-    def trusts(self, base_url: str) -> bool:
+    def is_trusted(self, base_url: str) -> bool:
         """Say whether the operator named this address, so that keys may be sent to it."""
         named = (self.openai_base_url, self.ollama_base_url, *self.trusted_base_urls)
         return base_url.rstrip("/") in {url.rstrip("/") for url in named}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelName:
+class ParsedModel:
     """A configured model taken apart: `openai:gpt-x` is vendor `openai`, name `gpt-x`."""
 
     vendor: Vendor
@@ -61,12 +65,12 @@ class UnusableModel(Exception):
     """A model cannot be used as configured; the message names the field, its value and the remedy."""
 
 
-def parse(model: str, field: str = "agent.model") -> ModelName:
+def parse(model: str, field: str = "agent.model") -> ParsedModel:
     """Take a configured model apart; `field` is where it stands. Raises UnusableModel."""
     vendor, _, name = model.partition(":")
     for known in get_args(Vendor):
         if vendor == known and name.strip():
-            return ModelName(vendor=known, name=name.strip())
+            return ParsedModel(vendor=known, name=name.strip())
     raise UnusableModel(f'{field} is "{model}": use {FORMS}')
 
 
@@ -101,13 +105,13 @@ def base_url_for(model: str, models: Sequence[str], base_url: str | None) -> str
     return base_url if model.startswith(vendor) else None
 
 
-def require(model: str, vendors: Vendors, base_url: str | None, field: str = "agent.model") -> ModelName:
+def require(model: str, vendors: Vendors, base_url: str | None, field: str = "agent.model") -> ParsedModel:
     """Return the parsed model if all it needs is configured; raises UnusableModel."""
     parsed = parse(model, field)
     require_library()
     if base_url is not None and not base_url.startswith(("http://", "https://")):
         raise UnusableModel(f'agent.base_url is "{base_url}": give an http:// or https:// URL')
-    if base_url is not None and not vendors.trusts(base_url):
+    if base_url is not None and not vendors.is_trusted(base_url):
         raise UnusableModel(
             f'agent.base_url is "{base_url}": the operator has not allowed this address; '
             "name it as [agent] base_url in dovecote.toml, or leave it out"
@@ -128,4 +132,4 @@ def _has_key(vendor: Vendor, vendors: Vendors, base_url: str | None) -> bool:
     """Say whether a vendor has its key; OpenAI-compatible servers of one's own often need none."""
     own_server = base_url is not None or vendors.openai_base_url != OPENAI
     keyless = vendor == "ollama" or (vendor == "openai" and own_server)
-    return keyless or bool((vendors.key_of(vendor) or "").strip())
+    return keyless or bool((vendors.api_key(vendor) or "").strip())

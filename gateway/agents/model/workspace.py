@@ -23,24 +23,26 @@ from pydantic_ai.workspaces import (
     WorkspaceUnavailableError,
 )
 
-from sandbox.errors import Gone, Refused, Unreachable
-from sandbox.exec.shielded import finished
-from sandbox.model import OUTPUT_CAP, Command, Result, SandboxId, Spec
+from sandbox.errors import ProviderRefused, ProviderUnreachable, SandboxGone
+from sandbox.exec.shielded import shielded
+from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult, SandboxId, SandboxSpec
 from sandbox.port import Provider, Sandbox
 
-FOREVER = 7 * 86400.0
-SIGNALLED = 128
+NO_TIMEOUT_SECONDS = 7 * 86400.0
+SIGNAL_EXIT_BASE = 128
 
 
 class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
     """One sandbox of a provider, made at its first use, or the one that `ref` names."""
 
-    def __init__(self, name: str, provider: Provider, spec: Spec, ref: WorkspaceRef | None = None) -> None:
+    def __init__(
+        self, name: str, provider: Provider, spec: SandboxSpec, ref: WorkspaceRef | None = None
+    ) -> None:
         self._name = name
         self._provider = provider
         self._spec = spec
         self._ref = ref
-        self._making = asyncio.Lock()
+        self._create_lock = asyncio.Lock()
 
     @property
     def ref(self) -> WorkspaceRef | None:
@@ -49,7 +51,7 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
 
     async def working_dir(self) -> str:
         """Return where commands start."""
-        await self._sandbox()
+        await self._connect()
         return self._spec.mount
 
     async def run(
@@ -62,14 +64,14 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
     ) -> CommandResult:
         """Run a command to its end; raises what the library's rules say."""
         script = _script(command, shell=shell)
-        limit = FOREVER if timeout is None else timeout
-        if not 0 < limit <= FOREVER:
+        limit = NO_TIMEOUT_SECONDS if timeout is None else timeout
+        if not 0 < limit <= NO_TIMEOUT_SECONDS:
             raise ValueError("timeout must be a positive finite number or None")
-        with _unavailable():
-            sandbox = await self._sandbox(env or {})
-            result = await self._ran(sandbox, script, limit)
-            if result.exit_code >= SIGNALLED and not result.timed_out:
-                await self._sandbox()  # killed in a live sandbox, or with it
+        with _translate_gone():
+            sandbox = await self._connect(env or {})
+            result = await self._run_script(sandbox, script, limit)
+            if result.exit_code >= SIGNAL_EXIT_BASE and not result.timed_out:
+                await self._connect()  # killed in a live sandbox, or with it
         stdout, stderr = result.stdout.decode(errors="replace"), result.stderr.decode(errors="replace")
         if result.timed_out:
             raise WorkspaceTimeoutError(f"timed out after {limit:g} seconds", stdout=stdout, stderr=stderr)
@@ -78,27 +80,27 @@ class SandboxWorkspace(WorkspaceBackend, SupportsCommands):
             raise WorkspaceOutputLimitError(said, limit=OUTPUT_CAP, stdout=stdout, stderr=stderr)
         return CommandResult(exit_code=result.exit_code, stdout=stdout, stderr=stderr)
 
-    async def _ran(self, sandbox: Sandbox, script: str, limit: float) -> Result:
+    async def _run_script(self, sandbox: Sandbox, script: str, limit: float) -> ExecResult:
         """Run a script; of one that broke off it is told when the sandbox is no more."""
         try:
-            return await sandbox.run(Command(script=script, timeout=limit, output_limit=OUTPUT_CAP))
-        except (Unreachable, Refused):
-            await self._sandbox()
+            return await sandbox.run(ExecRequest(script=script, timeout=limit, output_limit=OUTPUT_CAP))
+        except (ProviderUnreachable, ProviderRefused):
+            await self._connect()
             raise
 
-    async def _sandbox(self, more: Mapping[str, str] | None = None) -> Sandbox:
+    async def _connect(self, extra_env: Mapping[str, str] | None = None) -> Sandbox:
         """Return the sandbox with further variables; it is made once, whoever is cancelled meanwhile."""
-        with _unavailable():
-            async with self._making:
+        with _translate_gone():
+            async with self._create_lock:
                 if self._ref is None:
-                    await finished(self._make())
+                    await shielded(self._create())
             known = self._ref
             if known is None:
-                raise Gone
-            spec = replace(self._spec, env={**self._spec.env, **(more or {})})
+                raise SandboxGone
+            spec = replace(self._spec, env={**self._spec.env, **(extra_env or {})})
             return await self._provider.connect(SandboxId(known.id), spec)
 
-    async def _make(self) -> None:
+    async def _create(self) -> None:
         made = await self._provider.create(self._spec)
         self._ref = WorkspaceRef(provider=self._name, id=str(made.id))
 
@@ -110,8 +112,8 @@ def _script(command: WorkspaceCommand, *, shell: bool) -> str:
 
 
 @contextmanager
-def _unavailable() -> Iterator[None]:
+def _translate_gone() -> Iterator[None]:
     try:
         yield
-    except Gone as error:
+    except SandboxGone as error:
         raise WorkspaceUnavailableError(str(error)) from error

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.errors import Failure, WrongUsage
-from gateway.cli.group import Config, Data, settings_of
+from gateway.cli.errors import CommandFailed, UsageError
+from gateway.cli.group import Config, Data, load_settings
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-LEFT_OUT = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
+EXCLUDED_NAMES = ("nats", "callbacks", "scratch", "lock", "url", "dovecote.db*")
 """Made anew at the start, or (the event log, the database) not to be copied file by file while in use."""
 
 
@@ -28,13 +28,13 @@ def backup(
     data: Data = None,
 ) -> None:
     """Copy the data directory, while the gateway runs too; the event log is left out."""
-    settings = settings_of(config, data_dir=data)
+    settings = load_settings(config, data_dir=data)
     if target.exists():
-        raise WrongUsage(f"{target} exists already; name a directory to be made")
+        raise UsageError(f"{target} exists already; name a directory to be made")
     if not settings.data_dir.is_dir():
-        raise Failure(f"{settings.data_dir} is no data directory")
+        raise CommandFailed(f"{settings.data_dir} is no data directory")
     if target.resolve().is_relative_to(settings.data_dir.resolve()):
-        raise WrongUsage("the copy cannot stand in the data directory itself")
+        raise UsageError("the copy cannot stand in the data directory itself")
     target.mkdir(mode=0o700, parents=True)
     said = _copy_database(settings, target)
     changed = _copy_files(settings.data_dir, target)
@@ -52,7 +52,7 @@ def _copy_database(settings: Settings, target: Path) -> str:
         return "the database is another server's: copy it with pg_dump"
     source = Path(url.database or "")
     if not source.is_file():
-        raise Failure(f"there is no database at {source}")
+        raise CommandFailed(f"there is no database at {source}")
     copy = target / "dovecote.db"
     try:
         with (
@@ -61,13 +61,13 @@ def _copy_database(settings: Settings, target: Path) -> str:
         ):
             running.backup(made)
     except sqlite3.Error as error:
-        raise Failure(f"the database cannot be copied: {error}") from error
+        raise CommandFailed(f"the database cannot be copied: {error}") from error
     return f"database copied ({copy.stat().st_size // 1024} KiB)"
 
 
-def _left_out(source: Path) -> Callable[[str, list[str]], set[str]]:
+def _excluded(source: Path) -> Callable[[str, list[str]], set[str]]:
     """Leave out names in the data directory itself; a workspace may have files of these names."""
-    ours = shutil.ignore_patterns(*LEFT_OUT)
+    ours = shutil.ignore_patterns(*EXCLUDED_NAMES)
 
     def ignore(directory: str, names: list[str]) -> set[str]:
         return ours(directory, names) if Path(directory) == source else set()
@@ -78,7 +78,7 @@ def _left_out(source: Path) -> Callable[[str, list[str]], set[str]]:
 def _copy_files(source: Path, target: Path) -> int:
     """Copy what stands beside the database, after it: what rows name is there; count what could not be."""
     try:
-        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_left_out(source))
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, ignore=_excluded(source))
     except shutil.Error as errors:
         return len(errors.args[0])
     return 0

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import Exit, Failure, WrongUsage
-from gateway.cli.group import Config, Data, Json, Key, Url, group, local, remote, settings_of, with_gateway
+from gateway.cli.errors import CommandFailed, ExitCode, UsageError
+from gateway.cli.group import Config, Data, Json, Key, Url, group, load_settings, local, remote, with_gateway
 from gateway.cli.output import Columns, clean, print_json, print_record, print_rows
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
     from gateway.config.settings import Settings
 
 keys = group("API keys of the account.")
@@ -22,16 +22,16 @@ Name = Annotated[str, typer.Argument(help="An id or a name.")]
 
 
 @remote(keys, "list")
-async def list_keys(gateway: Gateway, *, as_json: Json = False) -> None:
+async def list_keys(gateway: GatewayClient, *, as_json: Json = False) -> None:
     """List the keys; their text is never shown again."""
     columns: Columns = {"id": "id", "name": "name", "scopes": "scopes", "created": "created_at"}
-    found = await gateway.every("accounts", "me", "keys")
+    found = await gateway.list_all("accounts", "me", "keys")
     print_rows(found, columns, as_json=as_json, empty="no keys")
 
 
 @remote(keys, "create")
 async def create_key(
-    gateway: Gateway,
+    gateway: GatewayClient,
     name: Annotated[str, typer.Argument(help="What the key is for.")],
     *,
     scope: Annotated[list[str] | None, typer.Option(help="A scope it has; repeat for more.")] = None,
@@ -47,23 +47,23 @@ async def create_key(
 
 
 @remote(keys, "revoke")
-async def revoke_key(gateway: Gateway, name: Name) -> None:
+async def revoke_key(gateway: GatewayClient, name: Name) -> None:
     """End a key: its sockets are cut at once."""
     await gateway.delete("accounts", "me", "keys", name)
     typer.echo(f"{name} revoked")
 
 
 @remote(channels, "list")
-async def list_channels(gateway: Gateway, *, as_json: Json = False) -> None:
+async def list_channels(gateway: GatewayClient, *, as_json: Json = False) -> None:
     """List the channels, those of the settings file included."""
     columns: Columns = {"id": "id", "name": "name", "kind": "kind", "agent": "agent", "managed": "managed"}
-    found = await gateway.every("accounts", "me", "channels")
+    found = await gateway.list_all("accounts", "me", "channels")
     print_rows(found, columns, as_json=as_json, empty="no channels")
 
 
 @remote(channels, "add")
 async def add_channel(
-    gateway: Gateway,
+    gateway: GatewayClient,
     name: Annotated[str, typer.Argument(help="A name of your own.")],
     setting: Annotated[list[str] | None, typer.Argument(help="KEY=VALUE, as in the settings file.")] = None,
     *,
@@ -72,15 +72,15 @@ async def add_channel(
     as_json: Json = False,
 ) -> None:
     """Connect a platform; the gateway starts receiving without a restart."""
-    body: dict[str, Any] = {"name": name, "kind": kind or name, "settings": pairs(setting or [])}
+    body: dict[str, Any] = {"name": name, "kind": kind or name, "settings": parse_settings(setting or [])}
     if agent:
         body["agent"] = agent
     print_record(await gateway.post("accounts", "me", "channels", body=body), as_json=as_json)
 
 
 @remote(channels, "pair")
-async def pair_person(
-    gateway: Gateway,
+async def approve_pairing(
+    gateway: GatewayClient,
     name: Name,
     code: Annotated[str, typer.Argument(help="What the bot told the person, and they told you.")],
 ) -> None:
@@ -90,16 +90,16 @@ async def pair_person(
 
 
 @remote(channels, "pairings")
-async def list_pairings(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+async def list_pairings(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
     """List who was let in with a code, and who waits for it."""
     columns: Columns = {"person": "person", "name": "name", "state": "state", "since": "created_at"}
-    found = await gateway.every("accounts", "me", "channels", name, "pairings")
+    found = await gateway.list_all("accounts", "me", "channels", name, "pairings")
     print_rows(found, columns, as_json=as_json, empty="nobody is paired, nobody waits")
 
 
 @remote(channels, "unpair")
-async def unpair_person(
-    gateway: Gateway,
+async def revoke_pairing(
+    gateway: GatewayClient,
     name: Name,
     person: Annotated[str, typer.Argument(help="The person, as `channels pairings` shows them.")],
 ) -> None:
@@ -108,23 +108,23 @@ async def unpair_person(
     typer.echo(f"{person} is out")
 
 
-def pairs(texts: list[str]) -> dict[str, Any]:
+def parse_settings(pairs: list[str]) -> dict[str, Any]:
     """Read KEY=VALUE arguments; a value that is JSON is taken as such."""
     found: dict[str, Any] = {}
-    for text in texts:
+    for text in pairs:
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
-            raise WrongUsage(f"{key!r} is no KEY=VALUE")
-        found[key.strip()] = _value(value)
+            raise UsageError(f"{key!r} is no KEY=VALUE")
+        found[key.strip()] = _parse_value(value)
     return found
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     if text[:1] in {"[", "{"} or text in {"true", "false"}:
         try:
             return json.loads(text)
         except ValueError as error:
-            raise WrongUsage(f"{text!r} starts like JSON and is none: {error}") from error
+            raise UsageError(f"{text!r} starts like JSON and is none: {error}") from error
     return text
 
 
@@ -141,9 +141,9 @@ def probe_channel(
     """Ask the platform about a channel: is the token right, can it receive, may it send."""
     import asyncio
 
-    settings = settings_of(config, url=url, key=key, data_dir=data)
+    settings = load_settings(config, url=url, key=key, data_dir=data)
     table = settings.channels.get(name)
-    findings = asyncio.run(_asked(name, settings) if table is None else _probe(name, dict(table)))
+    findings = asyncio.run(_probe_on_gateway(name, settings) if table is None else _probe(name, dict(table)))
     if as_json:
         print_json(findings)
     for finding in () if as_json else findings:
@@ -152,14 +152,14 @@ def probe_channel(
             clean(f"{'✓' if finding['ok'] else '✗'} {finding['subject']}: {finding['detail']}{remedy}")
         )
     if not all(finding["ok"] for finding in findings):
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
-async def _asked(name: str, settings: Settings) -> list[dict[str, Any]]:
+async def _probe_on_gateway(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Let the gateway ask the platform: a channel made there keeps its token there."""
     found: list[dict[str, Any]] = []
 
-    async def ask(gateway: Gateway) -> None:
+    async def ask(gateway: GatewayClient) -> None:
         found.extend((await gateway.post("channels", name, "test"))["findings"])
 
     await with_gateway(settings, ask)
@@ -176,4 +176,4 @@ async def _probe(name: str, table: dict[str, Any]) -> list[dict[str, Any]]:
     try:
         return [asdict(found) for found in await adapter.probe(adapter.settings.model_validate(table))]
     except ChannelError as error:
-        raise Failure(f"{name}: {error}") from error
+        raise CommandFailed(f"{name}: {error}") from error

@@ -10,34 +10,36 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import Exit, WrongUsage, complain
+from gateway.cli.errors import ExitCode, UsageError, print_error
 from gateway.cli.group import Json
-from gateway.cli.terminal.transcript import summary
+from gateway.cli.terminal.transcript import render_summary
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 
 async def chat(
-    gateway: Gateway,
+    gateway: GatewayClient,
     message: Annotated[str | None, typer.Argument(help="Say this, print the answer, and end.")] = None,
     *,
     conversation: Annotated[str, typer.Option(help="A name of your own, or a cnv_ id.")] = "terminal",
     agent: Annotated[str | None, typer.Option(help="The agent to talk to.")] = None,
 ) -> None:
     """Talk to a running gateway: with MESSAGE one turn, without it until Ctrl-D."""
-    from gateway.cli.terminal.conversation_client import Talk
-    from gateway.cli.terminal.session import Session
+    from gateway.cli.terminal.conversation_client import ConversationClient
+    from gateway.cli.terminal.session import TerminalSession
 
     if message is not None and not message.strip():
-        raise WrongUsage("there is nothing to say: the message is blank")
-    ended = await Session(Talk(gateway, conversation, may_be_new=True), agent=agent, once=message).run()
+        raise UsageError("there is nothing to say: the message is blank")
+    ended = await TerminalSession(
+        ConversationClient(gateway, conversation, may_be_new=True), agent=agent, once=message
+    ).run()
     if message is not None and ended != "turn.completed":
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 async def tail(
-    gateway: Gateway,
+    gateway: GatewayClient,
     conversation: Annotated[str, typer.Argument(help="A name of your own, or a cnv_ id.")],
     *,
     after: Annotated[int | None, typer.Option(help="Begin after this seq; 0: the first kept.", min=0)] = None,
@@ -45,10 +47,10 @@ async def tail(
     as_json: Json = False,
 ) -> None:
     """Print a conversation's events, a line each."""
-    from gateway.cli.terminal.conversation_client import Talk
+    from gateway.cli.terminal.conversation_client import ConversationClient
     from gateway.cli.terminal.session import on_interrupt
 
-    talk = Talk(gateway, conversation, after=after)
+    talk = ConversationClient(gateway, conversation, after=after)
     stop = asyncio.Event()
     with on_interrupt(stop.set):
         async with asyncio.TaskGroup() as group:
@@ -65,8 +67,8 @@ async def _print_frames(frames: AsyncGenerator[Mapping[str, Any]], *, follow: bo
             if kind == "caught_up" and not follow:
                 return
             if kind == "gap":
-                complain(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
+                print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
             elif kind == "reset":
-                complain("the conversation's stream was made anew; its place numbers begin again")
+                print_error("the conversation's stream was made anew; its place numbers begin again")
             elif "seq" in frame and "." in kind:
-                typer.echo(json.dumps(frame, ensure_ascii=False) if as_json else summary(frame))
+                typer.echo(json.dumps(frame, ensure_ascii=False) if as_json else render_summary(frame))

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from gateway.cli.database import database_failures, look
-from gateway.cli.errors import Exit, Failure, complain
-from gateway.cli.group import Config, Data, Json, group, local, require_models, settings_of
+from gateway.cli.database import database_status, translate_database_errors
+from gateway.cli.errors import CommandFailed, ExitCode, print_error
+from gateway.cli.group import Config, Data, Json, group, load_settings, local, require_models
 from gateway.cli.output import print_json
 
 config = group("The settings: what is in force, what there is.")
@@ -47,17 +47,17 @@ provider = "host"                             # commands run in namespaces of th
 @local(config, "show")
 def show_config(*, config: Config = None, data: Data = None) -> None:
     """Print the settings in force as JSON, secrets masked."""
-    from gateway.config.settings import show
+    from gateway.config.settings import masked
 
-    print_json(show(settings_of(config, data_dir=data)))
+    print_json(masked(load_settings(config, data_dir=data)))
 
 
 @local(config, "check")
 def check_config(*, config: Config = None, data: Data = None) -> None:
     """Report every problem of the settings; nothing is started."""
-    settings = settings_of(config, data_dir=data)
+    settings = load_settings(config, data_dir=data)
     for warning in settings.warnings():
-        complain(f"warning: {warning}")
+        print_error(f"warning: {warning}")
     require_models(settings)
     typer.echo("the settings are in order")
 
@@ -77,9 +77,9 @@ def init(*, directory: Annotated[Path, typer.Option(help="Where to write it.")] 
         with target.open("x", encoding="utf-8") as file:
             file.write(EXAMPLE)
     except FileExistsError:
-        raise Failure(f"{target} is there already and stays as it is") from None
+        raise CommandFailed(f"{target} is there already and stays as it is") from None
     except OSError as error:
-        raise Failure(f"{target} cannot be written: {error.strerror}") from error
+        raise CommandFailed(f"{target} cannot be written: {error.strerror}") from error
     typer.echo(f"wrote {target}; start with `dovecote serve`")
 
 
@@ -97,9 +97,9 @@ def migrate_up(*, config: Config = None, data: Data = None) -> None:
 
     from gateway.migrations import migrate_up as bring_up
 
-    settings = settings_of(config, data_dir=data)
+    settings = load_settings(config, data_dir=data)
     settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with database_failures():
+    with translate_database_errors():
         asyncio.run(bring_up(settings.database))
     typer.echo("the database is up to date")
 
@@ -110,11 +110,11 @@ def migrate_status(*, config: Config = None, data: Data = None, as_json: Json = 
     import asyncio
     from dataclasses import asdict
 
-    with database_failures():
-        found = asyncio.run(look(settings_of(config, data_dir=data)))
+    with translate_database_errors():
+        found = asyncio.run(database_status(load_settings(config, data_dir=data)))
     if as_json:
         print_json({**asdict(found), "up_to_date": found.up_to_date})
     else:
         typer.echo(f"at {found.current or 'nothing yet'}; this version wants {found.head}")
     if not found.up_to_date:
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)

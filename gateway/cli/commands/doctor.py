@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.errors import Exit
-from gateway.cli.group import Config, Data, Json, settings_of
+from gateway.cli.errors import ExitCode
+from gateway.cli.group import Config, Data, Json, load_settings
 from gateway.cli.output import clean, print_json
 
 if TYPE_CHECKING:
-    from gateway.cli.doctor.check import Check
+    from gateway.cli.doctor.check import DoctorCheck
 
 MARKS = {"ok": "✓", "warning": "!", "failed": "✗"}
 
@@ -36,33 +36,33 @@ def doctor(
 
         found = asyncio.run(simulate_platform(simulate))
     else:
-        found = _look(config, data)
+        found = _run_checks(config, data)
         if not quick and not any(check.state == "failed" for check in found):
-            from gateway.cli.doctor.simulation import prove_recovery
+            from gateway.cli.doctor.simulation import check_recovery
 
-            found += asyncio.run(prove_recovery())
+            found += asyncio.run(check_recovery())
     _print(found, as_json=as_json)
     if any(check.state == "failed" for check in found):
-        raise typer.Exit(Exit.FAILED)
+        raise typer.Exit(ExitCode.FAILED)
 
 
-def _look(config: Path | None, data: Path | None) -> list[Check]:
-    from gateway.cli.doctor.check import Check, State
+def _run_checks(config: Path | None, data: Path | None) -> list[DoctorCheck]:
+    from gateway.cli.doctor.check import CheckState, DoctorCheck
     from gateway.cli.doctor.local_checks import check_all
-    from gateway.config.settings import Misconfigured
+    from gateway.config.settings import InvalidSettings
 
     try:
-        settings = settings_of(config, data_dir=data)
-    except Misconfigured as error:
-        return [Check("settings", State.FAILED, str(problem)) for problem in error.problems]
-    return [Check("settings", State.OK, "no problems"), *check_all(settings)]
+        settings = load_settings(config, data_dir=data)
+    except InvalidSettings as error:
+        return [DoctorCheck("settings", CheckState.FAILED, str(problem)) for problem in error.problems]
+    return [DoctorCheck("settings", CheckState.OK, "no problems"), *check_all(settings)]
 
 
-def _print(found: Iterable[Check], *, as_json: bool) -> None:
+def _print(checks: Iterable[DoctorCheck], *, as_json: bool) -> None:
     if as_json:
-        print_json([asdict(check) for check in found])
+        print_json([asdict(check) for check in checks])
         return
-    for check in found:
+    for check in checks:
         remedy = f" → {check.remedy}" if check.remedy else ""
         line = " ".join(f"{MARKS[check.state]} {check.subject}: {check.detail}{remedy}".split())
         typer.echo(clean(line))

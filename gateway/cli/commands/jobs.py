@@ -10,7 +10,7 @@ from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 jobs = group("Background jobs.")
 approvals = group("Tool calls that wait for a person.")
@@ -20,13 +20,13 @@ Id = Annotated[str, typer.Argument(help="The id, as the list shows it.")]
 State = Annotated[str | None, typer.Option(help="Only those in this state.")]
 
 
-def only(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
+def filter_by_state(rows: list[dict[str, Any]], state: str | None) -> list[dict[str, Any]]:
     """Keep the rows of one state."""
     return [row for row in rows if state is None or row.get("state") == state]
 
 
 @remote(jobs, "list")
-async def list_jobs(gateway: Gateway, *, state: State = None, as_json: Json = False) -> None:
+async def list_jobs(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
     """List the jobs, running ones and ended ones."""
     columns: Columns = {
         "id": lambda row: row.get("id") or row.get("resultId"),
@@ -35,17 +35,19 @@ async def list_jobs(gateway: Gateway, *, state: State = None, as_json: Json = Fa
         "started": "created_at",
         "command": lambda row: short(row.get("command")),
     }
-    print_rows(only(await gateway.every("jobs"), state), columns, as_json=as_json, empty="no jobs")
+    print_rows(
+        filter_by_state(await gateway.list_all("jobs"), state), columns, as_json=as_json, empty="no jobs"
+    )
 
 
 @remote(jobs, "show")
-async def show_job(gateway: Gateway, job: Id, *, as_json: Json = False) -> None:
+async def show_job(gateway: GatewayClient, job: Id, *, as_json: Json = False) -> None:
     """Show one job."""
     print_record(await gateway.get("jobs", job), as_json=as_json)
 
 
 @remote(jobs, "logs")
-async def show_logs(gateway: Gateway, job: Id, *, as_json: Json = False) -> None:
+async def show_logs(gateway: GatewayClient, job: Id, *, as_json: Json = False) -> None:
     """Print what a job has written, while it runs too."""
     answer = await gateway.get("jobs", job, "logs")
     if as_json or not isinstance(answer, dict | str):
@@ -56,7 +58,7 @@ async def show_logs(gateway: Gateway, job: Id, *, as_json: Json = False) -> None
 
 
 @remote(jobs, "stop")
-async def stop_job(gateway: Gateway, job: Id) -> None:
+async def stop_job(gateway: GatewayClient, job: Id) -> None:
     """Stop a job and all it has started."""
     await gateway.post("jobs", job, "stop")
     typer.echo(f"{job} is being stopped")
@@ -64,7 +66,7 @@ async def stop_job(gateway: Gateway, job: Id) -> None:
 
 @remote(approvals, "list")
 async def list_approvals(
-    gateway: Gateway,
+    gateway: GatewayClient,
     *,
     decided: Annotated[bool, typer.Option("--all", help="Those already decided too.")] = False,
     as_json: Json = False,
@@ -78,7 +80,7 @@ async def list_approvals(
         "asked": "created_at",
         "by": "decided_by",
     }
-    found = [row for row in await gateway.every("approvals") if decided or row.get("state") == "pending"]
+    found = [row for row in await gateway.list_all("approvals") if decided or row.get("state") == "pending"]
     print_rows(found, columns, as_json=as_json, empty="nothing waits for approval")
 
 
@@ -86,25 +88,25 @@ Comment = Annotated[str | None, typer.Option(help="What the agent is told with i
 
 
 @remote(approvals, "approve")
-async def approve(gateway: Gateway, approval: Id, *, comment: Comment = None) -> None:
+async def approve(gateway: GatewayClient, approval: Id, *, comment: Comment = None) -> None:
     """Let a waiting tool call run."""
     await _decide(gateway, approval, "approve", comment)
 
 
 @remote(approvals, "deny")
-async def deny(gateway: Gateway, approval: Id, *, comment: Comment = None) -> None:
+async def deny(gateway: GatewayClient, approval: Id, *, comment: Comment = None) -> None:
     """Refuse a waiting tool call."""
     await _decide(gateway, approval, "deny", comment)
 
 
-async def _decide(gateway: Gateway, approval: str, decision: str, comment: str | None) -> None:
+async def _decide(gateway: GatewayClient, approval: str, decision: str, comment: str | None) -> None:
     body = {"decision": decision} | ({"comment": comment} if comment else {})
     await gateway.post("approvals", approval, body=body)
     typer.echo(f"{approval}: {'approved' if decision == 'approve' else 'denied'}")
 
 
 @remote(deliveries, "list")
-async def list_deliveries(gateway: Gateway, *, state: State = None, as_json: Json = False) -> None:
+async def list_deliveries(gateway: GatewayClient, *, state: State = None, as_json: Json = False) -> None:
     """List the deliveries with their state; dead ones can be sent again."""
     columns: Columns = {
         "id": "id",
@@ -115,12 +117,12 @@ async def list_deliveries(gateway: Gateway, *, state: State = None, as_json: Jso
         "due": "due_at",
         "error": lambda row: short(row.get("error"), 80),
     }
-    rows = only(await gateway.every("deliveries"), state)
+    rows = filter_by_state(await gateway.list_all("deliveries"), state)
     print_rows(rows, columns, as_json=as_json, empty="no deliveries")
 
 
 @remote(deliveries, "show")
-async def show_delivery(gateway: Gateway, delivery: Id, *, as_json: Json = False) -> None:
+async def show_delivery(gateway: GatewayClient, delivery: Id, *, as_json: Json = False) -> None:
     """Show one delivery with every attempt."""
     found = await gateway.get("deliveries", delivery)
     if as_json:
@@ -134,14 +136,14 @@ async def show_delivery(gateway: Gateway, delivery: Id, *, as_json: Json = False
 
 
 @remote(deliveries, "retry")
-async def retry_delivery(gateway: Gateway, delivery: Id) -> None:
+async def retry_delivery(gateway: GatewayClient, delivery: Id) -> None:
     """Send a delivery again, a dead one too."""
     await gateway.post("deliveries", delivery, "retry")
     typer.echo(f"{delivery} is due again")
 
 
 @remote(deliveries, "drop")
-async def drop_delivery(gateway: Gateway, delivery: Id) -> None:
+async def drop_delivery(gateway: GatewayClient, delivery: Id) -> None:
     """Give a delivery up for good."""
     await gateway.post("deliveries", delivery, "drop")
     typer.echo(f"{delivery} dropped")

@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.errors import WrongUsage
+from gateway.cli.errors import UsageError
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, Row, clean, print_record, print_rows
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 sandboxes = group("Sandboxes of the account.")
 
 Name = Annotated[str, typer.Argument(help="The id of a live sandbox, or its record's id or name.")]
-LIVE = "box_"
+LIVE_ID_PREFIX = "box_"
 
 
 @remote(sandboxes, "list")
 async def list_sandboxes(
-    gateway: Gateway,
+    gateway: GatewayClient,
     *,
     records: Annotated[bool, typer.Option("--records", help="The records instead.")] = False,
     as_json: Json = False,
@@ -41,11 +41,11 @@ async def list_sandboxes(
         "seconds": _seconds,
         "used": "used_at",
     }
-    print_rows(await gateway.every("sandboxes"), columns, as_json=as_json, empty="no live sandboxes")
+    print_rows(await gateway.list_all("sandboxes"), columns, as_json=as_json, empty="no live sandboxes")
 
 
-async def _list_records(gateway: Gateway, *, as_json: bool) -> None:
-    found = await gateway.every("accounts", "me", "sandboxes")
+async def _list_records(gateway: GatewayClient, *, as_json: bool) -> None:
+    found = await gateway.list_all("accounts", "me", "sandboxes")
     columns: Columns = {
         "id": "id",
         "name": "name",
@@ -62,27 +62,27 @@ def _seconds(row: Row) -> str:
 
 
 @remote(sandboxes, "show")
-async def show_sandbox(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+async def show_sandbox(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
     """Show a live sandbox, or a record."""
-    where = ("sandboxes", name) if name.startswith(LIVE) else ("accounts", "me", "sandboxes", name)
+    where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     print_record(await gateway.get(*where), as_json=as_json)
 
 
-async def _live(gateway: Gateway, name: str) -> str:
+async def _resolve_id(gateway: GatewayClient, name: str) -> str:
     """Return the id of the one live sandbox that is meant."""
-    if name.startswith(LIVE):
+    if name.startswith(LIVE_ID_PREFIX):
         return name
     record = await gateway.get("accounts", "me", "sandboxes", name)
-    found = [row["id"] for row in await gateway.every("sandboxes") if row["record"] == record["id"]]
+    found = [row["id"] for row in await gateway.list_all("sandboxes") if row["record"] == record["id"]]
     if len(found) != 1:
         several = f"there are several: {', '.join(found)}" if found else "nothing lives of it"
-        raise WrongUsage(f"{name} does not name one live sandbox: {several}")
+        raise UsageError(f"{name} does not name one live sandbox: {several}")
     return str(found[0])
 
 
 @remote(sandboxes, "exec")
-async def run_in(
-    gateway: Gateway,
+async def run_command(
+    gateway: GatewayClient,
     name: Name,
     command: Annotated[list[str], typer.Argument(help="The bash command.")],
     *,
@@ -91,7 +91,7 @@ async def run_in(
 ) -> None:
     """Run a command in a live sandbox; ends with its exit code."""
     body = {"command": " ".join(command), "timeout": timeout}
-    result = await gateway.post("sandboxes", await _live(gateway, name), "exec", body=body)
+    result = await gateway.post("sandboxes", await _resolve_id(gateway, name), "exec", body=body)
     if as_json:
         print_record(result, as_json=True)
     else:
@@ -101,9 +101,9 @@ async def run_in(
 
 
 @remote(sandboxes, "services")
-async def list_services(gateway: Gateway, name: Name, *, as_json: Json = False) -> None:
+async def list_services(gateway: GatewayClient, name: Name, *, as_json: Json = False) -> None:
     """List what is kept running in a live sandbox, which wakes it."""
-    found = await gateway.get("sandboxes", await _live(gateway, name), "services")
+    found = await gateway.get("sandboxes", await _resolve_id(gateway, name), "services")
     columns: Columns = {
         "name": "name",
         "state": "state",
@@ -116,23 +116,23 @@ async def list_services(gateway: Gateway, name: Name, *, as_json: Json = False) 
 
 
 @remote(sandboxes, "stop")
-async def stop_sandbox(gateway: Gateway, name: Name) -> None:
+async def stop_sandbox(gateway: GatewayClient, name: Name) -> None:
     """Put a live sandbox to sleep; its next use wakes it."""
-    sandbox = await _live(gateway, name)
+    sandbox = await _resolve_id(gateway, name)
     await gateway.post("sandboxes", sandbox, "stop")
     typer.echo(f"{sandbox} sleeps")
 
 
 @remote(sandboxes, "rm")
-async def remove_sandbox(gateway: Gateway, name: Name) -> None:
+async def delete_sandbox(gateway: GatewayClient, name: Name) -> None:
     """Remove a live sandbox (by its id), or a record with all that lives of it."""
-    where = ("sandboxes", name) if name.startswith(LIVE) else ("accounts", "me", "sandboxes", name)
+    where = ("sandboxes", name) if name.startswith(LIVE_ID_PREFIX) else ("accounts", "me", "sandboxes", name)
     await gateway.delete(*where)
     typer.echo(f"{name} removed")
 
 
 @remote(sandboxes, "sweep")
-async def sweep(gateway: Gateway, *, as_json: Json = False) -> None:
+async def sweep(gateway: GatewayClient, *, as_json: Json = False) -> None:
     """Remove what belongs to nobody any more, at every provider."""
     swept = await gateway.post("sandboxes", "sweep")
     if as_json:

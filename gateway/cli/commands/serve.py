@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.errors import complain
-from gateway.cli.group import Config, Data, require_models, settings_of
+from gateway.cli.errors import print_error
+from gateway.cli.group import Config, Data, load_settings, require_models
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 
-def _imported() -> tuple[Callable[[Settings], int], Callable[..., None]]:
+def _import_gateway() -> tuple[Callable[[Settings], int], Callable[..., None]]:
     """Import the gateway; what that makes is kept for good, so the collector need not look at it."""
     gc.disable()
     from gateway.app import run
@@ -41,7 +41,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run the gateway until it is told to stop."""
-    settings = settings_of(
+    settings = load_settings(
         config,
         data_dir=data,
         host=host,
@@ -51,8 +51,8 @@ def serve(
         allow_shared_host=allow_shared_host or None,
     )
     require_models(settings)
-    run, set_up_logging = _imported()
+    run, set_up_logging = _import_gateway()
     set_up_logging(settings.log_format, settings.log_level, secrets=settings.secrets())
     for warning in settings.warnings():
-        complain(f"warning: {warning}")
+        print_error(f"warning: {warning}")
     raise typer.Exit(run(settings))

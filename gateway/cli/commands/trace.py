@@ -10,11 +10,11 @@ from gateway.cli.group import Json
 from gateway.cli.output import Columns, print_json, print_rows, short
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 
 async def trace(
-    gateway: Gateway,
+    gateway: GatewayClient,
     message: Annotated[str, typer.Argument(help="The id of a message, turn, job or delivery.")],
     *,
     as_json: Json = False,

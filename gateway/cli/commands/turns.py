@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.commands.jobs import Id, State, only
+from gateway.cli.commands.jobs import Id, State, filter_by_state
 from gateway.cli.group import Json, group, remote
 from gateway.cli.output import Columns, print_record, print_rows, short
 
 if TYPE_CHECKING:
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 turns = group("What agents were asked; failed ones can be asked again.")
 
 
 @remote(turns, "list")
 async def list_turns(
-    gateway: Gateway,
+    gateway: GatewayClient,
     *,
     state: State = None,
     dead: Annotated[bool, typer.Option("--dead", help="Only those given up and not asked again.")] = False,
@@ -33,18 +33,20 @@ async def list_turns(
         "input": lambda row: short(row.get("input"), 60),
         "error": lambda row: short(row.get("error"), 80),
     }
-    rows = [row for row in only(await gateway.every("turns"), state) if row.get("dead") or not dead]
+    rows = [
+        row for row in filter_by_state(await gateway.list_all("turns"), state) if row.get("dead") or not dead
+    ]
     print_rows(rows, columns, as_json=as_json, empty="no turns")
 
 
 @remote(turns, "show")
-async def show_turn(gateway: Gateway, turn: Id, *, as_json: Json = False) -> None:
+async def show_turn(gateway: GatewayClient, turn: Id, *, as_json: Json = False) -> None:
     """Show one turn."""
     print_record(await gateway.get("status", turn), as_json=as_json)
 
 
 @remote(turns, "retry")
-async def retry_turn(gateway: Gateway, turn: Id) -> None:
+async def retry_turn(gateway: GatewayClient, turn: Id) -> None:
     """Ask a failed turn's question again, at the end of its conversation's queue; once."""
     new = await gateway.post("turns", turn, "retry")
     typer.echo(f"{turn} is asked again as {new['id']}")

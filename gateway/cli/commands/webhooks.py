@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.errors import Failure, WrongUsage, complain
+from gateway.cli.errors import CommandFailed, UsageError, print_error
 from gateway.cli.group import Json, group, local, remote
 from gateway.cli.output import Columns, clean, print_record, print_rows, short
 
 if TYPE_CHECKING:
     from aiohttp import web
 
-    from gateway.cli.client import Gateway
+    from gateway.cli.client import GatewayClient
 
 webhooks = group("Webhook endpoints of the account.")
 
-LARGEST = 2**20
+MAX_BODY_BYTES = 2**20
 """Bytes of a delivery that the receiver takes."""
 
 Id = Annotated[str, typer.Argument(help="An id or a name.")]
 
 
 @remote(webhooks, "list")
-async def list_webhooks(gateway: Gateway, *, as_json: Json = False) -> None:
+async def list_webhooks(gateway: GatewayClient, *, as_json: Json = False) -> None:
     """List the endpoints."""
     columns: Columns = {
         "id": "id",
@@ -37,13 +37,13 @@ async def list_webhooks(gateway: Gateway, *, as_json: Json = False) -> None:
         "enabled": "enabled",
         "why not": "disabled_why",
     }
-    found = await gateway.every("accounts", "me", "webhooks")
+    found = await gateway.list_all("accounts", "me", "webhooks")
     print_rows(found, columns, as_json=as_json, empty="no webhooks")
 
 
 @remote(webhooks, "add")
 async def add_webhook(
-    gateway: Gateway,
+    gateway: GatewayClient,
     target: Annotated[str, typer.Argument(help="Where to post the events.", metavar="URL")],
     *,
     event: Annotated[list[str] | None, typer.Option(help="A type to send; repeat for more.")] = None,
@@ -61,20 +61,20 @@ async def add_webhook(
 
 
 @remote(webhooks, "test")
-async def send_test(gateway: Gateway, webhook: Id) -> None:
+async def send_test(gateway: GatewayClient, webhook: Id) -> None:
     """Send a test event to an endpoint."""
     answer = await gateway.post("webhooks", webhook, "test")
     typer.echo(f"test event sent to {webhook}" if not answer else json.dumps(answer))
 
 
 @remote(webhooks, "rotate")
-async def rotate_webhook(gateway: Gateway, webhook: Id, *, as_json: Json = False) -> None:
+async def rotate_webhook(gateway: GatewayClient, webhook: Id, *, as_json: Json = False) -> None:
     """Give an endpoint a new secret; the old one signs too for a while."""
     print_record(await gateway.post("webhooks", webhook, "rotate"), as_json=as_json)
 
 
 @remote(webhooks, "enable")
-async def enable_webhook(gateway: Gateway, webhook: Id) -> None:
+async def enable_webhook(gateway: GatewayClient, webhook: Id) -> None:
     """Open an endpoint again that was disabled; what it missed can be replayed."""
     await gateway.patch("accounts", "me", "webhooks", webhook, body={"enabled": True})
     typer.echo(f"{webhook} is enabled")
@@ -82,7 +82,7 @@ async def enable_webhook(gateway: Gateway, webhook: Id) -> None:
 
 @remote(webhooks, "replay")
 async def replay_webhook(
-    gateway: Gateway,
+    gateway: GatewayClient,
     webhook: Id,
     *,
     after: Annotated[str | None, typer.Option(help="From this moment on: 2026-01-31T00:00:00Z.")] = None,
@@ -91,7 +91,7 @@ async def replay_webhook(
 ) -> None:
     """Send events again to an endpoint, of a time or by their ids; each keeps its id."""
     if not event and after is None:
-        raise WrongUsage("say what to send again: --after, or --event")
+        raise UsageError("say what to send again: --after, or --event")
     given = {"ids": event, "after": after, "until": until}
     body = {name: value for name, value in given.items() if value}
     answer = await gateway.post("webhooks", webhook, "replay", body=body)
@@ -100,7 +100,7 @@ async def replay_webhook(
 
 
 @remote(webhooks, "rm")
-async def remove_webhook(gateway: Gateway, webhook: Id) -> None:
+async def delete_webhook(gateway: GatewayClient, webhook: Id) -> None:
     """Delete an endpoint; what it was still owed is suppressed."""
     await gateway.delete("accounts", "me", "webhooks", webhook)
     typer.echo(f"{webhook} deleted")
@@ -120,14 +120,14 @@ def listen(
     try:
         secret_key(secret)
     except BadSecret as error:
-        raise WrongUsage(f"--secret: {error}") from None
+        raise UsageError(f"--secret: {error}") from None
     try:
-        asyncio.run(_receive(Receiver(secret, as_json=as_json), host, port))
+        asyncio.run(_serve(WebhookListener(secret, as_json=as_json), host, port))
     except KeyboardInterrupt:
         typer.echo("stopped", err=True)
 
 
-class Receiver:
+class WebhookListener:
     """Answers deliveries: 204 to what is signed with the secret, 401 to the rest."""
 
     def __init__(self, secret: str, *, as_json: bool) -> None:
@@ -145,7 +145,7 @@ class Receiver:
         try:
             verify([self._secret], headers, body, now=datetime.now(UTC))
         except BadSignature as error:
-            complain(f"refused a delivery: {error}")
+            print_error(f"refused a delivery: {error}")
             return web.Response(status=401)
         typer.echo(self.describe(headers, body))
         return web.Response(status=204)
@@ -159,11 +159,11 @@ class Receiver:
         return clean(f"✓ {kind} {identity} {short(text, 400)}")
 
 
-async def _receive(receiver: Receiver, host: str, port: int) -> None:
+async def _serve(listener: WebhookListener, host: str, port: int) -> None:
     from aiohttp import web
 
-    app = web.Application(client_max_size=LARGEST)
-    app.router.add_post("/{path:.*}", receiver.receive)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
+    app.router.add_post("/{path:.*}", listener.receive)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -171,7 +171,9 @@ async def _receive(receiver: Receiver, host: str, port: int) -> None:
         try:
             await site.start()
         except OSError as error:
-            raise Failure(f"cannot listen on {host}:{port}: {error.strerror}; pass another --port") from error
+            raise CommandFailed(
+                f"cannot listen on {host}:{port}: {error.strerror}; pass another --port"
+            ) from error
         at = runner.addresses[0]
         typer.echo(f"listening on http://{at[0]}:{at[1]}/ (Ctrl-C ends)", err=True)
         await asyncio.get_running_loop().create_future()

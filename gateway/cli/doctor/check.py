@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class State(StrEnum):
+class CheckState(StrEnum):
     """How a check came out; only `failed` keeps the gateway from working."""
 
     OK = "ok"
@@ -15,24 +15,24 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """What was looked at, how it is, and what to do if it is not well."""
 
     subject: str
-    state: State
+    state: CheckState
     detail: str
     remedy: str = ""
 
 
-SKEW = 30.0
+MAX_CLOCK_SKEW = 30.0
 """Seconds a clock may be off before signatures and leases suffer."""
 
 
-def well(subject: str, detail: str) -> Check:
+def passed(subject: str, detail: str) -> DoctorCheck:
     """Return a check that is well."""
-    return Check(subject, State.OK, detail)
+    return DoctorCheck(subject, CheckState.OK, detail)
 
 
-def failed(subject: str, detail: str, remedy: str) -> Check:
+def failed(subject: str, detail: str, remedy: str) -> DoctorCheck:
     """Return a check that failed."""
-    return Check(subject, State.FAILED, detail, remedy)
+    return DoctorCheck(subject, CheckState.FAILED, detail, remedy)

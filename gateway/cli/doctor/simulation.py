@@ -12,124 +12,126 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gateway.cli.doctor.check import Check, failed, well
-from gateway.cli.doctor.child_gateway import PATIENCE, Child, child_gateway
-from gateway.cli.errors import WrongUsage
+from gateway.cli.doctor.check import DoctorCheck, failed, passed
+from gateway.cli.doctor.child_gateway import STEP_TIMEOUT, ChildGateway, child_gateway
+from gateway.cli.errors import UsageError
 from gateway.cli.output import short
 
 ROOM = 1001
-TRIES = (
+SCENARIOS = (
     ("a message is answered", "!echo hello from the sandbox", "hello from the sandbox"),
     ("a background job's result comes home", "!&sleep 1; echo the job is done", "the job is done"),
 )
 """What is tried: what it shows, what a person says, and what must come back."""
 
 
-CRASH = "step.end.after_commit"
+CRASH_POINT = "step.end.after_commit"
 """Where the gateway is killed: the command has run, nothing of it has been told."""
 
-COUNTED = "!echo once >> runs; echo it ran $(wc -l < runs) time"
+COUNTING_COMMAND = "!echo once >> runs; echo it ran $(wc -l < runs) time"
 RAN_ONCE = "it ran 1 time"
-LATER = ("!echo and on", "and on")
+FOLLOW_UP = ("!echo and on", "and on")
 """What is said after the recovery, and what must come back: anything said twice stands before it."""
 
-LOOK = "look at `dovecote doctor`"
+REMEDY = "look at `dovecote doctor`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class SimulationStage:
     """A platform's simulator, and a directory for the gateways that talk to it."""
 
     directory: Path
     simulator: Any
 
-    def heard(self, words: str, *, said: str) -> int:
+    def count_messages(self, text: str, *, sent: str) -> int:
         """Count the messages that hold these words; what the person said is not one."""
         posts = self.simulator.messages(ROOM)
-        return sum(words in post.text and said not in post.text for post in posts)
+        return sum(text in post.text and sent not in post.text for post in posts)
 
-    async def is_answered(self, said: str, words: str) -> bool:
+    async def wait_for_answer(self, sent: str, text: str) -> bool:
         """Wait for an answer; False when it does not come."""
         try:
-            await self.simulator.wait_until(lambda: self.heard(words, said=said) > 0, seconds=PATIENCE)
+            await self.simulator.wait_until(
+                lambda: self.count_messages(text, sent=sent) > 0, seconds=STEP_TIMEOUT
+            )
         except TimeoutError:
             return False
         return True
 
-    def instead(self) -> str:
+    def received_text(self) -> str:
         """Return what was heard."""
         return short(" | ".join(post.text for post in self.simulator.messages(ROOM)) or "nothing", 400)
 
 
-async def simulate_platform(kind: str) -> list[Check]:
+async def simulate_platform(kind: str) -> list[DoctorCheck]:
     """Start the platform's simulator and a gateway with temporary data, talk, crash, and report."""
-    async with _stage(kind) as stage:
-        return [*await _try(stage), *await _crash(stage)]
+    async with _open_stage(kind) as stage:
+        return [*await _run_scenarios(stage), *await _run_crash(stage)]
 
 
-async def prove_recovery(kind: str = "telegram") -> list[Check]:
+async def check_recovery(kind: str = "telegram") -> list[DoctorCheck]:
     """Have a gateway killed in the middle of a turn, and report how the next one answers."""
-    async with _stage(kind) as stage:
-        return await _crash(stage)
+    async with _open_stage(kind) as stage:
+        return await _run_crash(stage)
 
 
 @asynccontextmanager
-async def _stage(kind: str) -> AsyncIterator[Stage]:
-    from channels.registry import UnknownKind, plugin
+async def _open_stage(kind: str) -> AsyncIterator[SimulationStage]:
+    from channels.registry import UnknownChannelKind, plugin
 
     try:
         adapter = plugin(kind)
-    except UnknownKind as error:
-        raise WrongUsage(str(error)) from error
+    except UnknownChannelKind as error:
+        raise UsageError(str(error)) from error
     if adapter.simulate is None:
-        raise WrongUsage(f"{kind} comes without a simulator")
+        raise UsageError(f"{kind} comes without a simulator")
     with tempfile.TemporaryDirectory(prefix="dovecote-") as directory:
         async with adapter.simulate() as (simulator, settings):
             _write_settings(Path(directory), kind, settings)
-            yield Stage(directory=Path(directory), simulator=simulator)
+            yield SimulationStage(directory=Path(directory), simulator=simulator)
 
 
-async def _try(stage: Stage) -> list[Check]:
+async def _run_scenarios(stage: SimulationStage) -> list[DoctorCheck]:
     begun = time.monotonic()
     async with child_gateway(stage.directory) as child:
-        if not await child.is_ready():
-            return [_stillborn(child)]
-        found = [well("gateway", f"ready after {time.monotonic() - begun:.1f} s, with data of its own")]
-        for subject, text, wanted in TRIES:
-            found.append(await _say(stage, subject, text, wanted))
+        if not await child.wait_until_ready():
+            return [_start_failure(child)]
+        found = [passed("gateway", f"ready after {time.monotonic() - begun:.1f} s, with data of its own")]
+        for subject, text, wanted in SCENARIOS:
+            found.append(await _check_answer(stage, subject, text, wanted))
         return found
 
 
-def _stillborn(child: Child) -> Check:
-    return failed("gateway", f"does not start: {short(child.said(), 600)}", LOOK)
+def _start_failure(child: ChildGateway) -> DoctorCheck:
+    return failed("gateway", f"does not start: {short(child.last_output(), 600)}", REMEDY)
 
 
-async def _crash(stage: Stage) -> list[Check]:
+async def _run_crash(stage: SimulationStage) -> list[DoctorCheck]:
     """Have the gateway killed after a command has run, start another, and count what is said."""
-    async with child_gateway(stage.directory, fault=CRASH) as child:
-        if not await child.is_ready():
-            return [_stillborn(child)]
-        await stage.simulator.say(ROOM, COUNTED)
-        if await child.ended() != -signal.SIGKILL:
-            return [failed("recovery", f"the turn did not come to its end: {stage.instead()}", LOOK)]
+    async with child_gateway(stage.directory, fault_point=CRASH_POINT) as child:
+        if not await child.wait_until_ready():
+            return [_start_failure(child)]
+        await stage.simulator.say(ROOM, COUNTING_COMMAND)
+        if await child.wait() != -signal.SIGKILL:
+            return [failed("recovery", f"the turn did not come to its end: {stage.received_text()}", REMEDY)]
         killed = time.monotonic()
     async with child_gateway(stage.directory) as child:
-        if not await child.is_ready():
-            return [_stillborn(child)]
-        if not await stage.is_answered(COUNTED, RAN_ONCE):
-            return [failed("recovery", f"after a crash the answer was: {stage.instead()}", LOOK)]
+        if not await child.wait_until_ready():
+            return [_start_failure(child)]
+        if not await stage.wait_for_answer(COUNTING_COMMAND, RAN_ONCE):
+            return [failed("recovery", f"after a crash the answer was: {stage.received_text()}", REMEDY)]
         took = time.monotonic() - killed
-        await stage.simulator.say(ROOM, LATER[0])
-        return [await _count(stage, took)]
+        await stage.simulator.say(ROOM, FOLLOW_UP[0])
+        return [await _check_answered_once(stage, took)]
 
 
-async def _count(stage: Stage, took: float) -> Check:
-    answered = await stage.is_answered(*LATER)
-    times = stage.heard(RAN_ONCE, said=COUNTED)
+async def _check_answered_once(stage: SimulationStage, took: float) -> DoctorCheck:
+    answered = await stage.wait_for_answer(*FOLLOW_UP)
+    times = stage.count_messages(RAN_ONCE, sent=COUNTING_COMMAND)
     if times != 1 or not answered:
-        return failed("recovery", f"the answer came {times} times: {stage.instead()}", LOOK)
-    detail = f"killed in the middle of a turn ({CRASH}), started again: the command ran once"
-    return well("recovery", f"{detail}, its answer came once, {took:.1f} s after the crash")
+        return failed("recovery", f"the answer came {times} times: {stage.received_text()}", REMEDY)
+    detail = f"killed in the middle of a turn ({CRASH_POINT}), started again: the command ran once"
+    return passed("recovery", f"{detail}, its answer came once, {took:.1f} s after the crash")
 
 
 def _write_settings(directory: Path, kind: str, settings: Mapping[str, Any]) -> None:
@@ -139,9 +141,9 @@ def _write_settings(directory: Path, kind: str, settings: Mapping[str, Any]) -> 
     (directory / "dovecote.toml").write_text(text, encoding="utf-8")
 
 
-async def _say(stage: Stage, subject: str, text: str, wanted: str) -> Check:
+async def _check_answer(stage: SimulationStage, subject: str, text: str, expected: str) -> DoctorCheck:
     begun = time.monotonic()
     await stage.simulator.say(ROOM, text)
-    if not await stage.is_answered(text, wanted):
-        return failed(subject, f"{text!r} was answered by: {stage.instead()}", LOOK)
-    return well(subject, f"{text!r} came back as {wanted!r} after {time.monotonic() - begun:.1f} s")
+    if not await stage.wait_for_answer(text, expected):
+        return failed(subject, f"{text!r} was answered by: {stage.received_text()}", REMEDY)
+    return passed(subject, f"{text!r} came back as {expected!r} after {time.monotonic() - begun:.1f} s")

@@ -10,41 +10,41 @@ from typing import Any
 
 import aiohttp
 
-from gateway.cli.client import Gateway, Refused
-from gateway.cli.errors import Failure, Unreachable
+from gateway.cli.client import ApiError, GatewayClient
+from gateway.cli.errors import CommandFailed, GatewayUnreachable
 
 Frame = Mapping[str, Any]
 
-PAUSES = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
+RETRY_DELAYS = (0.1, 0.5, 1.0, 2.0, 3.0, 5.0, 5.0, 5.0, 5.0)
 """Seconds between attempts to come back to a gateway that went away; then we give up."""
 
-CLOSES = {
+FATAL_CLOSE_CODES = {
     4400: "the gateway did not understand us: is it of another version?",
     4401: "the key is not accepted (any more); pass --key or --data, or set DOVECOTE_KEY",
 }
 """Close codes that no new attempt would change."""
 
 
-class _Hiccup(Unreachable):
+class _TemporarilyUnavailable(GatewayUnreachable):
     """The gateway is there and cannot answer just now."""
 
 
-class Talk:
+class ConversationClient:
     """A conversation followed live. What was sent and not yet accepted is sent again after a break."""
 
     def __init__(
-        self, gateway: Gateway, conversation: str, *, after: int | None = None, may_be_new: bool = False
+        self, gateway: GatewayClient, conversation: str, *, after: int | None = None, may_be_new: bool = False
     ) -> None:
         self._gateway = gateway
         self._may_be_new = may_be_new
         self._conversation = conversation
         self._after = after
         self._epoch: object = None
-        self._waiting: dict[str, dict[str, Any]] = {}
+        self._unaccepted: dict[str, dict[str, Any]] = {}
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         self._subscribed = False
 
-    async def say(self, text: str, *, agent: str | None = None) -> str:
+    async def send_message(self, text: str, *, agent: str | None = None) -> str:
         """Send a message; returns the id that its `accepted` frame will carry."""
         frame = {
             "type": "send",
@@ -54,7 +54,7 @@ class Talk:
         }
         if agent:
             frame["agent"] = agent
-        self._waiting[frame["id"]] = frame
+        self._unaccepted[frame["id"]] = frame
         await self._send(frame)
         return frame["id"]
 
@@ -76,32 +76,32 @@ class Talk:
         failures = 0
         while True:
             try:
-                async for frame in self._connection():
+                async for frame in self._connection_frames():
                     failures = 0
                     yield frame
-            except Unreachable as error:
-                is_passing = isinstance(error, _Hiccup) or self._epoch is not None
-                if not is_passing or failures == len(PAUSES):
+            except GatewayUnreachable as error:
+                is_passing = isinstance(error, _TemporarilyUnavailable) or self._epoch is not None
+                if not is_passing or failures == len(RETRY_DELAYS):
                     raise
-            if failures < len(PAUSES):
-                await asyncio.sleep(PAUSES[failures])
+            if failures < len(RETRY_DELAYS):
+                await asyncio.sleep(RETRY_DELAYS[failures])
             failures += 1
 
-    async def _connection(self) -> AsyncIterator[Frame]:
+    async def _connection_frames(self) -> AsyncIterator[Frame]:
         """Yield the frames of one connection until it ends."""
         async with self._gateway.socket() as socket:
             self._socket, self._subscribed = socket, False
             await self._subscribe()
-            for waiting in list(self._waiting.values()):
+            for waiting in list(self._unaccepted.values()):
                 await socket.send_json(waiting)
             async for message in socket:
                 if message.type is not aiohttp.WSMsgType.TEXT:
                     continue
-                for frame in unpack(message.data):
-                    if await self._note(frame):
+                for frame in decode_frames(message.data):
+                    if await self._track(frame):
                         yield frame
-            if socket.close_code in CLOSES:
-                raise Refused(socket.close_code or 0, CLOSES[socket.close_code or 0])
+            if socket.close_code in FATAL_CLOSE_CODES:
+                raise ApiError(socket.close_code or 0, FATAL_CLOSE_CODES[socket.close_code or 0])
 
     async def _subscribe(self) -> None:
         frame: dict[str, Any] = {"type": "subscribe", "conversation": self._conversation}
@@ -111,7 +111,7 @@ class Talk:
             frame["epoch"] = self._epoch
         await self._send(frame)
 
-    async def _note(self, frame: Frame) -> bool:
+    async def _track(self, frame: Frame) -> bool:
         """Keep the place; says whether the frame is of interest to the caller."""
         kind = frame.get("type")
         if kind == "subscribed":
@@ -123,38 +123,38 @@ class Talk:
         elif kind == "reset":
             self._epoch, self._after = frame.get("epoch"), 0
         elif kind == "accepted":
-            await self._accepted(frame)
+            await self._on_accepted(frame)
         elif kind == "error":
-            return self._failed(frame)
+            return self._on_error(frame)
         elif "seq" in frame:
             self._after = max(self._after or 0, int(frame["seq"]))
         return True
 
-    async def _accepted(self, frame: Frame) -> None:
-        self._waiting.pop(str(frame.get("id")), None)
+    async def _on_accepted(self, frame: Frame) -> None:
+        self._unaccepted.pop(str(frame.get("id")), None)
         self._conversation = str(frame.get("conversation") or self._conversation)
         if not self._subscribed:  # the first message made the conversation
             self._after = 0
             await self._subscribe()
 
-    def _failed(self, frame: Frame) -> bool:
+    def _on_error(self, frame: Frame) -> bool:
         """Say whether an error is the caller's to see; one of the connection ends it."""
         if frame.get("code") == "unavailable":
-            raise _Hiccup(str(frame.get("detail")))
+            raise _TemporarilyUnavailable(str(frame.get("detail")))
         if "conversation" in frame and frame.get("code") == "not_found" and self._may_be_new:
             return False
-        self._waiting.pop(str(frame.get("id")), None)
+        self._unaccepted.pop(str(frame.get("id")), None)
         if {"id", "approval", "turn"} & set(frame):
             return True
-        raise Failure(str(frame.get("detail") or frame.get("code")))
+        raise CommandFailed(str(frame.get("detail") or frame.get("code")))
 
 
-def unpack(text: str) -> list[Frame]:
+def decode_frames(text: str) -> list[Frame]:
     """Return the frames of one WebSocket message: itself, or the events of a batch."""
     try:
         frame = json.loads(text)
     except ValueError as error:
-        raise Failure("the gateway sent what is no JSON: is it a gateway?") from error
+        raise CommandFailed("the gateway sent what is no JSON: is it a gateway?") from error
     if not isinstance(frame, dict):
-        raise Failure("the gateway sent what is no frame: is it a gateway?")
+        raise CommandFailed("the gateway sent what is no frame: is it a gateway?")
     return list(frame["items"]) if frame.get("type") == "events" else [frame]

@@ -13,10 +13,10 @@ from typing import Any
 
 import typer
 
-from gateway.cli.errors import complain
-from gateway.cli.terminal.conversation_client import Talk
-from gateway.cli.terminal.stdin_lines import typed_lines
-from gateway.cli.terminal.transcript import ENDS, Transcript, tool
+from gateway.cli.errors import print_error
+from gateway.cli.terminal.conversation_client import ConversationClient
+from gateway.cli.terminal.stdin_lines import stdin_lines
+from gateway.cli.terminal.transcript import ENDS, Transcript, render_tool_call
 
 PROMPT = "> "
 HELP = "Type a message; !COMMAND runs it, !&COMMAND in the background. Ctrl-C stops a turn, Ctrl-D leaves."
@@ -24,7 +24,7 @@ HELP = "Type a message; !COMMAND runs it, !&COMMAND in the background. Ctrl-C st
 Frame = Mapping[str, Any]
 
 
-class Key(Enum):
+class KeyPress(Enum):
     """What a person can press beside a line."""
 
     INTERRUPT = "interrupt"
@@ -32,54 +32,56 @@ class Key(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class TypedLine:
     """What a person typed."""
 
     text: str
 
 
-Happening = Line | Key | Frame
+SessionInput = TypedLine | KeyPress | Frame
 
 
-class Session:
+class TerminalSession:
     """Reacts to one happening after the other: frames of the gateway, lines, Ctrl-C, the end of input."""
 
-    def __init__(self, talk: Talk, *, agent: str | None = None, once: str | None = None) -> None:
-        self._talk = talk
+    def __init__(
+        self, client: ConversationClient, *, agent: str | None = None, once: str | None = None
+    ) -> None:
+        self._client = client
         self._agent = agent
         self._once = once
-        self._happenings: asyncio.Queue[Happening] = asyncio.Queue()
+        self._inputs: asyncio.Queue[SessionInput] = asyncio.Queue()
         self._transcript = Transcript()
         self._turns: dict[str, str | None] = {}
-        self._early: list[Frame] = []
-        self._said: list[str] = []
-        self._unanswered: set[str] = set()
-        self._asked: list[Frame] = []
-        self._ended = False
-        self._left = False
-        self._last = ""
+        self._early_events: list[Frame] = []
+        self._sent_texts: list[str] = []
+        self._unaccepted: set[str] = set()
+        self._pending_approvals: list[Frame] = []
+        self._input_ended = False
+        self._leaving = False
+        self._last_state = ""
         self._at_terminal = sys.stdin.isatty()
         self._stack = ExitStack()
 
     async def run(self) -> str:
         """Talk until the person leaves or the one message is answered; returns how the last turn ended."""
-        with self._stack, on_interrupt(lambda: self._happenings.put_nowait(Key.INTERRUPT)):
+        with self._stack, on_interrupt(lambda: self._inputs.put_nowait(KeyPress.INTERRUPT)):
             async with asyncio.TaskGroup() as group:
                 following = group.create_task(self._follow())
-                await self._begin()
+                await self._start()
                 while not self._is_over():
-                    await self._react(await self._happenings.get())
+                    await self._handle(await self._inputs.get())
                 following.cancel()
-        return self._last
+        return self._last_state
 
     async def _follow(self) -> None:
-        async with aclosing(self._talk.frames()) as frames:
+        async with aclosing(self._client.frames()) as frames:
             async for frame in frames:
-                self._happenings.put_nowait(frame)
+                self._inputs.put_nowait(frame)
 
-    async def _begin(self) -> None:
+    async def _start(self) -> None:
         if self._once is not None:
-            await self._say(self._once)
+            await self._send_message(self._once)
             return
         self._read_lines()
         if self._at_terminal:
@@ -88,125 +90,127 @@ class Session:
 
     def _read_lines(self) -> None:
         def put(line: str | None) -> None:
-            self._happenings.put_nowait(Key.END if line is None else Line(line))
+            self._inputs.put_nowait(KeyPress.END if line is None else TypedLine(line))
 
-        self._stack.enter_context(typed_lines(sys.stdin.fileno(), put))
+        self._stack.enter_context(stdin_lines(sys.stdin.fileno(), put))
 
     def _prompt(self) -> None:
         if self._at_terminal and self._once is None:
             typer.echo(PROMPT, nl=False)
 
     def _is_over(self) -> bool:
-        busy = self._unanswered or self._running()
-        return self._left or (not busy and (self._ended or self._once is not None))
+        busy = self._unaccepted or self._running()
+        return self._leaving or (not busy and (self._input_ended or self._once is not None))
 
     def _running(self) -> list[str]:
         return [turn for turn, end in self._turns.items() if end is None]
 
-    async def _react(self, happening: Happening) -> None:
-        if isinstance(happening, Line):
-            await self._typed(happening.text)
-        elif happening is Key.INTERRUPT:
-            await self._interrupted()
-        elif happening is Key.END:
-            self._end_of_input()
-        elif isinstance(happening, Mapping):
-            await self._framed(happening)
+    async def _handle(self, received: SessionInput) -> None:
+        if isinstance(received, TypedLine):
+            await self._on_line(received.text)
+        elif received is KeyPress.INTERRUPT:
+            await self._on_interrupt()
+        elif received is KeyPress.END:
+            self._on_end_of_input()
+        elif isinstance(received, Mapping):
+            await self._on_frame(received)
 
-    async def _interrupted(self) -> None:
+    async def _on_interrupt(self) -> None:
         """Ctrl-C: stop the turns at work; without one, leave."""
         if not self._running():
-            self._left = True
+            self._leaving = True
             typer.echo()
         for turn in self._running():
-            await self._talk.cancel(turn)
+            await self._client.cancel(turn)
 
-    def _end_of_input(self) -> None:
-        self._ended = True
-        for event in self._asked:
+    def _on_end_of_input(self) -> None:
+        self._input_ended = True
+        for event in self._pending_approvals:
             approval = event["data"].get("approval")
-            complain(f"{approval} waits for a person: dovecote approvals approve {approval}")
-        if self._asked:
-            self._left, self._last = True, "approval.requested"
+            print_error(f"{approval} waits for a person: dovecote approvals approve {approval}")
+        if self._pending_approvals:
+            self._leaving, self._last_state = True, "approval.requested"
 
-    async def _typed(self, text: str) -> None:
-        if self._asked:
+    async def _on_line(self, text: str) -> None:
+        if self._pending_approvals:
             await self._decide(text)
         elif text.strip():
-            await self._say(text)
+            await self._send_message(text)
         else:
             self._prompt()
 
-    async def _say(self, text: str) -> None:
-        self._said.append(text)
-        self._unanswered.add(await self._talk.say(text, agent=self._agent))
+    async def _send_message(self, text: str) -> None:
+        self._sent_texts.append(text)
+        self._unaccepted.add(await self._client.send_message(text, agent=self._agent))
 
     async def _decide(self, text: str) -> None:
         if text.strip().lower() not in {"y", "yes", "n", "no"}:
             typer.echo("approve? y/n ", nl=False)
             return
-        event = self._asked.pop(0)
-        await self._talk.decide(event["data"]["approval"], approved=text.strip().lower().startswith("y"))
+        event = self._pending_approvals.pop(0)
+        await self._client.decide(event["data"]["approval"], approved=text.strip().lower().startswith("y"))
 
-    async def _framed(self, frame: Frame) -> None:
+    async def _on_frame(self, frame: Frame) -> None:
         kind = str(frame.get("type"))
         if kind == "accepted":
-            self._accepted(frame)
+            self._on_accepted(frame)
         elif kind == "error":
-            self._refused(frame)
+            self._on_error(frame)
         elif kind == "gap":
-            complain(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
+            print_error(f"events {frame.get('from')} to {frame.get('to')} are no longer kept")
         elif kind == "reset":
-            complain("the conversation's stream was made anew")
+            print_error("the conversation's stream was made anew")
         elif "seq" in frame and "." in kind:
-            self._event(frame)
+            self._on_event(frame)
 
-    def _accepted(self, frame: Frame) -> None:
-        self._unanswered.discard(str(frame.get("id")))
+    def _on_accepted(self, frame: Frame) -> None:
+        self._unaccepted.discard(str(frame.get("id")))
         self._turns.setdefault(str(frame.get("turn")), None)
-        early, self._early = self._early, []
+        early, self._early_events = self._early_events, []
         for event in early:
-            self._event(event)
+            self._on_event(event)
 
-    def _refused(self, frame: Frame) -> None:
-        complain(str(frame.get("detail") or frame.get("code")))
-        if str(frame.get("id")) in self._unanswered:
-            self._unanswered.discard(str(frame["id"]))
-            self._last = "refused"
+    def _on_error(self, frame: Frame) -> None:
+        print_error(str(frame.get("detail") or frame.get("code")))
+        if str(frame.get("id")) in self._unaccepted:
+            self._unaccepted.discard(str(frame["id"]))
+            self._last_state = "refused"
             self._prompt()
 
-    def _event(self, event: Frame) -> None:
+    def _on_event(self, event: Frame) -> None:
         """Show an event; those that come before we know our turn wait, they may be ours."""
         turn = event.get("turn")
-        if self._unanswered and turn not in self._turns:
-            self._early.append(event)
+        if self._unaccepted and turn not in self._turns:
+            self._early_events.append(event)
             return
         if self._once is None or turn in self._turns:
             self._show(event)
         if turn in self._turns and event["type"] in ENDS:
-            self._turns[turn], self._last = str(event["type"]), str(event["type"])
+            self._turns[turn], self._last_state = str(event["type"]), str(event["type"])
             if not self._running():
                 self._prompt()
 
     def _show(self, event: Frame) -> None:
         about = event.get("data") or {}
-        if event["type"] == "message.received" and about.get("text") in self._said:
-            self._said.remove(about["text"])
+        if event["type"] == "message.received" and about.get("text") in self._sent_texts:
+            self._sent_texts.remove(about["text"])
             return
-        typer.echo(self._transcript.show(event), nl=False)
+        typer.echo(self._transcript.render(event), nl=False)
         if event["type"] == "approval.requested" and event.get("turn") in self._turns:
-            self._ask(event)
+            self._ask_approval(event)
         if event["type"] == "approval.resolved":
-            self._asked = [one for one in self._asked if one["data"]["approval"] != about.get("approval")]
+            self._pending_approvals = [
+                one for one in self._pending_approvals if one["data"]["approval"] != about.get("approval")
+            ]
 
-    def _ask(self, event: Frame) -> None:
-        self._asked.append(event)
-        if self._once is not None and len(self._asked) == 1:
+    def _ask_approval(self, event: Frame) -> None:
+        self._pending_approvals.append(event)
+        if self._once is not None and len(self._pending_approvals) == 1:
             self._read_lines()
         if self._at_terminal:
-            typer.echo(f"approve {tool(event['data'])}? y/n ", nl=False)
-        elif self._ended:
-            self._end_of_input()
+            typer.echo(f"approve {render_tool_call(event['data'])}? y/n ", nl=False)
+        elif self._input_ended:
+            self._on_end_of_input()
 
 
 @contextmanager

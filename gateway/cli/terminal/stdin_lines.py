@@ -8,27 +8,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Lines:
+class StdinLines:
     """Cuts the bytes of standard input into lines and hands each to `put`; None is the end."""
 
-    def __init__(self, put: Callable[[str | None], None]) -> None:
-        self._put = put
+    def __init__(self, on_line: Callable[[str | None], None]) -> None:
+        self._on_line = on_line
         self._rest = b""
 
-    def take(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Take some bytes of input; an empty piece is the end."""
         if not piece:
             if self._rest:
-                self._hand_over(self._rest)
+                self._pass_line(self._rest)
             self._rest = b""
-            self._put(None)
+            self._on_line(None)
             return
         *whole, self._rest = (self._rest + piece).split(b"\n")
         for line in whole:
-            self._hand_over(line)
+            self._pass_line(line)
 
-    def _hand_over(self, line: bytes) -> None:
-        self._put(line.decode("utf-8", "replace").rstrip("\r"))
+    def _pass_line(self, line: bytes) -> None:
+        self._on_line(line.decode("utf-8", "replace").rstrip("\r"))
 
     def read(self, descriptor: int) -> bool:
         """Read what is there; says whether more may come."""
@@ -36,15 +36,15 @@ class Lines:
             piece = os.read(descriptor, 65536)
         except OSError:
             piece = b""
-        self.take(piece)
+        self.feed(piece)
         return bool(piece)
 
 
 @contextmanager
-def typed_lines(descriptor: int, put: Callable[[str | None], None]) -> Iterator[None]:
+def stdin_lines(descriptor: int, on_line: Callable[[str | None], None]) -> Iterator[None]:
     """Follow a descriptor in the running loop; a regular file is read at once."""
     loop = asyncio.get_running_loop()
-    lines = Lines(put)
+    lines = StdinLines(on_line)
 
     def on_readable() -> None:
         if not lines.read(descriptor):

@@ -18,28 +18,28 @@ class Transcript:
 
     def __init__(self) -> None:
         self._streamed = ""
-        self._shows: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        self._renderers: dict[str, Callable[[Mapping[str, Any]], str]] = {
             "message.delta": self._delta,
             "message.completed": self._completed,
             "message.received": self._received,
             "turn.restarted": self._restarted,
             "turn.failed": self._failed,
             "turn.cancelled": lambda _about: self._line("■ cancelled"),
-            "tool.called": lambda about: self._line(f"⚙ {tool(about)}"),
+            "tool.called": lambda about: self._line(f"⚙ {render_tool_call(about)}"),
             "tool.completed": self._tool_completed,
             "approval.requested": lambda about: self._line(
-                f"? {about.get('approval')} asks to run: {tool(about)}"
+                f"? {about.get('approval')} asks to run: {render_tool_call(about)}"
             ),
             "approval.resolved": self._resolved,
             "delivery.dead": lambda about: self._line(f"✗ delivery {about.get('delivery')} is dead"),
         }
 
-    def show(self, event: Event) -> str:
+    def render(self, event: Event) -> str:
         """Return the text to write for an event, often none."""
         kind, about = str(event.get("type", "")), event.get("data") or {}
         if kind.startswith("job."):
-            return self._line(job(kind, about)) + clean(files(about))
-        shows = self._shows.get(kind)
+            return self._line(render_job(kind, about)) + clean(render_files(about))
+        shows = self._renderers.get(kind)
         return shows(about) if shows else ""
 
     def _line(self, text: str) -> str:
@@ -58,9 +58,9 @@ class Transcript:
             return ""
         self._streamed = ""
         if streamed and text.startswith(streamed):
-            return clean(text[len(streamed) :]) + "\n" + clean(files(about))
+            return clean(text[len(streamed) :]) + "\n" + clean(render_files(about))
         start = "\n" if streamed else ""
-        return f"{start}{clean(text)}\n{clean(files(about))}"
+        return f"{start}{clean(text)}\n{clean(render_files(about))}"
 
     def _received(self, about: Mapping[str, Any]) -> str:
         return self._line(f"» {about.get('text', '')}")
@@ -85,31 +85,31 @@ class Transcript:
         return self._line(f"  {about.get('name', '')} {', '.join(parts)}")
 
 
-def files(about: Mapping[str, Any]) -> str:
+def render_files(about: Mapping[str, Any]) -> str:
     """Return a line for each file that came with an event: its name and where to fetch it."""
     return "".join(f"{file.get('name')} {file.get('url', '')}\n" for file in about.get("files") or [])
 
 
-def tool(about: Mapping[str, Any]) -> str:
+def render_tool_call(about: Mapping[str, Any]) -> str:
     """Name a tool call with the command or arguments it has."""
     args = about.get("args") or {}
     command = about.get("command") or args.get("command") or (args or "")
     return f"{about.get('name') or about.get('tool') or 'tool'} {short(command, 200)}".rstrip()
 
 
-def job(kind: str, about: Mapping[str, Any]) -> str:
+def render_job(kind: str, about: Mapping[str, Any]) -> str:
     """Say in a line how a job is doing."""
     exit_code = f", exit {about['exit_code']}" if about.get("exit_code") is not None else ""
     output = f": {short(about['output'], 200)}" if about.get("output") else ""
     return f"● job {about.get('resultId', '')} {kind.partition('.')[2]}{exit_code}{output}"
 
 
-def summary(event: Event) -> str:
+def render_summary(event: Event) -> str:
     """Return the line that `tail` prints for an event."""
     about = event.get("data") or {}
     kind = str(event.get("type", ""))
     number = "" if event.get("n") is None else f"#{event['n']}"
     text = about.get("text") or about.get("output") or about.get("error") or about.get("command")
-    text = text or (tool(about) if kind.startswith("tool.") else about.get("resultId") or "")
+    text = text or (render_tool_call(about) if kind.startswith("tool.") else about.get("resultId") or "")
     place = f"{event.get('seq', ''):>8} {number:>6} {event.get('time', '')}"
     return clean(f"{place} {kind:<20} {short(text, 120)}".rstrip())

@@ -9,27 +9,27 @@ import structlog
 
 if TYPE_CHECKING:
     from delivery.database.engine import Database
-    from gateway.observability.tracing.span_recorder import Follower, Out
+    from gateway.observability.tracing.span_recorder import SpanExporter, SpanRecorder
 
 log = structlog.get_logger(__name__)
 
-NEEDED = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
+REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
 
 
-def follower(database: Database) -> Follower | None:
+def open_span_recorder(database: Database) -> SpanRecorder | None:
     """Return what traces by OpenTelemetry; without its SDK that is said, and nothing is traced."""
-    from gateway.observability.tracing.span_recorder import Follower
+    from gateway.observability.tracing.span_recorder import SpanRecorder
 
-    if not all(_is_installed(name) for name in NEEDED):
-        log.warning("traces.not_sent", remedy="pip install 'dovecote[otel]'")
+    if not all(_is_installed(name) for name in REQUIRED_MODULES):
+        log.warning("tracing.disabled", remedy="pip install 'dovecote[otel]'")
         return None
-    return Follower(database=database, opened=_exporter)
+    return SpanRecorder(database=database, open_exporter=_open_exporter)
 
 
-def _exporter() -> Out:
-    from gateway.observability.tracing.exporter import Exporter
+def _open_exporter() -> SpanExporter:
+    from gateway.observability.tracing.exporter import OpenTelemetryExporter
 
-    return Exporter()
+    return OpenTelemetryExporter()
 
 
 def _is_installed(name: str) -> bool:

@@ -21,7 +21,7 @@ SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 NANOSECONDS = 1_000_000_000
 
 
-class Exporter:
+class OpenTelemetryExporter:
     """Hands spans on in batches, in the background; over OTLP and HTTP unless another exporter is given."""
 
     def __init__(self, exporter: SpanExporter | None = None) -> None:
@@ -39,11 +39,11 @@ class Exporter:
                 context=_context(span.trace, span.id),
                 parent=_context(span.trace, span.parent) if span.parent else None,
                 resource=self._resource,
-                attributes=dict(span.about),
+                attributes=dict(span.attributes),
                 kind=KINDS[span.kind],
-                status=Status(StatusCode.ERROR, span.failed) if span.failed else Status(StatusCode.UNSET),
-                start_time=round(span.begun.timestamp() * NANOSECONDS),
-                end_time=round(max(span.ended, span.begun).timestamp() * NANOSECONDS),
+                status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
+                start_time=round(span.started_at.timestamp() * NANOSECONDS),
+                end_time=round(max(span.ended_at, span.started_at).timestamp() * NANOSECONDS),
                 instrumentation_scope=self._scope,
             )
         )

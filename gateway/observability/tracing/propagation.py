@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 from delivery.deliveries.port import Delivery
 from delivery.events.event import Event
-from gateway.observability.tracing.spans import attempt_id, trace_id
+from gateway.observability.tracing.spans import attempt_span_id, trace_id
 from gateway.store.turns import lineage as lineage_store
 
 
-class Propagation:
+class TraceContextPropagator:
     """Names the attempt at a delivery as what the receiver's own spans stand below."""
 
     def __init__(self, database: Database) -> None:
@@ -17,15 +17,15 @@ class Propagation:
 
     async def headers(self, delivery: Delivery) -> dict[str, str]:
         """Return `traceparent`; nothing for what belongs to no turn, or when the database is away."""
-        turn = Event.load(delivery.body).turn
+        turn = Event.decode(delivery.body).turn
         if turn is None:
             return {}
         try:
             async with self._database.read() as connection:
-                lineage = await lineage_store.of_turn(connection, turn)
-        except Unavailable:
+                lineage = await lineage_store.get_for_turn(connection, turn)
+        except DatabaseUnavailable:
             return {}
         if lineage is None:
             return {}
-        span = attempt_id(delivery.id, delivery.attempt)
+        span = attempt_span_id(delivery.id, delivery.attempt)
         return {"traceparent": f"00-{trace_id(lineage).hex()}-{span.hex()}-01"}

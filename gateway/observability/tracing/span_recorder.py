@@ -14,25 +14,27 @@ from typing import Protocol
 
 import structlog
 
-from delivery.database.engine import Connection, Database, Unavailable
+from delivery.database.engine import Connection, Database, DatabaseUnavailable
 from delivery.deliveries import queries
 from delivery.events import outbox
-from delivery.events.event import Event, Kind
-from gateway.agents.port import Requested, Work
+from delivery.events.event import Event, EventType
+from gateway.agents.port import ModelRequestEnded, TurnInput
 from gateway.observability.tracing import spans
-from gateway.observability.tracing.spans import Request, Span
+from gateway.observability.tracing.spans import ModelRequestTiming, Span
 from gateway.store.turns import jobs, turns
 from gateway.store.turns import lineage as lineage_store
 
 log = structlog.get_logger(__name__)
 
-JOB_ENDS = frozenset({Kind.JOB_COMPLETED, Kind.JOB_FAILED, Kind.JOB_STOPPED, Kind.JOB_LOST})
-DELIVERY_ENDS = frozenset({Kind.DELIVERY_SUCCEEDED, Kind.DELIVERY_FAILED, Kind.DELIVERY_DEAD})
-WAITING = 10_000
+JOB_ENDS = frozenset(
+    {EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_STOPPED, EventType.JOB_LOST}
+)
+DELIVERY_ENDS = frozenset({EventType.DELIVERY_SUCCEEDED, EventType.DELIVERY_FAILED, EventType.DELIVERY_DEAD})
+QUEUE_LIMIT = 10_000
 """Ends that wait to be looked up; beyond that they go untraced."""
 
 
-class Out(Protocol):
+class SpanExporter(Protocol):
     """Where spans go."""
 
     def export(self, span: Span) -> None:
@@ -43,87 +45,93 @@ class Out(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follower:
+class SpanRecorder:
     """Hears of events as they are published (`hear`), and exports spans beside that (`run`)."""
 
     database: Database
-    opened: Callable[[], Out]
-    _heard: asyncio.Queue[Event | Request | None] = field(default_factory=lambda: asyncio.Queue(WAITING))
+    open_exporter: Callable[[], SpanExporter]
+    _queue: asyncio.Queue[Event | ModelRequestTiming | None] = field(
+        default_factory=lambda: asyncio.Queue(QUEUE_LIMIT)
+    )
 
-    def hear(self, event: Event) -> None:
+    def on_event(self, event: Event) -> None:
         """Take note of an event that ends something."""
-        if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._heard.full():
-            self._heard.put_nowait(event)
+        if event.type in spans.ENDS | JOB_ENDS | DELIVERY_ENDS and not self._queue.full():
+            self._queue.put_nowait(event)
 
-    def hear_request(self, work: Work, number: int, request: Requested) -> None:
+    def on_model_request(self, turn_input: TurnInput, number: int, request: ModelRequestEnded) -> None:
         """Take note of a request to a model."""
-        if not self._heard.full():
-            model = work.persona.models[0]
-            told = Request(
-                turn=work.turn, attempt=work.attempt, number=number, model=model, **asdict(request)
+        if not self._queue.full():
+            model = turn_input.agent.models[0]
+            told = ModelRequestTiming(
+                turn=turn_input.turn,
+                attempt=turn_input.attempt,
+                number=number,
+                model=model,
+                **asdict(request),
             )
-            self._heard.put_nowait(told)
+            self._queue.put_nowait(told)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Export until stopped, then what was heard before, within what the exporter allows."""
-        out = await asyncio.to_thread(self.opened)
+        out = await asyncio.to_thread(self.open_exporter)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._end(stop))
-            while (ended := await self._heard.get()) is not None:
-                await self._trace(ended, out)
+            group.create_task(self._close_on_stop(stop))
+            while (ended := await self._queue.get()) is not None:
+                await self._export(ended, out)
         await asyncio.to_thread(out.close)
 
-    async def _end(self, stop: asyncio.Event) -> None:
+    async def _close_on_stop(self, stop: asyncio.Event) -> None:
         await stop.wait()
-        await self._heard.put(None)
+        await self._queue.put(None)
 
-    async def _trace(self, ended: Event | Request, out: Out) -> None:
+    async def _export(self, ended: Event | ModelRequestTiming, exporter: SpanExporter) -> None:
         try:
             async with self.database.read() as connection:
-                found = await spans_of(connection, ended)
-        except Unavailable as error:
-            log.debug("trace.not_made", turn=ended.turn, error=str(error))
+                found = await spans_for(connection, ended)
+        except DatabaseUnavailable as error:
+            log.debug("trace.skipped", turn=ended.turn, error=str(error))
             return
         for span in found:
-            out.export(span)
+            exporter.export(span)
 
 
-async def spans_of(connection: Connection, event: Event | Request) -> list[Span]:
+async def spans_for(connection: Connection, event: Event | ModelRequestTiming) -> list[Span]:
     """Return the spans of what has ended; none for what is gone or belongs to no turn."""
     if event.turn is None:
         return []
-    if isinstance(event, Request):
-        asked = await lineage_store.of_turn(connection, event.turn)
-        return [spans.of_request(asked, event)] if asked else []
+    if isinstance(event, ModelRequestTiming):
+        asked = await lineage_store.get_for_turn(connection, event.turn)
+        return [spans.request_span(asked, event)] if asked else []
     if event.type in JOB_ENDS:
-        return await _job(connection, str(event.data.get("resultId", "")), event.time)
+        return await _job_spans(connection, str(event.data.get("resultId", "")), event.time)
     if event.type in DELIVERY_ENDS:
-        return await _delivery(connection, event)
-    lineage = await lineage_store.of_turn(connection, event.turn)
-    turn = await turns.find(connection, lineage.account, event.turn) if lineage else None
+        return await _delivery_spans(connection, event)
+    lineage = await lineage_store.get_for_turn(connection, event.turn)
+    turn = await turns.get(connection, lineage.account, event.turn) if lineage else None
     if lineage is None or turn is None:
         return []
-    told = await outbox.events_of_turn(connection, event.turn)
-    return spans.of_turn(lineage, turn, told, await turns.steps_of(connection, event.turn), event.time)
+    told = await outbox.list_for_turn(connection, event.turn)
+    return spans.turn_spans(lineage, turn, told, await turns.list_steps(connection, event.turn), event.time)
 
 
-async def _job(connection: Connection, wanted: str, now: datetime) -> list[Span]:
-    job = await jobs.by_id(connection, wanted)
-    lineage = await lineage_store.of_turn(connection, job.turn) if job else None
-    return [spans.of_job(lineage, job, now)] if job and lineage else []
+async def _job_spans(connection: Connection, job_id: str, now: datetime) -> list[Span]:
+    job = await jobs.get_by_id(connection, job_id)
+    lineage = await lineage_store.get_for_turn(connection, job.turn) if job else None
+    return [spans.job_span(lineage, job, now)] if job and lineage else []
 
 
-async def _delivery(connection: Connection, event: Event) -> list[Span]:
+async def _delivery_spans(connection: Connection, event: Event) -> list[Span]:
     """Return the attempt that ended, and those before it that a crash cut off, of which nothing was told."""
-    lineage = await lineage_store.of_turn(connection, event.turn or "")
+    lineage = await lineage_store.get_for_turn(connection, event.turn or "")
     if lineage is None:
         return []
-    standing = await queries.find(connection, lineage.account, str(event.data.get("delivery", "")))
+    standing = await queries.get(connection, lineage.account, str(event.data.get("delivery", "")))
     if standing is None:
         return []
-    tried = await queries.attempts_of(connection, standing.id)
+    tried = await queries.list_attempts(connection, standing.id)
     number = event.data.get("attempt")
-    made = spans.of_delivery(lineage, standing, tried, event.time)
+    made = spans.delivery_spans(lineage, standing, tried, event.time)
     return [
         span
         for one, span in zip(tried, made, strict=True)

@@ -17,30 +17,30 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal
 
-from delivery.deliveries.queries import Standing, Tried
-from delivery.events.event import Event, Kind
+from delivery.deliveries.queries import AttemptView, DeliveryView
+from delivery.events.event import Event, EventType
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.lineage import Lineage
 from gateway.store.turns.turns import StepRow, Turn
 
-STARTS = frozenset({Kind.TURN_STARTED, Kind.TURN_RESTARTED})
-ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
-CUT_OFF = "the process died, or gave the turn back"
+STARTS = frozenset({EventType.TURN_STARTED, EventType.TURN_RESTARTED})
+ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
+INTERRUPTED = "the process died, or gave the turn back"
 
-Words = Mapping[str, str | int | bool]
+Attributes = Mapping[str, str | int | bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class ModelRequestTiming:
     """An attempt's nth request to its model."""
 
     turn: str
     attempt: int
     number: int
     model: str
-    begun: datetime
-    ended: datetime
-    failed: str | None = None
+    started_at: datetime
+    ended_at: datetime
+    error: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +52,10 @@ class Span:
     parent: bytes | None
     name: str
     kind: Literal["internal", "consumer", "client"] = "internal"
-    begun: datetime
-    ended: datetime
-    about: Words = field(default_factory=dict)
-    failed: str | None = None
+    started_at: datetime
+    ended_at: datetime
+    attributes: Attributes = field(default_factory=dict)
+    error: str | None = None
 
 
 def _digest(*parts: str) -> bytes:
@@ -72,23 +72,23 @@ def trace_id(lineage: Lineage) -> bytes:
     return _digest(lineage.root)[:16]
 
 
-def message_id(lineage: Lineage) -> bytes:
+def message_span_id(lineage: Lineage) -> bytes:
     """Return the span below which a turn's others stand."""
     return span_id("message", lineage.turn)
 
 
-def turn_id(turn: str, attempt: int) -> bytes:
+def turn_span_id(turn: str, attempt: int) -> bytes:
     """Return the span of one attempt at a turn."""
     return span_id("turn", turn, str(attempt))
 
 
-def attempt_id(delivery: str, number: int) -> bytes:
+def attempt_span_id(delivery: str, number: int) -> bytes:
     """Return the span of one attempt at a delivery."""
     return span_id("deliver", delivery, str(number))
 
 
-def of_turn(
-    lineage: Lineage, turn: Turn, told: Sequence[Event], steps: Iterable[StepRow], now: datetime
+def turn_spans(
+    lineage: Lineage, turn: Turn, events: Sequence[Event], steps: Iterable[StepRow], now: datetime
 ) -> list[Span]:
     """Return a turn's acceptance, wait, attempts and tool calls; `told` are its events, in order."""
     about: dict[str, str | int | bool] = {
@@ -96,32 +96,34 @@ def of_turn(
         "dovecote.conversation": turn.conversation,
         "dovecote.trigger": turn.trigger,
     }
-    begun = min((event.time for event in told), default=turn.created_at)
+    begun = min((event.time for event in events), default=turn.created_at)
     accepted = Span(
         trace=trace_id(lineage),
-        id=message_id(lineage),
+        id=message_span_id(lineage),
         parent=span_id("job", lineage.job) if lineage.job else None,
         name="message" if lineage.job is None else "job's end",
         kind="consumer",
-        begun=min(turn.created_at, begun),
-        ended=max(turn.created_at, begun),
-        about=about,
+        started_at=min(turn.created_at, begun),
+        ended_at=max(turn.created_at, begun),
+        attributes=about,
     )
-    attempts = _attempts(lineage, turn, told, about, now)
+    attempts = _attempt_spans(lineage, turn, events, about, now)
     wait = replace(
         accepted,
         id=span_id("wait", turn.id),
-        parent=message_id(lineage),
+        parent=message_span_id(lineage),
         name="wait",
         kind="internal",
-        begun=accepted.ended,
-        ended=max(attempts[0].begun if attempts else now, accepted.ended),
+        started_at=accepted.ended_at,
+        ended_at=max(attempts[0].started_at if attempts else now, accepted.ended_at),
     )
-    return [accepted, wait, *attempts, *(_tool(lineage, turn, step, attempts, now) for step in steps)]
+    return [accepted, wait, *attempts, *(_tool_span(lineage, turn, step, attempts, now) for step in steps)]
 
 
-def _attempts(lineage: Lineage, turn: Turn, told: Sequence[Event], about: Words, now: datetime) -> list[Span]:
-    marks = [event for event in told if event.type in STARTS | ENDS]
+def _attempt_spans(
+    lineage: Lineage, turn: Turn, events: Sequence[Event], attributes: Attributes, now: datetime
+) -> list[Span]:
+    marks = [event for event in events if event.type in STARTS | ENDS]
     spans = []
     for place, event in enumerate(marks):
         if event.type in ENDS:
@@ -131,19 +133,19 @@ def _attempts(lineage: Lineage, turn: Turn, told: Sequence[Event], about: Words,
         spans.append(
             Span(
                 trace=trace_id(lineage),
-                id=turn_id(turn.id, number),
-                parent=message_id(lineage),
+                id=turn_span_id(turn.id, number),
+                parent=message_span_id(lineage),
                 name="turn",
-                begun=event.time,
-                ended=after.time if after else now,
-                about={**about, "dovecote.attempt": number, **_outcome(turn, after)},
-                failed=_failure(after),
+                started_at=event.time,
+                ended_at=after.time if after else now,
+                attributes={**attributes, "dovecote.attempt": number, **_outcome_attributes(turn, after)},
+                error=_attempt_error(after),
             )
         )
     return spans
 
 
-def _outcome(turn: Turn, after: Event | None) -> Words:
+def _outcome_attributes(turn: Turn, after: Event | None) -> Attributes:
     """Return how the last attempt came out, with what its model was asked for."""
     if after is None or after.type not in ENDS:
         return {}
@@ -151,92 +153,94 @@ def _outcome(turn: Turn, after: Event | None) -> Words:
     return {"dovecote.state": str(turn.state), **{f"dovecote.usage.{name}": used[name] for name in used}}
 
 
-def _failure(after: Event | None) -> str | None:
+def _attempt_error(after: Event | None) -> str | None:
     if after is None or after.type in STARTS:
-        return CUT_OFF
-    return str(after.data.get("error", "failed"))[:200] if after.type is Kind.TURN_FAILED else None
+        return INTERRUPTED
+    return str(after.data.get("error", "failed"))[:200] if after.type is EventType.TURN_FAILED else None
 
 
-def _tool(lineage: Lineage, turn: Turn, step: StepRow, attempts: Sequence[Span], now: datetime) -> Span:
+def _tool_span(lineage: Lineage, turn: Turn, step: StepRow, attempts: Sequence[Span], now: datetime) -> Span:
     """Return a tool call, below the attempt during which it began; arguments and output stay at home."""
-    during = [one for one in attempts if one.begun <= step.started_at]
+    during = [one for one in attempts if one.started_at <= step.started_at]
     ok = bool(step.result and step.result.get("ok"))
     return Span(
         trace=trace_id(lineage),
         id=span_id("tool", turn.id, step.step_key),
-        parent=during[-1].id if during else message_id(lineage),
+        parent=during[-1].id if during else message_span_id(lineage),
         name=f"tool {step.tool}"[:80],
-        begun=step.started_at,
-        ended=step.finished_at or now,
-        about={"dovecote.turn": turn.id, "dovecote.tool": step.tool, "dovecote.ok": ok},
-        failed=None if step.finished_at else CUT_OFF,
+        started_at=step.started_at,
+        ended_at=step.finished_at or now,
+        attributes={"dovecote.turn": turn.id, "dovecote.tool": step.tool, "dovecote.ok": ok},
+        error=None if step.finished_at else INTERRUPTED,
     )
 
 
-def of_request(lineage: Lineage, request: Request) -> Span:
+def request_span(lineage: Lineage, request: ModelRequestTiming) -> Span:
     """Return a request to a model, below the attempt that sent it, as the conventions for models name it."""
     return Span(
         trace=trace_id(lineage),
         id=span_id("model", request.turn, str(request.attempt), str(request.number)),
-        parent=turn_id(request.turn, request.attempt),
+        parent=turn_span_id(request.turn, request.attempt),
         name=f"chat {request.model}"[:80],
         kind="client",
-        begun=request.begun,
-        ended=request.ended,
-        about={
+        started_at=request.started_at,
+        ended_at=request.ended_at,
+        attributes={
             "dovecote.turn": request.turn,
             "dovecote.attempt": request.attempt,
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": request.model,
         },
-        failed=request.failed,
+        error=request.error,
     )
 
 
-def of_job(lineage: Lineage, job: Job, now: datetime) -> Span:
+def job_span(lineage: Lineage, job: Job, now: datetime) -> Span:
     """Return a job's span, below the turn that started it."""
     return Span(
         trace=trace_id(lineage),
         id=span_id("job", job.id),
-        parent=message_id(lineage),
+        parent=message_span_id(lineage),
         name="job",
-        begun=job.created_at,
-        ended=job.finished_at or now,
-        about={
+        started_at=job.created_at,
+        ended_at=job.finished_at or now,
+        attributes={
             "dovecote.job": job.id,
             "dovecote.conversation": job.conversation,
             "dovecote.provider": job.provider,
             "dovecote.state": str(job.state),
         },
-        failed=job.reason,
+        error=job.reason,
     )
 
 
-def of_delivery(lineage: Lineage, standing: Standing, tried: Iterable[Tried], now: datetime) -> list[Span]:
+def delivery_spans(
+    lineage: Lineage, delivery: DeliveryView, attempts: Iterable[AttemptView], now: datetime
+) -> list[Span]:
     """Return the attempts at a delivery; one that a crash cut off ends when the next began."""
-    listed = list(tried)
+    listed = list(attempts)
     ends = [*(one.started_at for one in listed[1:]), now]
     return [
         Span(
             trace=trace_id(lineage),
-            id=attempt_id(standing.id, one.number),
-            parent=message_id(lineage),
-            name=f"deliver {standing.kind}",
+            id=attempt_span_id(delivery.id, one.number),
+            parent=message_span_id(lineage),
+            name=f"deliver {delivery.kind}",
             kind="client",
-            begun=one.started_at,
-            ended=_end_of(one) or end,
-            about={
-                "dovecote.delivery": standing.id,
-                "dovecote.event": standing.event_id,
+            started_at=one.started_at,
+            ended_at=_ended_at(one) or end,
+            attributes={
+                "dovecote.delivery": delivery.id,
+                "dovecote.event": delivery.event_id,
                 "dovecote.attempt": one.number,
                 "dovecote.outcome": one.outcome or "cut off",
-                "dovecote.platform_id": standing.platform_id or "",
+                "dovecote.platform_id": delivery.platform_id or "",
             },
-            failed=None if one.outcome == "delivered" else (one.detail or one.outcome or CUT_OFF)[:200],
+            error=None if one.outcome == "delivered" else (one.detail or one.outcome or INTERRUPTED)[:200],
         )
         for one, end in zip(listed, ends, strict=True)
     ]
 
 
-def _end_of(one: Tried) -> datetime | None:
+def _ended_at(one: AttemptView) -> datetime | None:
     return None if one.duration_ms is None else one.started_at + timedelta(milliseconds=one.duration_ms)

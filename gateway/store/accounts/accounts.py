@@ -24,7 +24,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Key:
+class ApiKey:
     """A key as its owner sees it: never the secret itself."""
 
     id: str
@@ -39,8 +39,8 @@ def _account(row: Row[Any]) -> Account:
     return Account(id=row.id, name=row.name, created_at=row.created_at)
 
 
-def _key(row: Row[Any]) -> Key:
-    return Key(
+def _key(row: Row[Any]) -> ApiKey:
+    return ApiKey(
         id=row.id,
         account=row.account,
         name=row.name,
@@ -57,7 +57,7 @@ async def add_account(connection: Connection, account: Account) -> None:
     )
 
 
-async def find_account(
+async def get_account(
     connection: Connection, *, account_id: str | None = None, name: str | None = None
 ) -> Account | None:
     """Return the account of this id or name."""
@@ -74,7 +74,7 @@ async def list_accounts(connection: Connection, *, after: str, limit: int) -> Se
     return [_account(row) for row in rows]
 
 
-async def add_key(connection: Connection, key: Key, digest: bytes) -> None:
+async def add_key(connection: Connection, key: ApiKey, digest: bytes) -> None:
     """Insert a key by the digest of its text."""
     await connection.execute(
         insert(keys).values(
@@ -88,13 +88,13 @@ async def add_key(connection: Connection, key: Key, digest: bytes) -> None:
     )
 
 
-async def key_by_digest(connection: Connection, digest: bytes) -> Key | None:
+async def get_key_by_digest(connection: Connection, digest: bytes) -> ApiKey | None:
     """Return the key with this digest, revoked or not."""
     row = (await connection.execute(select(keys).where(keys.c.digest == digest))).one_or_none()
     return _key(row) if row else None
 
 
-async def find_key(connection: Connection, account: str, id_or_name: str) -> Key | None:
+async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiKey | None:
     """Return a live key of the account by id, else by name (the oldest of that name)."""
     rows = await connection.execute(
         select(keys)
@@ -110,7 +110,7 @@ async def find_key(connection: Connection, account: str, id_or_name: str) -> Key
     return _key(row) if row else None
 
 
-async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[Key]:
+async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:
     """Return the account's live keys, oldest first."""
     rows = await connection.execute(
         select(keys)
@@ -121,7 +121,7 @@ async def list_keys(connection: Connection, account: str, *, after: str, limit: 
     return [_key(row) for row in rows]
 
 
-async def change_key(
+async def update_key(
     connection: Connection, key_id: str, *, name: str | None = None, scopes: Sequence[str] | None = None
 ) -> None:
     """Rename a key or give it other scopes."""

@@ -11,13 +11,13 @@ from typing import Any
 from sqlalchemy import delete, func, select, update
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import bundle_files as table
 from gateway.store.tables import records
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class AgentFileRow:
     """A file of a bundle, without its content."""
 
     path: str
@@ -26,10 +26,10 @@ class Held:
     updated_at: datetime
 
 
-_HELD = [table.c[name] for name in Held.__dataclass_fields__]
+_FILE_COLUMNS = [table.c[name] for name in AgentFileRow.__dataclass_fields__]
 
 
-async def put(connection: Connection, record: str, path: str, content: bytes) -> None:
+async def write(connection: Connection, record: str, path: str, content: bytes) -> None:
     """Write a file, in place of one of its path; the record counts as changed."""
     now = utc_now()
     values: dict[str, Any] = {
@@ -39,7 +39,7 @@ async def put(connection: Connection, record: str, path: str, content: bytes) ->
         "updated_at": now,
     }
     await connection.execute(
-        insert_or(table, connection.dialect.name)
+        insert_on_conflict(table, connection.dialect.name)
         .values(record=record, path=path, **values)
         .on_conflict_do_update(index_elements=["record", "path"], set_=values)
     )
@@ -50,7 +50,7 @@ async def _touch(connection: Connection, record: str, now: datetime) -> None:
     await connection.execute(update(records).where(records.c.id == record).values(updated_at=now))
 
 
-async def remove(connection: Connection, record: str, path: str) -> bool:
+async def delete_file(connection: Connection, record: str, path: str) -> bool:
     """Remove a file, or all below a directory; False when there was none."""
     below = table.c.path.startswith(f"{path}/", autoescape=True)
     done = await connection.execute(
@@ -61,13 +61,15 @@ async def remove(connection: Connection, record: str, path: str) -> bool:
     return done.rowcount > 0
 
 
-async def listed(connection: Connection, record: str) -> Sequence[Held]:
+async def list_files(connection: Connection, record: str) -> Sequence[AgentFileRow]:
     """Return the files of a bundle, by path."""
-    rows = await connection.execute(select(*_HELD).where(table.c.record == record).order_by(table.c.path))
-    return [Held(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+    rows = await connection.execute(
+        select(*_FILE_COLUMNS).where(table.c.record == record).order_by(table.c.path)
+    )
+    return [AgentFileRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def content(connection: Connection, record: str, path: str) -> bytes | None:
+async def read(connection: Connection, record: str, path: str) -> bytes | None:
     """Return a file's bytes."""
     found = await connection.execute(
         select(table.c.content).where(table.c.record == record, table.c.path == path)
@@ -75,7 +77,7 @@ async def content(connection: Connection, record: str, path: str) -> bytes | Non
     return found.scalar_one_or_none()
 
 
-async def contents(connection: Connection, record: str) -> Mapping[str, bytes]:
+async def read_all(connection: Connection, record: str) -> Mapping[str, bytes]:
     """Return all files of a bundle; bundles are bounded when they are written."""
     rows = await connection.execute(
         select(table.c.path, table.c.content).where(table.c.record == record).order_by(table.c.path)
@@ -83,11 +85,11 @@ async def contents(connection: Connection, record: str) -> Mapping[str, bytes]:
     return {row.path: row.content for row in rows}
 
 
-async def weight(connection: Connection, record: str, *, besides: str) -> tuple[int, int]:
+async def count_and_size(connection: Connection, record: str, *, excluding: str) -> tuple[int, int]:
     """Return how many files a bundle has besides one, and their bytes."""
     found = await connection.execute(
         select(func.count(), func.coalesce(func.sum(table.c.size), 0)).where(
-            table.c.record == record, table.c.path != besides
+            table.c.record == record, table.c.path != excluding
         )
     )
     row = found.one()

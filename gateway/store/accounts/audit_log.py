@@ -9,12 +9,12 @@ from datetime import datetime
 from sqlalchemy import delete, insert, select
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import audit, conversations, erasures
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class AuditRow:
     """One request that changed something, or was refused: `actor` is a key's id or `operator`."""
 
     id: str
@@ -27,17 +27,17 @@ class Deed:
     created_at: datetime
 
 
-_COLUMNS = [audit.c[name] for name in Deed.__dataclass_fields__]
+_COLUMNS = [audit.c[name] for name in AuditRow.__dataclass_fields__]
 
 
-async def record(connection: Connection, deed: Deed) -> None:
+async def record(connection: Connection, entry: AuditRow) -> None:
     """Write a deed down."""
-    await connection.execute(insert(audit).values(asdict(deed)))
+    await connection.execute(insert(audit).values(asdict(entry)))
 
 
-async def listed(
+async def list_entries(
     connection: Connection, account: str | None, *, before: str | None, limit: int
-) -> Sequence[Deed]:
+) -> Sequence[AuditRow]:
     """Return deeds, newest first, older than the id `before`: an account's, or all for None."""
     query = select(*_COLUMNS)
     if account is not None:
@@ -47,24 +47,24 @@ async def listed(
             audit.c.position < select(audit.c.position).where(audit.c.id == before).scalar_subquery()
         )
     rows = await connection.execute(query.order_by(audit.c.position.desc()).limit(limit))
-    return [Deed(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
+    return [AuditRow(**row._mapping) for row in rows]  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def forget(connection: Connection, *, before: datetime) -> None:
+async def delete_before(connection: Connection, *, before: datetime) -> None:
     """Drop what is older."""
     await connection.execute(delete(audit).where(audit.c.created_at < before))
 
 
-async def begin_erasure(connection: Connection, conversation: str) -> None:
+async def schedule_purge(connection: Connection, conversation: str) -> None:
     """Remember that a conversation's events are to be removed from the stream."""
     await connection.execute(
-        insert_or(erasures, connection.dialect.name)
+        insert_on_conflict(erasures, connection.dialect.name)
         .values(conversation=conversation, created_at=utc_now())
         .on_conflict_do_nothing(index_elements=["conversation"])
     )
 
 
-async def begin_erasures_of(connection: Connection, account: str) -> None:
+async def schedule_account_purge(connection: Connection, account: str) -> None:
     """Remember the same of everything an account has said."""
     now = utc_now()
     found = await connection.execute(select(conversations.c.id).where(conversations.c.account == account))
@@ -73,7 +73,7 @@ async def begin_erasures_of(connection: Connection, account: str) -> None:
         await connection.execute(insert(erasures), rows)
 
 
-async def open_erasures(connection: Connection, *, limit: int = 100) -> Sequence[tuple[str, datetime]]:
+async def list_pending_purges(connection: Connection, *, limit: int = 100) -> Sequence[tuple[str, datetime]]:
     """Return (conversation, since) of what may still stand in the stream, oldest first."""
     rows = await connection.execute(
         select(erasures.c.conversation, erasures.c.created_at).order_by(erasures.c.created_at).limit(limit)
@@ -81,6 +81,6 @@ async def open_erasures(connection: Connection, *, limit: int = 100) -> Sequence
     return [(row.conversation, row.created_at) for row in rows]
 
 
-async def end_erasure(connection: Connection, conversation: str) -> None:
+async def complete_purge(connection: Connection, conversation: str) -> None:
     """Note that nothing of a conversation is left."""
     await connection.execute(delete(erasures).where(erasures.c.conversation == conversation))

@@ -11,23 +11,23 @@ from gateway.store.tables import accounts, conversations, inbox, pairings, recor
 from gateway.store.tables import channel_notes as notes
 
 
-async def remove_account(connection: Connection, account: str) -> bool:
+async def delete_account(connection: Connection, account: str) -> bool:
     """Delete an account, its records, conversations, turns, jobs and deliveries; False when there is none."""
     channels = select(records.c.id).where(records.c.account == account, records.c.kind == "channel")
     for table in (pairings, notes):
         await connection.execute(delete(table).where(table.c.channel.in_(channels)))
     for table in (inbox, replies):
         await connection.execute(delete(table).where(table.c.account == account))
-    await audit_log.begin_erasures_of(connection, account)
-    await endpoints.forget_account(connection, account)
+    await audit_log.schedule_account_purge(connection, account)
+    await endpoints.delete_account(connection, account)
     done = await connection.execute(delete(accounts).where(accounts.c.id == account))
     return done.rowcount > 0
 
 
-async def remove_conversation(connection: Connection, account: str, conversation: str) -> bool:
+async def delete_conversation(connection: Connection, account: str, conversation: str) -> bool:
     """Delete a conversation with its turns, jobs, deliveries and routes; False when there is none."""
     begun = await connection.execute(select(turns.c.id).where(turns.c.conversation == conversation))
-    await endpoints.forget_conversation(connection, conversation, turns=[row.id for row in begun])
+    await endpoints.delete_conversation(connection, conversation, turns=[row.id for row in begun])
     done = await connection.execute(
         delete(conversations).where(conversations.c.account == account, conversations.c.id == conversation)
     )

@@ -12,25 +12,28 @@ from delivery.database.engine import Connection
 from delivery.database.tables import endpoints
 from gateway.store.tables import jobs, marks, records, replies
 
-Renewed = Callable[[str, str, str, str], str | None]
+Reencrypt = Callable[[str, str, str, str], str | None]
 """Given table, row, field and envelope, return the new envelope, or None when it is the newest already."""
 
-BATCH = 200
+BATCH_SIZE = 200
 
 
-async def renew_records(connection: Connection, after: str, renew: Renewed) -> tuple[str | None, int]:
+async def reencrypt_records(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
     """Renew a batch of records after this id; returns where to go on, and how many were renewed."""
     rows = await connection.execute(
         select(records.c.id, records.c.secrets, records.c.updated_at)
         .where(records.c.id > after)
         .order_by(records.c.id)
-        .limit(BATCH)
+        .limit(BATCH_SIZE)
     )
     last, renewed = None, 0
     for row in rows.all():
         last = row.id
         fresh = {
-            pointer: renew("records", row.id, pointer, envelope) for pointer, envelope in row.secrets.items()
+            pointer: reencrypt("records", row.id, pointer, envelope)
+            for pointer, envelope in row.secrets.items()
         }
         if any(fresh.values()):
             whole = {pointer: fresh[pointer] or envelope for pointer, envelope in row.secrets.items()}
@@ -41,20 +44,22 @@ async def renew_records(connection: Connection, after: str, renew: Renewed) -> t
     return last, renewed
 
 
-async def renew_endpoints(connection: Connection, after: str, renew: Renewed) -> tuple[str | None, int]:
+async def reencrypt_endpoints(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
     """Renew a batch of webhook secrets after this id."""
     rows = await connection.execute(
         select(endpoints.c.id, endpoints.c.secret, endpoints.c.previous_secret)
         .where(endpoints.c.id > after)
         .order_by(endpoints.c.id)
-        .limit(BATCH)
+        .limit(BATCH_SIZE)
     )
     last, renewed = None, 0
     for row in rows.all():
         last = row.id
         fields = {"secret": row.secret, "previous_secret": row.previous_secret}
         fresh = {
-            name: renew("endpoints", row.id, name, envelope.decode())
+            name: reencrypt("endpoints", row.id, name, envelope.decode())
             for name, envelope in fields.items()
             if envelope is not None
         }
@@ -65,15 +70,15 @@ async def renew_endpoints(connection: Connection, after: str, renew: Renewed) ->
     return last, renewed
 
 
-async def renew_jobs(connection: Connection, after: str, renew: Renewed) -> tuple[str | None, int]:
+async def reencrypt_jobs(connection: Connection, after: str, reencrypt: Reencrypt) -> tuple[str | None, int]:
     """Renew a batch of job tokens after this id."""
     rows = await connection.execute(
-        select(jobs.c.id, jobs.c.token_sealed).where(jobs.c.id > after).order_by(jobs.c.id).limit(BATCH)
+        select(jobs.c.id, jobs.c.token_sealed).where(jobs.c.id > after).order_by(jobs.c.id).limit(BATCH_SIZE)
     )
     last, renewed = None, 0
     for row in rows.all():
         last = row.id
-        fresh = renew("jobs", row.id, "token", row.token_sealed.decode())
+        fresh = reencrypt("jobs", row.id, "token", row.token_sealed.decode())
         if fresh is not None:
             await connection.execute(
                 update(jobs).where(jobs.c.id == row.id).values(token_sealed=fresh.encode())
@@ -82,7 +87,9 @@ async def renew_jobs(connection: Connection, after: str, renew: Renewed) -> tupl
     return last, renewed
 
 
-async def renew_replies(connection: Connection, after: str, renew: Renewed) -> tuple[str | None, int]:
+async def reencrypt_idempotency(
+    connection: Connection, after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
     """Renew a batch of kept answers after `<account> <key>`."""
     account, _, key = after.partition(" ")
     beyond = (replies.c.account > account) | (
@@ -92,14 +99,14 @@ async def renew_replies(connection: Connection, after: str, renew: Renewed) -> t
         select(replies.c.account, replies.c.idempotency_key, replies.c.body)
         .where(beyond if after else replies.c.account >= "")
         .order_by(replies.c.account, replies.c.idempotency_key)
-        .limit(BATCH)
+        .limit(BATCH_SIZE)
     )
     last, renewed = None, 0
     for row in rows.all():
         last = f"{row.account} {row.idempotency_key}"
         if not row.body:
             continue
-        fresh = renew("replies", row.account or "operator", row.idempotency_key, row.body.decode())
+        fresh = reencrypt("replies", row.account or "operator", row.idempotency_key, row.body.decode())
         if fresh is not None:
             this = (replies.c.account == row.account) & (replies.c.idempotency_key == row.idempotency_key)
             await connection.execute(update(replies).where(this).values(body=fresh.encode()))
@@ -107,18 +114,20 @@ async def renew_replies(connection: Connection, after: str, renew: Renewed) -> t
     return last, renewed
 
 
-async def renew_marks(connection: Connection, _after: str, renew: Renewed) -> tuple[str | None, int]:
+async def reencrypt_key_checks(
+    connection: Connection, _after: str, reencrypt: Reencrypt
+) -> tuple[str | None, int]:
     """Renew the marks, of which there are few."""
     renewed = 0
     for row in (await connection.execute(select(marks))).all():
-        fresh = renew("marks", row.name, "sealed", row.sealed)
+        fresh = reencrypt("marks", row.name, "sealed", row.sealed)
         if fresh is not None:
             await connection.execute(update(marks).where(marks.c.name == row.name).values(sealed=fresh))
             renewed += 1
     return None, renewed
 
 
-async def mark(connection: Connection, name: str, envelope: str) -> str:
+async def get_or_create_key_check(connection: Connection, name: str, envelope: str) -> str:
     """Keep a mark unless there is one; returns the one that stands."""
     dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     await connection.execute(dialect(marks).values(name=name, sealed=envelope).on_conflict_do_nothing())

@@ -14,7 +14,7 @@ from gateway.store.tables import replies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class IdempotencyRow:
     """What is known of a key: `status` None while its first request is at work."""
 
     digest: str
@@ -43,21 +43,21 @@ async def claim(
     return True
 
 
-async def find(connection: Connection, account: str, key: str) -> Kept | None:
+async def get(connection: Connection, account: str, key: str) -> IdempotencyRow | None:
     """Return what is known of a key."""
     row = (
         await connection.execute(
-            select(*(replies.c[field.name] for field in fields(Kept))).where(
+            select(*(replies.c[field.name] for field in fields(IdempotencyRow))).where(
                 replies.c.account == account, replies.c.idempotency_key == key
             )
         )
     ).one_or_none()
     if row is None:
         return None
-    return Kept(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
+    return IdempotencyRow(**row._mapping)  # noqa: SLF001 - SQLAlchemy's public name of it
 
 
-async def take_over(
+async def reclaim(
     connection: Connection, account: str, key: str, *, since: datetime, holder: str | None = None
 ) -> bool:
     """Take a key whose request died unanswered; one of several who try wins."""
@@ -74,7 +74,7 @@ async def take_over(
     return done.rowcount == 1
 
 
-async def keep(connection: Connection, account: str, key: str, *, status: int, body: bytes) -> None:
+async def save(connection: Connection, account: str, key: str, *, status: int, body: bytes) -> None:
     """Keep the answer."""
     await connection.execute(
         update(replies)
@@ -92,6 +92,6 @@ async def release(connection: Connection, account: str, key: str) -> None:
     )
 
 
-async def forget(connection: Connection, *, before: datetime) -> int:
+async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Drop answers older than the window of repeats."""
     return (await connection.execute(delete(replies).where(replies.c.created_at < before))).rowcount

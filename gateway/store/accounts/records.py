@@ -13,9 +13,9 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import records
 
-Kind = Literal["agent", "workspace", "sandbox", "channel", "skill"]
+RecordKind = Literal["agent", "workspace", "sandbox", "channel", "skill"]
 
-PREFIXES: Mapping[Kind, str] = {
+ID_PREFIXES: Mapping[RecordKind, str] = {
     "agent": "agt",
     "workspace": "wsp",
     "sandbox": "sbx",
@@ -30,10 +30,10 @@ class Record:
 
     id: str
     account: str
-    kind: Kind
+    kind: RecordKind
     name: str
     config: Mapping[str, Any]
-    sealed: Mapping[str, str] = field(default_factory=dict)
+    encrypted_secrets: Mapping[str, str] = field(default_factory=dict)
     managed: bool = False
     created_at: datetime
     updated_at: datetime
@@ -59,7 +59,7 @@ def _record(row: Row[Any]) -> Record:
         kind=row.kind,
         name=row.name,
         config=row.config,
-        sealed=row.secrets,
+        encrypted_secrets=row.secrets,
         managed=row.managed,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -75,7 +75,7 @@ async def add(connection: Connection, record: Record) -> None:
             kind=record.kind,
             name=record.name,
             config=dict(record.config),
-            secrets=dict(record.sealed),
+            secrets=dict(record.encrypted_secrets),
             managed=record.managed,
             created_at=record.created_at,
             updated_at=record.updated_at,
@@ -83,7 +83,7 @@ async def add(connection: Connection, record: Record) -> None:
     )
 
 
-async def change(connection: Connection, record: Record) -> None:
+async def update_record(connection: Connection, record: Record) -> None:
     """Write a record's name, config and secrets over the row of its id."""
     await connection.execute(
         update(records)
@@ -91,28 +91,28 @@ async def change(connection: Connection, record: Record) -> None:
         .values(
             name=record.name,
             config=dict(record.config),
-            secrets=dict(record.sealed),
+            secrets=dict(record.encrypted_secrets),
             managed=record.managed,
             updated_at=utc_now(),
         )
     )
 
 
-async def find(connection: Connection, account: str, kind: Kind, id_or_name: str) -> Record | None:
+async def get(connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record | None:
     """Return the account's record of this id, else of this name; never another account's."""
     rows = await connection.execute(_FIND, {"whose": account, "sort": kind, "named": id_or_name})
     row = rows.one_or_none()
     return _record(row) if row else None
 
 
-async def by_id(connection: Connection, record_id: str) -> Record | None:
+async def get_by_id(connection: Connection, record_id: str) -> Record | None:
     """Return a record of whichever account: for the gateway's own work, never for a request's id."""
     row = (await connection.execute(_BY_ID, {"of": record_id})).one_or_none()
     return _record(row) if row else None
 
 
-async def list_of(
-    connection: Connection, account: str, kind: Kind, *, after: str = "", limit: int = 1000
+async def list_by_kind(
+    connection: Connection, account: str, kind: RecordKind, *, after: str = "", limit: int = 1000
 ) -> Sequence[Record]:
     """Return the account's records of a kind, oldest first."""
     rows = await connection.execute(
@@ -124,13 +124,13 @@ async def list_of(
     return [_record(row) for row in rows]
 
 
-async def every(connection: Connection, kind: Kind) -> Sequence[Record]:
+async def list_all(connection: Connection, kind: RecordKind) -> Sequence[Record]:
     """Return the records of a kind of all accounts (the channels to open at start)."""
     rows = await connection.execute(select(records).where(records.c.kind == kind).order_by(records.c.id))
     return [_record(row) for row in rows]
 
 
-async def remove(connection: Connection, account: str, record_id: str) -> bool:
+async def delete_record(connection: Connection, account: str, record_id: str) -> bool:
     """Delete a record; False when the account has none of this id."""
     done = await connection.execute(
         delete(records).where(records.c.account == account, records.c.id == record_id)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.sandbox_tables import budgets, sandboxes, usage, usage_totals
 
 _INSERT = insert(usage)
@@ -42,7 +42,7 @@ class Amount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Used:
+class UsageRow:
     """One row: a stretch of a sandbox's activity, or what a turn used of a model."""
 
     id: str
@@ -57,44 +57,44 @@ class Used:
     ended_at: datetime
 
 
-def _values(used: Used) -> dict[str, Any]:
-    own = {field.name: getattr(used, field.name) for field in fields(used) if field.name != "amount"}
-    return own | {name: getattr(used.amount, name) for name in _NUMBERS}
+def _values(row: UsageRow) -> dict[str, Any]:
+    own = {field.name: getattr(row, field.name) for field in fields(row) if field.name != "amount"}
+    return own | {name: getattr(row.amount, name) for name in _NUMBERS}
 
 
 def _amount(row: Any) -> Amount:
     return Amount(**{name: getattr(row, name) or 0 for name in _NUMBERS})
 
 
-async def record(connection: Connection, used: Used) -> Amount:
+async def record(connection: Connection, row: UsageRow) -> Amount:
     """Write a row, over the one of its id if there is one, and bring the sums along.
 
     Returns what has come in addition.
     """
-    before = await _find(connection, used.id)
+    before = await _find(connection, row.id)
     if before is None:
-        await connection.execute(_INSERT, _values(used))
+        await connection.execute(_INSERT, _values(row))
     else:
-        await connection.execute(update(usage).where(usage.c.id == used.id).values(_values(used)))
-    more = used.amount - (before or Amount())
-    await _add_up(connection, used.account, used.agent, more)
+        await connection.execute(update(usage).where(usage.c.id == row.id).values(_values(row)))
+    more = row.amount - (before or Amount())
+    await _increase_totals(connection, row.account, row.agent, more)
     return more
 
 
-async def _find(connection: Connection, used: str) -> Amount | None:
-    row = (await connection.execute(_FIND, {"of": used})).one_or_none()
+async def _find(connection: Connection, row_id: str) -> Amount | None:
+    row = (await connection.execute(_FIND, {"of": row_id})).one_or_none()
     return _amount(row) if row else None
 
 
-async def _add_up(connection: Connection, account: str, agent: str, more: Amount) -> None:
+async def _increase_totals(connection: Connection, account: str, agent: str, more: Amount) -> None:
     values = {name: getattr(more, name) for name in _NUMBERS}
     given = {"account": account, "agent": agent, **values}
-    await connection.execute(_totals_added(connection.dialect.name), given)
+    await connection.execute(_add_to_totals(connection.dialect.name), given)
 
 
 @cache
-def _totals_added(dialect: str) -> Executable:
-    asked = insert_or(usage_totals, dialect)
+def _add_to_totals(dialect: str) -> Executable:
+    asked = insert_on_conflict(usage_totals, dialect)
     return asked.on_conflict_do_update(
         index_elements=["account", "agent"],
         set_={name: usage_totals.c[name] + asked.excluded[name] for name in _NUMBERS},
@@ -107,7 +107,7 @@ async def totals(connection: Connection, account: str) -> Mapping[str, Amount]:
     return {row.agent: _amount(row) for row in rows}
 
 
-async def running(connection: Connection, account: str, now: datetime) -> Mapping[str, float]:
+async def running_seconds(connection: Connection, account: str, now: datetime) -> Mapping[str, float]:
     """Return the seconds of the stretches that have not ended yet, by agent."""
     rows = await connection.execute(
         select(sandboxes.c.agent, sandboxes.c.active_since).where(
@@ -120,7 +120,7 @@ async def running(connection: Connection, account: str, now: datetime) -> Mappin
     return found
 
 
-async def by_reason(connection: Connection, account: str) -> Sequence[tuple[str, str, str, Amount]]:
+async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[str, str, str, Amount]]:
     """Return what an account has used by kind, what and reason."""
     sums = [func.sum(usage.c[name]).label(name) for name in _NUMBERS]
     keys = (usage.c.kind, usage.c.what, usage.c.reason)
@@ -130,7 +130,7 @@ async def by_reason(connection: Connection, account: str) -> Sequence[tuple[str,
     return [(row.kind, row.what, row.reason, _amount(row)) for row in rows]
 
 
-async def budget_of(connection: Connection, account: str) -> Mapping[str, Any]:
+async def get_budget(connection: Connection, account: str) -> Mapping[str, Any]:
     """Return what the operator lets an account use; empty: whatever it wants."""
     found = await connection.execute(_BUDGET, {"of": account})
     limits: Mapping[str, Any] = found.scalar_one_or_none() or {}

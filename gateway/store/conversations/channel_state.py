@@ -7,13 +7,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import delete, select
 
-from channels.port import RECENT
+from channels.port import RECENT_PREFIX
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import channel_notes as table
 
-MOST = 10_000
-EMPTY_FOR = timedelta(days=1)
+MAX_ENTRIES = 10_000
+EMPTY_RETENTION = timedelta(days=1)
 """How long a note without content is kept: that it was there may matter a little longer."""
 
 
@@ -25,38 +25,38 @@ async def get(connection: Connection, channel: str, name: str) -> str | None:
     return found.scalar_one_or_none()
 
 
-async def put(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
+async def save(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
     """Keep notes, each in place of an earlier one of its name; those long empty are forgotten."""
     now = utc_now()
     if "" in notes.values():
-        old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_FOR)
+        old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_RETENTION)
         await connection.execute(delete(table).where(table.c.channel == channel, old))
     for name, note in notes.items():
         values = {"note": note, "updated_at": now}
         await connection.execute(
-            insert_or(table, connection.dialect.name)
+            insert_on_conflict(table, connection.dialect.name)
             .values(channel=channel, name=name, **values)
             .on_conflict_do_update(index_elements=["channel", "name"], set_=values)
         )
 
 
-async def every(connection: Connection, channel: str, prefix: str) -> dict[str, str]:
+async def list_by_prefix(connection: Connection, channel: str, prefix: str) -> dict[str, str]:
     """Return a channel's newest notes whose names begin so."""
     found = await connection.execute(
         select(table.c.name, table.c.note)
         .where(table.c.channel == channel, table.c.name.startswith(prefix, autoescape=True))
         .order_by(table.c.updated_at.desc())
-        .limit(MOST)
+        .limit(MAX_ENTRIES)
     )
     return {row.name: row.note for row in found}
 
 
-async def forget_recent(connection: Connection, *, before: datetime) -> None:
+async def delete_recent_before(connection: Connection, *, before: datetime) -> None:
     """Delete notes that were to matter for a while only, last put before a moment."""
-    begins = table.c.name.startswith(RECENT, autoescape=True)
+    begins = table.c.name.startswith(RECENT_PREFIX, autoescape=True)
     await connection.execute(delete(table).where(begins, table.c.updated_at < before))
 
 
-async def forget_channel(connection: Connection, channel: str) -> None:
+async def delete_for_channel(connection: Connection, channel: str) -> None:
     """Delete what a channel noted."""
     await connection.execute(delete(table).where(table.c.channel == channel))

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Executable, bindparam, delete, func, insert, select, update
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import conversations, inbox, messages
 
 
@@ -31,7 +31,7 @@ class Conversation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class MessageRow:
     """A message as it is kept: who said what, when; `platform_id` is what its chat platform calls it."""
 
     id: str
@@ -58,20 +58,22 @@ _COLUMNS = (
 
 
 # Statements that every message needs are built once: building one takes longer than running it.
-_AT_ADDRESS = select(*_COLUMNS).where(
+_BY_ADDRESS = select(*_COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
-_RAISE = (
+_RAISE_FENCE = (
     update(conversations)
     .where(conversations.c.id == bindparam("of"))
     .values(fence=conversations.c.fence + 1)
     .returning(conversations.c.fence)
 )
 _HISTORY = select(conversations.c.history).where(conversations.c.id == bindparam("of"))
-_KEEP_HISTORY = (
+_SAVE_HISTORY = (
     update(conversations).where(conversations.c.id == bindparam("of")).values(history=bindparam("remembered"))
 )
-_HOLDS = select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
+_CURRENT_FENCE = (
+    select(conversations.c.fence).where(conversations.c.id == bindparam("of")).with_for_update(read=True)
+)
 _ADD_MESSAGE = insert(messages)
 
 
@@ -94,19 +96,19 @@ async def insert_conversation(
     )
 
 
-async def find(connection: Connection, account: str, name_or_id: str) -> Conversation | None:
+async def get(connection: Connection, account: str, name_or_id: str) -> Conversation | None:
     """Return an account's conversation by its id or its own name."""
     column = conversations.c.id if name_or_id.startswith("cnv_") else conversations.c.name
     return await _one(connection, conversations.c.account == account, column == name_or_id)
 
 
-async def at_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
+async def get_by_address(connection: Connection, account: str, address_key: str) -> Conversation | None:
     """Return the open conversation of a chat thread."""
-    row = (await connection.execute(_AT_ADDRESS, {"whose": account, "at": address_key})).mappings().first()
+    row = (await connection.execute(_BY_ADDRESS, {"whose": account, "at": address_key})).mappings().first()
     return Conversation(**row) if row else None
 
 
-async def by_id(connection: Connection, conversation: str) -> Conversation | None:
+async def get_by_id(connection: Connection, conversation: str) -> Conversation | None:
     """Return a conversation whosever it is; for the gateway's own workers."""
     return await _one(connection, conversations.c.id == conversation)
 
@@ -116,7 +118,7 @@ async def _one(connection: Connection, *conditions: Any) -> Conversation | None:
     return Conversation(**row) if row else None
 
 
-async def listed(
+async def list_for_account(
     connection: Connection,
     account: str,
     *,
@@ -141,7 +143,7 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
 
 
-async def hand_over(connection: Connection, conversation: str, agent: str) -> bool:
+async def change_agent(connection: Connection, conversation: str, agent: str) -> bool:
     """Give a conversation to another agent unless something was said in it already."""
     said = select(messages.c.id).where(messages.c.conversation == conversation).exists()
     changed = await connection.execute(
@@ -164,14 +166,16 @@ async def set_queue(
     )
 
 
-async def leave_address(connection: Connection, conversation: str) -> None:
+async def detach_address(connection: Connection, conversation: str) -> None:
     """Free the chat thread for the next conversation (`/new`)."""
     await connection.execute(
         update(conversations).where(conversations.c.id == conversation).values(address_key=None)
     )
 
 
-async def move_address(connection: Connection, conversation: str, *, address: str, address_key: str) -> None:
+async def change_address(
+    connection: Connection, conversation: str, *, address: str, address_key: str
+) -> None:
     """Give a conversation the new address of its chat thread."""
     await connection.execute(
         update(conversations)
@@ -182,40 +186,40 @@ async def move_address(connection: Connection, conversation: str, *, address: st
 
 async def raise_fence(connection: Connection, conversation: str) -> int:
     """Make every earlier holder's writes fail; returns the fence of the new one."""
-    raised = await connection.execute(_RAISE, {"of": conversation})
+    raised = await connection.execute(_RAISE_FENCE, {"of": conversation})
     return int(raised.scalar_one())
 
 
-async def history(connection: Connection, conversation: str) -> bytes | None:
+async def load_history(connection: Connection, conversation: str) -> bytes | None:
     """Return what the agent remembers of a conversation, in its own format."""
     found = await connection.execute(_HISTORY, {"of": conversation})
     return found.scalar_one_or_none()
 
 
-async def keep_history(connection: Connection, conversation: str, history: bytes) -> None:
+async def save_history(connection: Connection, conversation: str, history: bytes) -> None:
     """Replace what the agent remembers."""
-    await connection.execute(_KEEP_HISTORY, {"of": conversation, "remembered": history})
+    await connection.execute(_SAVE_HISTORY, {"of": conversation, "remembered": history})
 
 
-async def add_message(connection: Connection, conversation: str, spoken: Spoken) -> None:
+async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
     """Keep a message."""
     await connection.execute(
         _ADD_MESSAGE,
         {
-            "id": spoken.id,
+            "id": message.id,
             "conversation": conversation,
-            "turn": spoken.turn,
-            "role": spoken.role,
-            "author": spoken.author,
-            "text": spoken.text,
-            "attachments": list(spoken.attachments),
-            "platform_id": spoken.platform_id,
-            "created_at": spoken.created_at,
+            "turn": message.turn,
+            "role": message.role,
+            "author": message.author,
+            "text": message.text,
+            "attachments": list(message.attachments),
+            "platform_id": message.platform_id,
+            "created_at": message.created_at,
         },
     )
 
 
-async def messages_of(connection: Connection, conversation: str, *, limit: int = 500) -> list[Spoken]:
+async def list_messages(connection: Connection, conversation: str, *, limit: int = 500) -> list[MessageRow]:
     """Return the last messages of a conversation, oldest first."""
     rows = (
         await connection.execute(
@@ -233,20 +237,20 @@ async def messages_of(connection: Connection, conversation: str, *, limit: int =
             .limit(limit)
         )
     ).mappings()
-    return [Spoken(**row) for row in reversed(list(rows))]
+    return [MessageRow(**row) for row in reversed(list(rows))]
 
 
 @cache
-def _remember(dialect: str) -> Executable:
-    return insert_or(inbox, dialect).on_conflict_do_nothing().returning(inbox.c.event_key)
+def _insert_event(dialect: str) -> Executable:
+    return insert_on_conflict(inbox, dialect).on_conflict_do_nothing().returning(inbox.c.event_key)
 
 
-async def remember(
+async def record_event(
     connection: Connection, *, account: str, source: str, event_key: str, message: str, turn: str | None
 ) -> bool:
     """Remember a platform's event; False when it was remembered before (then nothing is changed)."""
     inserted = await connection.execute(
-        _remember(connection.dialect.name),
+        _insert_event(connection.dialect.name),
         {
             "account": account,
             "source": source,
@@ -261,15 +265,15 @@ async def remember(
 
 
 @cache
-def _remember_many(dialect: str) -> Executable:
-    return insert_or(inbox, dialect).on_conflict_do_nothing()
+def _insert_events(dialect: str) -> Executable:
+    return insert_on_conflict(inbox, dialect).on_conflict_do_nothing()
 
 
-async def remember_all(connection: Connection, keys: Sequence[tuple[str, str, str]]) -> None:
+async def record_events(connection: Connection, keys: Sequence[tuple[str, str, str]]) -> None:
     """Remember events (account, source, key) that led to nothing."""
     now = utc_now()
     await connection.execute(
-        _remember_many(connection.dialect.name),
+        _insert_events(connection.dialect.name),
         [
             {
                 "account": account,
@@ -284,7 +288,7 @@ async def remember_all(connection: Connection, keys: Sequence[tuple[str, str, st
     )
 
 
-async def remembered(
+async def get_recorded_event(
     connection: Connection, *, account: str, source: str, event_key: str
 ) -> tuple[str | None, str | None] | None:
     """Return (message, turn) that an event led to, or None when it is new."""
@@ -298,18 +302,18 @@ async def remembered(
     return (row[0], row[1]) if row else None
 
 
-async def forget_inbox(connection: Connection, *, before: datetime) -> int:
+async def delete_inbox_before(connection: Connection, *, before: datetime) -> int:
     """Drop keys older than the window of platform retries."""
     return (await connection.execute(delete(inbox).where(inbox.c.created_at < before))).rowcount
 
 
-async def holds(connection: Connection, conversation: str, fence: int) -> bool:
+async def fence_is_current(connection: Connection, conversation: str, fence: int) -> bool:
     """Say whether the fence still stands, and keep it standing until this transaction ends."""
-    found = await connection.execute(_HOLDS, {"of": conversation})
+    found = await connection.execute(_CURRENT_FENCE, {"of": conversation})
     return found.scalar_one_or_none() == fence
 
 
-async def said_in(connection: Connection, turn: str) -> int:
+async def count_replies(connection: Connection, turn: str) -> int:
     """Return how many messages a turn's earlier attempts have said."""
     counted = await connection.execute(
         select(func.count())

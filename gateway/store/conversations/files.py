@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Executable, bindparam, delete, func, or_, select, update
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import blobs, files, jobs, steps, turns
 
 
@@ -24,7 +24,7 @@ class FileState(StrEnum):
     """
 
     STAGED = "staged"
-    TOLD = "told"
+    EMITTED = "told"
     REFUSED = "refused"
     DECLINED = "declined"
     UPLOADED = "uploaded"
@@ -57,15 +57,15 @@ class FileRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class ActivitySpan:
     """A time in which something of a conversation ran in its sandbox, and has ended."""
 
-    began: datetime
-    ended: datetime
+    started_at: datetime
+    ended_at: datetime
 
 
 _COLUMNS = [files.c[name] for name in FileRow.__dataclass_fields__]
-_STAGED_OF_TURNS = (
+_STAGED_BY_TURNS = (
     select(*_COLUMNS)
     .where(
         files.c.conversation == bindparam("of"),
@@ -98,7 +98,9 @@ async def _all(connection: Connection, query: Executable, given: Mapping[str, ob
 
 @cache
 def _insert(dialect: str) -> Any:
-    return insert_or(files, dialect).on_conflict_do_nothing(index_elements=["conversation", "identity"])
+    return insert_on_conflict(files, dialect).on_conflict_do_nothing(
+        index_elements=["conversation", "identity"]
+    )
 
 
 async def add(connection: Connection, row: FileRow) -> bool:
@@ -109,7 +111,7 @@ async def add(connection: Connection, row: FileRow) -> bool:
     return added.first() is not None
 
 
-async def revise(connection: Connection, conversation: str, identity: str, *, version: str) -> None:
+async def set_version(connection: Connection, conversation: str, identity: str, *, version: str) -> None:
     """Remember that a file met before was written again with the same content."""
     await connection.execute(
         update(files)
@@ -118,43 +120,45 @@ async def revise(connection: Connection, conversation: str, identity: str, *, ve
     )
 
 
-async def by_id(connection: Connection, file: str) -> FileRow | None:
+async def get_by_id(connection: Connection, file: str) -> FileRow | None:
     """Return a file, whosever it is; the caller asks who wants it."""
     found: list[FileRow] = await _all(connection, select(*_COLUMNS).where(files.c.id == file))
     return found[0] if found else None
 
 
-async def of_identity(connection: Connection, conversation: str, identity: str) -> FileRow | None:
+async def get_by_identity(connection: Connection, conversation: str, identity: str) -> FileRow | None:
     """Return a conversation's file by its identity."""
     query = select(*_COLUMNS).where(files.c.conversation == conversation, files.c.identity == identity)
     found: list[FileRow] = await _all(connection, query)
     return found[0] if found else None
 
 
-async def of_turn(
+async def list_for_turn(
     connection: Connection, conversation: str, turn: str, job: str | None = None
 ) -> list[FileRow]:
     """Return what has been told of a turn's own files, and of the job's that it follows, in order."""
     own = (files.c.turn == turn) & files.c.job.is_(None)
-    return await _told(connection, conversation, or_(own, files.c.job == job) if job else own)
+    return await _list_emitted(connection, conversation, or_(own, files.c.job == job) if job else own)
 
 
-async def of_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
+async def list_for_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
     """Return what has been told of jobs' files, in order."""
-    return await _told(connection, conversation, files.c.job.in_(jobs))
+    return await _list_emitted(connection, conversation, files.c.job.in_(jobs))
 
 
-async def _told(connection: Connection, conversation: str, whose: ColumnElement[bool]) -> list[FileRow]:
+async def _list_emitted(
+    connection: Connection, conversation: str, owned: ColumnElement[bool]
+) -> list[FileRow]:
     query = (
         select(*_COLUMNS)
-        .where(files.c.conversation == conversation, files.c.state == str(FileState.TOLD), whose)
+        .where(files.c.conversation == conversation, files.c.state == str(FileState.EMITTED), owned)
         .order_by(files.c.created_at, files.c.id)
     )
     rows: list[FileRow] = await _all(connection, query)
     return rows
 
 
-async def counted(connection: Connection, conversation: str, *, turn: str, job: str | None) -> int:
+async def count(connection: Connection, conversation: str, *, turn: str, job: str | None) -> int:
     """Return how many files a turn, or a job, has brought already."""
     whose = files.c.job == job if job else (files.c.turn == turn) & files.c.job.is_(None)
     found = await connection.execute(
@@ -163,13 +167,15 @@ async def counted(connection: Connection, conversation: str, *, turn: str, job: 
         .where(
             files.c.conversation == conversation,
             whose,
-            files.c.state.in_((str(FileState.STAGED), str(FileState.TOLD))),
+            files.c.state.in_((str(FileState.STAGED), str(FileState.EMITTED))),
         )
     )
     return int(found.scalar_one())
 
 
-async def known(connection: Connection, conversation: str, paths: Sequence[str]) -> dict[str, set[str]]:
+async def known_versions(
+    connection: Connection, conversation: str, paths: Sequence[str]
+) -> dict[str, set[str]]:
     """Return the versions and digests of files at these paths that the conversation has met already."""
     rows = await connection.execute(
         select(files.c.path, files.c.version, files.c.sha256).where(
@@ -182,7 +188,9 @@ async def known(connection: Connection, conversation: str, paths: Sequence[str])
     return met
 
 
-async def spans(connection: Connection, conversation: str, *, since: datetime) -> list[Span]:
+async def list_activity_spans(
+    connection: Connection, conversation: str, *, since: datetime
+) -> list[ActivitySpan]:
     """Return when tool calls and jobs of a conversation ran that ended after a moment.
 
     A call that starts a job is left out: what is written then is the job's, and not whole before it ends.
@@ -196,13 +204,16 @@ async def spans(connection: Connection, conversation: str, *, since: datetime) -
         jobs.c.conversation == conversation, jobs.c.finished_at >= since
     )
     calls = [row for row in await connection.execute(called) if not row.args.get("background")]
-    return [Span(began=row[0], ended=row[1]) for row in (*calls, *await connection.execute(worked))]
+    return [
+        ActivitySpan(started_at=row[0], ended_at=row[1])
+        for row in (*calls, *await connection.execute(worked))
+    ]
 
 
-async def take_staged(connection: Connection, conversation: str, job: str | None = None) -> list[FileRow]:
+async def collect_staged(connection: Connection, conversation: str, job: str | None = None) -> list[FileRow]:
     """Return what waits to be told of a conversation's turns, or of one job, and mark it as told."""
     if job is None:
-        found: list[FileRow] = await _all(connection, _STAGED_OF_TURNS, {"of": conversation})
+        found: list[FileRow] = await _all(connection, _STAGED_BY_TURNS, {"of": conversation})
     else:
         waiting = (str(FileState.STAGED), str(FileState.REFUSED))
         found = await _all(
@@ -211,30 +222,30 @@ async def take_staged(connection: Connection, conversation: str, job: str | None
             .where(files.c.job == job, files.c.state.in_(waiting))
             .order_by(files.c.created_at, files.c.id),
         )
-    for before, after in ((FileState.STAGED, FileState.TOLD), (FileState.REFUSED, FileState.DECLINED)):
+    for before, after in ((FileState.STAGED, FileState.EMITTED), (FileState.REFUSED, FileState.DECLINED)):
         ids = [row.id for row in found if row.state is before]
         if ids:
             await connection.execute(update(files).where(files.c.id.in_(ids)).values(state=str(after)))
     return found
 
 
-async def arrive(
+async def record_fetch_result(
     connection: Connection,
     file: str,
     *,
     state: FileState,
     path: str = "",
     content: tuple[str, int, str] | None = None,
-    why: str = "",
+    reason: str = "",
 ) -> None:
     """Record what came of an attachment: its type, size and digest, or why it is not here."""
-    values: dict[str, object] = {"state": str(state), "path": path, "caption": why}
+    values: dict[str, object] = {"state": str(state), "path": path, "caption": reason}
     if content is not None:
         values |= dict(zip(("type", "size", "sha256"), content, strict=True))
     await connection.execute(update(files).where(files.c.id == file).values(**values))
 
 
-async def adopt(
+async def attach_uploads(
     connection: Connection, account: str, ids: Sequence[str], *, conversation: str, turn: str
 ) -> None:
     """Let uploads belong to the conversation and turn that they were said with."""
@@ -253,7 +264,7 @@ async def add_note(connection: Connection, file: str, note: str) -> bool:
     return noted.rowcount == 1
 
 
-async def notes_for(connection: Connection, conversation: str, turn: str) -> dict[str, str]:
+async def list_notes(connection: Connection, conversation: str, turn: str) -> dict[str, str]:
     """Return what this turn's model is to be told, by file; the same again when the turn is run again."""
     rows = await connection.execute(_NOTES, {"of": conversation, "turn_of": turn})
     return {row[0]: row[1] for row in rows}
@@ -266,7 +277,7 @@ async def mark_noted(connection: Connection, ids: Iterable[str], turn: str) -> N
 
 @cache
 def _touch(dialect: str) -> Any:
-    return insert_or(blobs, dialect)
+    return insert_on_conflict(blobs, dialect)
 
 
 async def touch(connection: Connection, digest: str, size: int) -> bool:
@@ -283,12 +294,12 @@ async def touch(connection: Connection, digest: str, size: int) -> bool:
     return (await connection.execute(statement)).first() is not None
 
 
-async def forget(connection: Connection, *, before: datetime) -> int:
+async def delete_before(connection: Connection, *, before: datetime) -> int:
     """Drop files that are older than the retention."""
     return (await connection.execute(delete(files).where(files.c.created_at < before))).rowcount
 
 
-async def begin_dropping(
+async def begin_delete(
     connection: Connection, *, now: datetime, grace: timedelta, limit: int = 100
 ) -> list[str]:
     """Mark bytes that no file has, and return those that are to be dropped."""
@@ -307,6 +318,6 @@ async def begin_dropping(
     return [row[0] for row in rows]
 
 
-async def end_dropping(connection: Connection, digest: str) -> None:
+async def end_delete(connection: Connection, digest: str) -> None:
     """Forget bytes that were dropped."""
     await connection.execute(delete(blobs).where(blobs.c.sha256 == digest, blobs.c.dropping.is_(True)))

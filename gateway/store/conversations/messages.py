@@ -15,7 +15,7 @@ from gateway.store.tables import conversations, messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ChatMessageRow:
     """A message that came from a chat: whose it is, what it says, which turn it belongs to."""
 
     id: str
@@ -27,10 +27,12 @@ class Kept:
     platform_id: str | None
 
 
-_COLUMNS = [messages.c[name] for name in Kept.__dataclass_fields__]
+_COLUMNS = [messages.c[name] for name in ChatMessageRow.__dataclass_fields__]
 
 
-async def at_platform(connection: Connection, address: Address, platform_id: str) -> Kept | None:
+async def get_by_platform_id(
+    connection: Connection, address: Address, platform_id: str
+) -> ChatMessageRow | None:
     """Return the newest message that a room's platform calls so, whichever conversation it is in."""
     room = '%"room": ' + _escaped(json.dumps(address.room)) + "%"
     rows = await connection.execute(
@@ -46,36 +48,36 @@ async def at_platform(connection: Connection, address: Address, platform_id: str
         .limit(1)
     )
     row = rows.mappings().first()
-    return Kept(**row) if row else None
+    return ChatMessageRow(**row) if row else None
 
 
-async def by_id(connection: Connection, message: str) -> Kept | None:
+async def get_by_id(connection: Connection, message: str) -> ChatMessageRow | None:
     """Return a message."""
     row = (await connection.execute(select(*_COLUMNS).where(messages.c.id == message))).mappings().first()
-    return Kept(**row) if row else None
+    return ChatMessageRow(**row) if row else None
 
 
-async def of_turn(connection: Connection, turn: str) -> list[Kept]:
+async def list_for_turn(connection: Connection, turn: str) -> list[ChatMessageRow]:
     """Return what people said that a turn answers, in order."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(messages.c.turn == turn, messages.c.role == "user")
         .order_by(messages.c.position)
     )
-    return [Kept(**row) for row in rows.mappings()]
+    return [ChatMessageRow(**row) for row in rows.mappings()]
 
 
-async def said_by(connection: Connection, turn: str) -> list[Kept]:
+async def list_replies(connection: Connection, turn: str) -> list[ChatMessageRow]:
     """Return what a turn said, in order."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(messages.c.turn == turn, messages.c.role == "assistant")
         .order_by(messages.c.position)
     )
-    return [Kept(**row) for row in rows.mappings()]
+    return [ChatMessageRow(**row) for row in rows.mappings()]
 
 
-async def attachments_of(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
+async def list_attachments(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
     """Return the files that people sent with what a turn answers: name, type, size, ref and channel."""
     rows = await connection.execute(
         select(messages.c.attachments)
@@ -85,12 +87,12 @@ async def attachments_of(connection: Connection, turn: str) -> Sequence[Mapping[
     return [one for row in rows for one in row[0]]
 
 
-async def change_text(connection: Connection, message: str, text: str) -> None:
+async def update_text(connection: Connection, message: str, text: str) -> None:
     """Make a message say what its author made of it."""
     await connection.execute(update(messages).where(messages.c.id == message).values(text=text))
 
 
-async def give_to(connection: Connection, old: str, new: str) -> None:
+async def reassign(connection: Connection, old: str, new: str) -> None:
     """Make what people said for one turn belong to another."""
     await connection.execute(
         update(messages).where(messages.c.turn == old, messages.c.role == "user").values(turn=new)

@@ -12,10 +12,10 @@ from sqlalchemy import Row, and_, delete, or_, select, update
 
 from channels.message import Address
 from delivery.database.clock import utc_now
-from delivery.database.engine import Connection, insert_or
+from delivery.database.engine import Connection, insert_on_conflict
 from gateway.store.tables import pairings
 
-CODE_LIFE = timedelta(hours=1)
+CODE_TTL = timedelta(hours=1)
 _LETTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 
@@ -39,7 +39,7 @@ async def is_paired(connection: Connection, channel: str, person: str) -> bool:
     return found.scalar_one_or_none() is not None
 
 
-async def offer_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
+async def issue_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
     """Return the code of a stranger met at this address and whether it is a new one: a code lives an hour."""
     now, channel = utc_now(), address.channel
     found = await connection.execute(
@@ -54,12 +54,12 @@ async def offer_code(connection: Connection, address: Address, person: str, *, n
     values = {
         "code": code,
         "name": name[:200],
-        "address": address.dump(),
-        "expires_at": now + CODE_LIFE,
+        "address": address.encode(),
+        "expires_at": now + CODE_TTL,
         "created_at": now,
     }
     await connection.execute(
-        insert_or(pairings, connection.dialect.name)
+        insert_on_conflict(pairings, connection.dialect.name)
         .values(channel=channel, person=person, **values)
         .on_conflict_do_update(index_elements=["channel", "person"], set_=values)
     )
@@ -83,7 +83,9 @@ async def pair(connection: Connection, channel: str, code: str) -> Pairing | Non
     return None if row is None else _pairing(row)
 
 
-async def listed(connection: Connection, channel: str, *, after: str, limit: int) -> Sequence[Pairing]:
+async def list_for_channel(
+    connection: Connection, channel: str, *, after: str, limit: int
+) -> Sequence[Pairing]:
     """Return who is let in and whose code still waits, by person, from after one on."""
     waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > utc_now())
     found = await connection.execute(
@@ -99,7 +101,7 @@ async def listed(connection: Connection, channel: str, *, after: str, limit: int
     return [_pairing(row) for row in found]
 
 
-async def remove(connection: Connection, channel: str, person: str) -> bool:
+async def delete_pairing(connection: Connection, channel: str, person: str) -> bool:
     """Let somebody in no more, or forget that they asked; False when they are not known."""
     done = await connection.execute(
         delete(pairings).where(pairings.c.channel == channel, pairings.c.person == person)
@@ -107,12 +109,12 @@ async def remove(connection: Connection, channel: str, person: str) -> bool:
     return done.rowcount > 0
 
 
-async def forget_channel(connection: Connection, channel: str) -> None:
+async def delete_for_channel(connection: Connection, channel: str) -> None:
     """Forget everybody a channel knew."""
     await connection.execute(delete(pairings).where(pairings.c.channel == channel))
 
 
-async def forget_expired(connection: Connection, *, before: datetime) -> None:
+async def delete_expired(connection: Connection, *, before: datetime) -> None:
     """Forget strangers whose code ended before `before` and was never used."""
     await connection.execute(
         delete(pairings).where(pairings.c.paired_at.is_(None), pairings.c.expires_at < before)
@@ -123,7 +125,7 @@ def _pairing(row: Row[Any]) -> Pairing:
     return Pairing(
         person=row.person,
         name=row.name,
-        address=Address.load(row.address) if row.address else None,
+        address=Address.decode(row.address) if row.address else None,
         paired_at=row.paired_at,
         expires_at=row.expires_at,
         created_at=row.created_at,

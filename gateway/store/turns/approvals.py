@@ -53,7 +53,7 @@ async def insert_approval(connection: Connection, approval: Approval) -> None:
     await connection.execute(insert(approvals).values(**values | {"args": dict(approval.args)}))
 
 
-async def find(connection: Connection, account: str, approval: str) -> Approval | None:
+async def get(connection: Connection, account: str, approval: str) -> Approval | None:
     """Return an account's approval."""
     found = await _all(
         connection,
@@ -62,12 +62,12 @@ async def find(connection: Connection, account: str, approval: str) -> Approval 
     return found[0] if found else None
 
 
-async def of_turn(connection: Connection, turn: str) -> list[Approval]:
+async def list_for_turn(connection: Connection, turn: str) -> list[Approval]:
     """Return a turn's approvals in the order they were asked for."""
     return await _all(connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id))
 
 
-async def listed(
+async def list_for_account(
     connection: Connection,
     account: str,
     *,
@@ -115,12 +115,12 @@ async def void(connection: Connection, approval: str) -> bool:
     return voided.rowcount == 1
 
 
-async def expire_of(connection: Connection, turn: str) -> None:
+async def expire_for_turn(connection: Connection, turn: str) -> None:
     """Close what a cancelled turn still asked for."""
     await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
 
 
-async def pending_of(connection: Connection, turn: str) -> int:
+async def count_pending(connection: Connection, turn: str) -> int:
     """Return how many of a turn's approvals nobody has decided."""
     counted = await connection.execute(
         select(func.count())

@@ -61,13 +61,13 @@ async def insert_job(connection: Connection, job: Job) -> None:
     await connection.execute(insert(jobs).values(**values | {"state": str(job.state)}))
 
 
-async def by_id(connection: Connection, job: str) -> Job | None:
+async def get_by_id(connection: Connection, job: str) -> Job | None:
     """Return a job whosever it is; for the gateway's own workers and the completion route."""
     found = await _all(connection, select(*_COLUMNS).where(jobs.c.id == job))
     return found[0] if found else None
 
 
-async def find(
+async def get(
     connection: Connection, account: str, job: str, *, conversation: str | None = None
 ) -> Job | None:
     """Return an account's job; with `conversation`, only if it belongs to that conversation."""
@@ -78,7 +78,7 @@ async def find(
     return found[0] if found else None
 
 
-async def listed(
+async def list_for_account(
     connection: Connection,
     account: str,
     *,
@@ -104,7 +104,7 @@ def _older(job: str) -> ColumnElement[bool]:
     return (jobs.c.created_at < then) | ((jobs.c.created_at == then) & (jobs.c.id < job))
 
 
-async def running(connection: Connection, *, limit: int = 1000) -> list[Job]:
+async def list_running(connection: Connection, *, limit: int = 1000) -> list[Job]:
     """Return every running job, oldest first."""
     return await _all(
         connection,
@@ -112,7 +112,7 @@ async def running(connection: Connection, *, limit: int = 1000) -> list[Job]:
     )
 
 
-async def running_in(connection: Connection, sandbox: str) -> int:
+async def count_running_in(connection: Connection, sandbox: str) -> int:
     """Return how many jobs run in one sandbox."""
     counted = await connection.execute(
         select(func.count())
@@ -148,7 +148,7 @@ async def mark_ending(connection: Connection, job: str, reason: str) -> bool:
     return changed.rowcount == 1
 
 
-async def mark_reachable(connection: Connection, job: str, *, since: datetime | None) -> None:
+async def set_unreachable_since(connection: Connection, job: str, *, since: datetime | None) -> None:
     """Remember since when the provider has not answered for this job (None: it answers)."""
     await connection.execute(update(jobs).where(jobs.c.id == job).values(unreachable_since=since))
 

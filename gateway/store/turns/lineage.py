@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from delivery.database.engine import Connection
 from gateway.store.tables import jobs, turns
-from gateway.store.turns.traces import LONGEST
+from gateway.store.turns.traces import MAX_TURNS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,13 +29,13 @@ _CAUSE = (
 )
 
 
-async def of_turn(connection: Connection, turn: str) -> Lineage | None:
+async def get_for_turn(connection: Connection, turn: str) -> Lineage | None:
     """Return a turn's lineage, None when there is no such turn; a chain that is too long is cut."""
     found = await _cause(connection, turn)
     if found is None:
         return None
     root, cause = turn, found
-    for _ in range(LONGEST):
+    for _ in range(MAX_TURNS):
         before = await _cause(connection, cause.before) if cause.before else None
         if before is None:
             break
@@ -47,7 +47,7 @@ async def _cause(connection: Connection, turn: str) -> Any:
     return (await connection.execute(_CAUSE.where(turns.c.id == turn))).first()
 
 
-async def of_job(connection: Connection, job: str) -> str | None:
+async def get_follow_up_turn(connection: Connection, job: str) -> str | None:
     """Return the id of the turn that a job's end has queued."""
     found = await connection.execute(select(turns.c.id).where(turns.c.job == job))
     return found.scalar_one_or_none()

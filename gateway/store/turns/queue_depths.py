@@ -12,10 +12,15 @@ from delivery.database.tables import deliveries, destinations, streams
 from delivery.deliveries.attempt import DeliveryState
 from gateway.store.job_state import JobState
 from gateway.store.tables import approvals, jobs, turns
-from gateway.store.turn_state import GIVEN_UP, TurnState
+from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turns as turn_store
 
-OWED = (DeliveryState.PENDING, DeliveryState.SENDING, DeliveryState.RETRYING, DeliveryState.DEAD)
+COUNTED_DELIVERY_STATES = (
+    DeliveryState.PENDING,
+    DeliveryState.SENDING,
+    DeliveryState.RETRYING,
+    DeliveryState.DEAD,
+)
 """States of deliveries that somebody may want to look at."""
 
 
@@ -24,43 +29,47 @@ _DEAD_TURNS = (
     .select_from(turns)
     .where(
         turns.c.state == str(TurnState.FAILED),
-        turns.c.error.startswith(GIVEN_UP),
+        turns.c.error.startswith(DEAD_LETTER_PREFIX),
         turns.c.retried_as.is_(None),
     )
 )
 
-WAITS = {
+OLDEST_ROW_QUERIES = {
     "turns.queued": select(func.min(turns.c.created_at)).where(turns.c.state == str(TurnState.QUEUED)),
     "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
     "approvals.pending": select(func.min(approvals.c.created_at)).where(approvals.c.state == "pending"),
     "deliveries.owed": select(func.min(deliveries.c.created_at)).where(
-        deliveries.c.state.in_([str(state) for state in OWED if state is not DeliveryState.DEAD])
+        deliveries.c.state.in_(
+            [str(state) for state in COUNTED_DELIVERY_STATES if state is not DeliveryState.DEAD]
+        )
     ),
 }
 """When the oldest row of each queue was made."""
 
 
-async def oldest(connection: Connection, now: datetime) -> Mapping[str, float]:
+async def oldest_age(connection: Connection, now: datetime) -> Mapping[str, float]:
     """Return the age in seconds of the oldest row that waits, by queue; 0 for an empty one."""
-    found = {queue: (await connection.execute(query)).scalar_one() for queue, query in WAITS.items()}
+    found = {
+        queue: (await connection.execute(query)).scalar_one() for queue, query in OLDEST_ROW_QUERIES.items()
+    }
     return {queue: (now - made).total_seconds() if made else 0.0 for queue, made in found.items()}
 
 
-async def ask(connection: Connection) -> None:
+async def ping(connection: Connection) -> None:
     """Ask the database for next to nothing: does it answer."""
     await connection.execute(select(1))
 
 
-async def waiting(connection: Connection) -> Mapping[str, int]:
+async def depth(connection: Connection) -> Mapping[str, int]:
     """Return lengths by queue: unfinished turns, owed deliveries, running jobs, events not yet told.
 
     `turns.dead` were given up and not asked again; `chats.dead` are chats that take nothing any more.
     """
-    open_turns = await turn_store.state_counts(connection)
-    owed = dict.fromkeys((f"deliveries.{state}" for state in OWED), 0)
+    open_turns = await turn_store.count_by_state(connection)
+    owed = dict.fromkeys((f"deliveries.{state}" for state in COUNTED_DELIVERY_STATES), 0)
     rows = await connection.execute(
         select(deliveries.c.state, func.count())
-        .where(deliveries.c.state.in_([str(state) for state in OWED]))
+        .where(deliveries.c.state.in_([str(state) for state in COUNTED_DELIVERY_STATES]))
         .group_by(deliveries.c.state)
     )
     untold = select(func.coalesce(func.sum(streams.c.last_n - streams.c.relayed_n), 0))
@@ -79,7 +88,7 @@ async def waiting(connection: Connection) -> Mapping[str, int]:
     }
 
 
-async def now(connection: Connection) -> datetime:
+async def database_time(connection: Connection) -> datetime:
     """Return what time it is where the database runs."""
     told = (await connection.execute(select(func.now()))).scalar_one()
     return told if told.tzinfo else told.replace(tzinfo=UTC)

@@ -11,12 +11,12 @@ from delivery.database.engine import Connection
 from delivery.database.tables import deliveries
 from gateway.store.tables import conversations, inbox, jobs, messages, turns
 
-LONGEST = 50
+MAX_TURNS = 50
 """Turns that one trace follows; a chain of jobs that is longer is cut."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedMessage:
     """A person's message as it was taken: by which channel (or `api`), under which id of the platform's."""
 
     id: str
@@ -27,7 +27,7 @@ class Accepted:
     event_key: str | None
 
 
-async def accepted_for(connection: Connection, account: str, turn_ids: list[str]) -> list[Accepted]:
+async def list_accepted(connection: Connection, account: str, turn_ids: list[str]) -> list[AcceptedMessage]:
     """Return the messages that these turns answer."""
     query = (
         select(
@@ -44,13 +44,13 @@ async def accepted_for(connection: Connection, account: str, turn_ids: list[str]
         .where(turns.c.account == account, turns.c.id.in_(turn_ids))
         .order_by(messages.c.position)
     )
-    return [Accepted(**row) for row in (await connection.execute(query)).mappings()]
+    return [AcceptedMessage(**row) for row in (await connection.execute(query)).mappings()]
 
 
-async def turns_from(connection: Connection, account: str, wanted: str) -> list[str]:
+async def list_caused_turns(connection: Connection, account: str, item_id: str) -> list[str]:
     """Return the turns that a message, turn, job or delivery led to, in order; none for an unknown id."""
-    found = await _first(connection, account, wanted)
-    while len(found) < LONGEST:
+    found = await _first_turns(connection, account, item_id)
+    while len(found) < MAX_TURNS:
         caused = (
             select(turns.c.id)
             .join(jobs, turns.c.job == jobs.c.id)
@@ -61,24 +61,24 @@ async def turns_from(connection: Connection, account: str, wanted: str) -> list[
         if not more:
             break
         found += more
-    return found[:LONGEST]
+    return found[:MAX_TURNS]
 
 
-async def _first(connection: Connection, account: str, wanted: str) -> list[str]:
+async def _first_turns(connection: Connection, account: str, item_id: str) -> list[str]:
     said = (
         select(messages.c.turn)
         .join(conversations, conversations.c.id == messages.c.conversation)
-        .where(conversations.c.account == account, messages.c.id == wanted)
+        .where(conversations.c.account == account, messages.c.id == item_id)
     )
-    ran = select(jobs.c.turn).where(jobs.c.account == account, jobs.c.id == wanted)
-    owed = select(deliveries.c.turn).where(deliveries.c.account == account, deliveries.c.id == wanted)
+    ran = select(jobs.c.turn).where(jobs.c.account == account, jobs.c.id == item_id)
+    owed = select(deliveries.c.turn).where(deliveries.c.account == account, deliveries.c.id == item_id)
     query = (
         select(turns.c.id)
         .where(
             turns.c.account == account,
             or_(
-                turns.c.id == wanted,
-                turns.c.message == wanted,
+                turns.c.id == item_id,
+                turns.c.message == item_id,
                 turns.c.id.in_(said),
                 turns.c.id.in_(ran),
                 turns.c.id.in_(owed),

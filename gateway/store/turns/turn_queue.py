@@ -8,7 +8,7 @@ from delivery.database.clock import utc_now
 from delivery.database.engine import Connection
 from gateway.store.tables import inputs, turns
 from gateway.store.turn_state import OPEN, TurnState
-from gateway.store.turns.turns import Turn, open_turns
+from gateway.store.turns.turns import Turn, list_open
 
 
 async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bool = False) -> bool:
@@ -27,7 +27,7 @@ async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bo
     return changed.rowcount == 1
 
 
-async def place_of(connection: Connection, turn: str) -> int | None:
+async def queue_position(connection: Connection, turn: str) -> int | None:
     """Return how many turns of its conversation end before an open one; None when it has ended."""
     own = select(turns.c.position, turns.c.conversation).where(turns.c.id == turn, turns.c.state.in_(OPEN))
     row = (await connection.execute(own)).first()
@@ -45,7 +45,7 @@ async def place_of(connection: Connection, turn: str) -> int | None:
     return int(counted.scalar_one())
 
 
-async def heard(connection: Connection, turn: str) -> list[str]:
+async def list_steered(connection: Connection, turn: str) -> list[str]:
     """Return what was said to a turn while it ran, in order."""
     rows = await connection.execute(
         select(inputs.c.text).where(inputs.c.turn == turn).order_by(inputs.c.place)
@@ -53,9 +53,9 @@ async def heard(connection: Connection, turn: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-async def steering(connection: Connection, turn: Turn) -> list[Turn]:
+async def list_steering(connection: Connection, turn: Turn) -> list[Turn]:
     """Return the turns in line that are meant for the one that runs."""
-    line = await open_turns(connection, turn.conversation)
+    line = await list_open(connection, turn.conversation)
     return [one for one in line if one.id != turn.id and _may_steer(one)]
 
 

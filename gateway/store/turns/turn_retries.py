@@ -6,13 +6,13 @@ from sqlalchemy import select, update
 
 from delivery.database.engine import Connection
 from gateway.store.tables import messages, turns
-from gateway.store.turn_state import GIVEN_UP, TurnState
+from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns.turns import Turn
 
 _COLUMNS = [turns.c[name] for name in Turn.__dataclass_fields__]
 
 
-async def listed(
+async def list_for_account(
     connection: Connection,
     account: str,
     *,
@@ -35,14 +35,14 @@ async def listed(
     if dead:
         query = query.where(
             turns.c.state == str(TurnState.FAILED),
-            turns.c.error.startswith(GIVEN_UP),
+            turns.c.error.startswith(DEAD_LETTER_PREFIX),
             turns.c.retried_as.is_(None),
         )
     rows = await connection.execute(query.order_by(turns.c.position.desc()).limit(limit))
     return [Turn(**{**row, "state": TurnState(row["state"])}) for row in rows.mappings()]
 
 
-async def succeed(connection: Connection, failed: Turn, new: str) -> bool:
+async def mark_retried(connection: Connection, failed: Turn, new: str) -> bool:
     """Name the turn that asks for a failed one again, once; what people said then belongs to that one."""
     changed = await connection.execute(
         update(turns)

@@ -57,29 +57,31 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
 
 # Statements that every message needs are built once: building one takes longer than running it.
 _INSERT = insert(turns)
-_FIRST_OPEN = (
+_NEXT_TURN = (
     select(*_COLUMNS)
     .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
     .order_by(turns.c.position)
     .limit(1)
 )
-_WAITING = (
+_COUNT_OPEN = (
     select(func.count())
     .select_from(turns)
     .where(turns.c.conversation == bindparam("of"), turns.c.state.in_(OPEN))
 )
-_HELD = select(conversations.c.fence).where(
+_FENCE_IS_CURRENT = select(conversations.c.fence).where(
     conversations.c.id == bindparam("held")
 ).scalar_subquery() == bindparam("fence")
-_MINE = update(turns).where(turns.c.id == bindparam("turn"), turns.c.state.in_(OPEN), _HELD)
-_CLAIM = _MINE.values(
+_UPDATE_OWNED = update(turns).where(
+    turns.c.id == bindparam("turn"), turns.c.state.in_(OPEN), _FENCE_IS_CURRENT
+)
+_CLAIM = _UPDATE_OWNED.values(
     state=str(TurnState.RUNNING),
     attempt=turns.c.attempt + 1,
     crashes=bindparam("crashed"),
     runner=bindparam("by"),
     started_at=func.coalesce(turns.c.started_at, bindparam("now")),
 ).returning(turns.c.input)
-_SETTLE = _MINE.values(
+_SETTLE = _UPDATE_OWNED.values(
     state=bindparam("to"),
     output=bindparam("said"),
     error=bindparam("failed"),
@@ -115,7 +117,7 @@ async def insert_turn(connection: Connection, turn: Turn) -> None:
     )
 
 
-async def find(connection: Connection, account: str, turn: str) -> Turn | None:
+async def get(connection: Connection, account: str, turn: str) -> Turn | None:
     """Return an account's turn."""
     row = (
         await connection.execute(select(*_COLUMNS).where(turns.c.id == turn, turns.c.account == account))
@@ -124,14 +126,14 @@ async def find(connection: Connection, account: str, turn: str) -> Turn | None:
     return _turn(found) if found else None
 
 
-async def first_open(connection: Connection, conversation: str) -> Turn | None:
+async def next_turn(connection: Connection, conversation: str) -> Turn | None:
     """Return the turn whose turn it is: the oldest that has not ended."""
-    rows = (await connection.execute(_FIRST_OPEN, {"of": conversation})).mappings()
+    rows = (await connection.execute(_NEXT_TURN, {"of": conversation})).mappings()
     found = rows.first()
     return _turn(found) if found else None
 
 
-async def open_turns(connection: Connection, conversation: str) -> list[Turn]:
+async def list_open(connection: Connection, conversation: str) -> list[Turn]:
     """Return the turns of a conversation that have not ended, in order."""
     rows = (
         await connection.execute(
@@ -143,18 +145,20 @@ async def open_turns(connection: Connection, conversation: str) -> list[Turn]:
     return [_turn(row) for row in rows]
 
 
-async def waiting_count(connection: Connection, conversation: str) -> int:
+async def count_open(connection: Connection, conversation: str) -> int:
     """Return how many turns of a conversation have not ended."""
-    counted = await connection.execute(_WAITING, {"of": conversation})
+    counted = await connection.execute(_COUNT_OPEN, {"of": conversation})
     return counted.scalar_one()
 
 
-def _mine(conversation: str, fence: int) -> Any:
+def _fence_is_current(conversation: str, fence: int) -> Any:
     held = select(conversations.c.fence).where(conversations.c.id == conversation).scalar_subquery()
     return held == fence
 
 
-async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, crashes: int) -> str | None:
+async def claim(
+    connection: Connection, turn: Turn, *, fence: int, worker_id: str, crashes: int
+) -> str | None:
     """Start an attempt; returns the input as it stands now, None when the fence has moved on."""
     claimed = await connection.execute(
         _CLAIM,
@@ -163,7 +167,7 @@ async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, 
             "held": turn.conversation,
             "fence": fence,
             "crashed": crashes,
-            "by": runner,
+            "by": worker_id,
             "now": utc_now(),
         },
     )
@@ -171,11 +175,11 @@ async def claim(connection: Connection, turn: Turn, *, fence: int, runner: str, 
     return None if row is None else str(row.input)
 
 
-async def set_aside(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
+async def quarantine(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
     """Let a suspect wait its turn to run alone, its crashes counted; False when the fence has moved on."""
     changed = await connection.execute(
         update(turns)
-        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _mine(turn.conversation, fence))
+        .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _fence_is_current(turn.conversation, fence))
         .values(state=str(TurnState.QUEUED), crashes=crashes, runner=None)
     )
     return changed.rowcount == 1
@@ -208,15 +212,17 @@ async def settle(
     return settled.rowcount == 1
 
 
-async def save(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
+async def save_progress(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
     """Keep an agent's progress within a turn."""
     saved = await connection.execute(
-        update(turns).where(turns.c.id == turn.id, _mine(turn.conversation, fence)).values(paused=state)
+        update(turns)
+        .where(turns.c.id == turn.id, _fence_is_current(turn.conversation, fence))
+        .values(paused=state)
     )
     return saved.rowcount == 1
 
 
-async def keep_progress(connection: Connection, turn: Turn) -> None:
+async def save_progress_as_history(connection: Connection, turn: Turn) -> None:
     """Make what an open turn saved of its progress what the agent remembers of the conversation."""
     saved = select(turns.c.paused).where(turns.c.id == turn.id).scalar_subquery()
     await connection.execute(
@@ -233,7 +239,7 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
         .where(
             turns.c.id == turn.id,
             turns.c.state == str(TurnState.RUNNING),
-            _mine(turn.conversation, fence),
+            _fence_is_current(turn.conversation, fence),
         )
         .values(state=str(TurnState.WAITING), paused=state, runner=None)
     )
@@ -241,18 +247,18 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
 
 
 async def requeue(
-    connection: Connection, turn: str, *, was: TurnState, not_before: datetime | None = None
+    connection: Connection, turn: str, *, from_state: TurnState, not_before: datetime | None = None
 ) -> bool:
     """Put a waiting turn (all is decided) or a released one back into the queue, at its old place."""
     changed = await connection.execute(
         update(turns)
-        .where(turns.c.id == turn, turns.c.state == str(was))
+        .where(turns.c.id == turn, turns.c.state == str(from_state))
         .values(state=str(TurnState.QUEUED), runner=None, next_at=not_before)
     )
     return changed.rowcount == 1
 
 
-async def request_cancel(connection: Connection, turn: str, *, why: str = "cancelled") -> TurnState | None:
+async def request_cancel(connection: Connection, turn: str, *, reason: str = "cancelled") -> TurnState | None:
     """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel.
 
     The first reason stands.
@@ -260,20 +266,20 @@ async def request_cancel(connection: Connection, turn: str, *, why: str = "cance
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn, turns.c.state.in_(OPEN))
-        .values(cancel=True, cancel_why=func.coalesce(turns.c.cancel_why, why))
+        .values(cancel=True, cancel_why=func.coalesce(turns.c.cancel_why, reason))
         .returning(turns.c.state)
     )
     state = changed.scalar_one_or_none()
     return TurnState(state) if state else None
 
 
-async def why_cancelled(connection: Connection, turn: str) -> str:
+async def cancel_reason(connection: Connection, turn: str) -> str:
     """Return the reason for which somebody wants a turn cancelled."""
     found = await connection.execute(select(turns.c.cancel_why).where(turns.c.id == turn))
     return found.scalar_one_or_none() or "cancelled"
 
 
-async def cancelled_among(connection: Connection, running: list[str]) -> list[str]:
+async def list_cancelled(connection: Connection, running: list[str]) -> list[str]:
     """Return which of these turns somebody wants cancelled."""
     rows = await connection.execute(
         select(turns.c.id).where(turns.c.id.in_(running), turns.c.cancel.is_(True))
@@ -281,7 +287,7 @@ async def cancelled_among(connection: Connection, running: list[str]) -> list[st
     return [row[0] for row in rows]
 
 
-async def conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
+async def list_conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
     """Return the conversations that have a turn to run now, or one to look after."""
     rows = await connection.execute(
         select(turns.c.conversation)
@@ -295,7 +301,7 @@ async def conversations_with_work(connection: Connection, *, limit: int = 5000) 
     return [row[0] for row in rows]
 
 
-async def state_counts(connection: Connection) -> dict[str, int]:
+async def count_by_state(connection: Connection) -> dict[str, int]:
     """Return how many turns are in each unfinished state, for the metrics."""
     rows = await connection.execute(
         select(turns.c.state, func.count()).where(turns.c.state.in_(OPEN)).group_by(turns.c.state)
@@ -319,7 +325,7 @@ class StepRow:
 _STEP = [steps.c[name] for name in StepRow.__dataclass_fields__]
 
 
-async def step(connection: Connection, turn: str, step_key: str) -> StepRow | None:
+async def get_step(connection: Connection, turn: str, step_key: str) -> StepRow | None:
     """Return a tool call's checkpoint."""
     rows = (
         await connection.execute(select(*_STEP).where(steps.c.turn == turn, steps.c.step_key == step_key))
@@ -328,7 +334,7 @@ async def step(connection: Connection, turn: str, step_key: str) -> StepRow | No
     return StepRow(**row) if row else None
 
 
-async def steps_of(connection: Connection, turn: str) -> list[StepRow]:
+async def list_steps(connection: Connection, turn: str) -> list[StepRow]:
     """Return a turn's tool calls in the order they began: the run log."""
     rows = (
         await connection.execute(select(*_STEP).where(steps.c.turn == turn).order_by(steps.c.position))

@@ -9,28 +9,28 @@ from pydantic import Field
 
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
-from gateway.accounts.api_keys import ALL_SCOPES, Scope
+from gateway.accounts.api_keys import ALL_SCOPES, KeyScope
 from gateway.records.fields import Name
 from gateway.store import sandboxes
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts import deletion, records
-from gateway.store.accounts.accounts import Key
+from gateway.store.accounts.accounts import ApiKey
 from gateway.web.api import workspace_files
-from gateway.web.http.context import Surface
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.context import WebContext
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
-EVERY_ONE = 100_000
+NO_LIMIT = 100_000
 
 
-class NewAccount(Strict):
+class AccountCreate(RequestModel):
     """An account to make."""
 
     name: Name
 
 
-class AccountMade(Shown):
+class AccountCreated(ResponseModel):
     """A new account; the key is told here and never again."""
 
     id: str
@@ -38,7 +38,7 @@ class AccountMade(Shown):
     key: str
 
 
-class AccountShown(Shown):
+class AccountResponse(ResponseModel):
     """The account that asks, and the id of the key it asks with: what is said with it is by that author."""
 
     id: str
@@ -47,138 +47,140 @@ class AccountShown(Shown):
     created_at: datetime
 
 
-Scopes = Annotated[tuple[Scope, ...], Field(min_length=1, max_length=4)]
+Scopes = Annotated[tuple[KeyScope, ...], Field(min_length=1, max_length=4)]
 
 
-class NewKey(Strict):
+class KeyCreate(RequestModel):
     """A key to make; without scopes it may do everything."""
 
     name: Name
     scopes: Scopes = ALL_SCOPES
 
 
-class KeyChange(Strict):
+class KeyUpdate(RequestModel):
     """What to change of a key."""
 
     name: Name | None = None
     scopes: Scopes | None = None
 
 
-class KeyShown(Shown):
+class KeyResponse(ResponseModel):
     """A key, without its text."""
 
     id: str
     name: str
-    scopes: list[Scope]
+    scopes: list[KeyScope]
     created_at: datetime
 
 
-class KeyMade(KeyShown):
+class KeyCreated(KeyResponse):
     """A new key; its text is told here and never again."""
 
     key: str
 
 
-def key_shown(key: Key) -> KeyShown:
+def key_to_response(key: ApiKey) -> KeyResponse:
     """Return a key as its owner sees it."""
-    return KeyShown.model_validate(
+    return KeyResponse.model_validate(
         {"id": key.id, "name": key.name, "scopes": list(key.scopes), "created_at": key.created_at}
     )
 
 
-async def create_account(call: Call[NewAccount, Nothing]) -> AccountMade:
+async def create_account(call: ApiCall[AccountCreate, NoContent]) -> AccountCreated:
     """Make an account with its first key."""
     try:
-        async with call.surface.database.begin() as connection:
+        async with call.context.database.begin() as connection:
             account, key = await api_keys.create_account(connection, call.body.name)
-    except api_keys.Taken as error:
-        raise Problem(409, str(error)) from error
-    return AccountMade(id=account.id, name=account.name, key=key)
+    except api_keys.AccountNameTaken as error:
+        raise HttpProblem(409, str(error)) from error
+    return AccountCreated(id=account.id, name=account.name, key=key)
 
 
-async def show_account(call: Call[Nothing, Nothing]) -> AccountShown:
+async def get_account(call: ApiCall[NoContent, NoContent]) -> AccountResponse:
     """Return the account that asks."""
-    async with call.surface.database.read() as connection:
-        account = await store.find_account(connection, account_id=call.account)
+    async with call.context.database.read() as connection:
+        account = await store.get_account(connection, account_id=call.account)
     if account is None:
         raise not_found("this account is gone")
-    return AccountShown(
+    return AccountResponse(
         id=account.id, name=account.name, key=call.principal.key, created_at=account.created_at
     )
 
 
-async def remove_account(call: Call[Nothing, Nothing]) -> None:
+async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete the account that asks, with everything it has."""
-    await erase(call.surface, call.account)
+    await delete_everything(call.context, call.account)
 
 
-async def erase(surface: Surface, account: str) -> None:
+async def delete_everything(context: WebContext, account: str) -> None:
     """Delete an account, with everything it has."""
-    async with surface.database.begin() as connection:
-        spaces = await records.list_of(connection, account, "workspace")
-        channels = await records.list_of(connection, account, "channel")
-        boxes = await sandboxes.listed(connection, account, limit=EVERY_ONE)
-        await deletion.remove_account(connection, account)
-    surface.gatekeeper.cut(account)
+    async with context.database.begin() as connection:
+        spaces = await records.list_by_kind(connection, account, "workspace")
+        channels = await records.list_by_kind(connection, account, "channel")
+        boxes = await sandboxes.list_for_account(connection, account, limit=NO_LIMIT)
+        await deletion.delete_account(connection, account)
+    context.api_key_authenticator.revoke_account(account)
     for channel in channels:
-        await surface.channels_changed(account, channel.id)
+        await context.on_channel_changed(account, channel.id)
     for space in spaces:
-        await workspace_files.forget(surface, account, space.id)
-    if surface.core is not None:
-        await surface.core.sandboxes.release(boxes)
-    await surface.account_removed(account, account)
+        await workspace_files.delete_workspace(context, account, space.id)
+    if context.services is not None:
+        await context.services.sandbox_control.release(boxes)
+    await context.on_account_deleted(account, account)
 
 
-async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
+async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
     """Make a key; it can have no scope its maker lacks."""
-    _within(call, call.body.scopes)
-    async with call.surface.database.begin() as connection:
+    _check_scopes(call, call.body.scopes)
+    async with call.context.database.begin() as connection:
         key, text = await api_keys.create_key(
             connection, call.account, name=call.body.name, scopes=call.body.scopes
         )
-    return KeyMade(**key_shown(key).model_dump(), key=text)
+    return KeyCreated(**key_to_response(key).model_dump(), key=text)
 
 
-def _within(call: Call[NewKey, Nothing] | Call[KeyChange, Nothing], scopes: tuple[Scope, ...]) -> None:
+def _check_scopes(
+    call: ApiCall[KeyCreate, NoContent] | ApiCall[KeyUpdate, NoContent], scopes: tuple[KeyScope, ...]
+) -> None:
     beyond = sorted(set(scopes) - call.principal.scopes)
     if beyond:
-        raise Problem(403, f"the key that asks does not have the scope {beyond[0]!r} itself")
+        raise HttpProblem(403, f"the key that asks does not have the scope {beyond[0]!r} itself")
 
 
-async def list_keys(call: Call[Nothing, Page]) -> Items[KeyShown]:
+async def list_keys(call: ApiCall[NoContent, PageQuery]) -> ListPage[KeyResponse]:
     """List the account's live keys."""
-    async with call.surface.database.read() as connection:
+    async with call.context.database.read() as connection:
         found = await store.list_keys(
             connection, call.account, after=call.query.after, limit=call.query.limit + 1
         )
-    page, following = cut(found, call.query.limit)
-    return Items[KeyShown](items=[key_shown(key) for key in page], next=following)
+    page, following = paginate(found, call.query.limit)
+    return ListPage[KeyResponse](items=[key_to_response(key) for key in page], next=following)
 
 
-async def show_key(call: Call[Nothing, Nothing]) -> KeyShown:
+async def get_key(call: ApiCall[NoContent, NoContent]) -> KeyResponse:
     """Return one key, without its text."""
-    return key_shown(await _key(call.surface.database, call.account, call.path["id"]))
+    return key_to_response(await _require_key(call.context.database, call.account, call.path["id"]))
 
 
-async def change_key(call: Call[KeyChange, Nothing]) -> KeyShown:
+async def update_key(call: ApiCall[KeyUpdate, NoContent]) -> KeyResponse:
     """Rename a key or give it other scopes."""
-    _within(call, call.body.scopes or ())
-    key = await _key(call.surface.database, call.account, call.path["id"])
-    async with call.surface.database.begin() as connection:
-        await store.change_key(connection, key.id, name=call.body.name, scopes=call.body.scopes)
-    call.surface.gatekeeper.forget(lambda principal: principal.key == key.id)
-    return key_shown(await _key(call.surface.database, call.account, key.id))
+    _check_scopes(call, call.body.scopes or ())
+    key = await _require_key(call.context.database, call.account, call.path["id"])
+    async with call.context.database.begin() as connection:
+        await store.update_key(connection, key.id, name=call.body.name, scopes=call.body.scopes)
+    call.context.api_key_authenticator.evict(lambda principal: principal.key == key.id)
+    return key_to_response(await _require_key(call.context.database, call.account, key.id))
 
 
-async def revoke_key(call: Call[Nothing, Nothing]) -> None:
+async def revoke_key(call: ApiCall[NoContent, NoContent]) -> None:
     """End a key; sockets it opened are closed."""
-    key = await _key(call.surface.database, call.account, call.path["id"])
-    await call.surface.gatekeeper.revoke(key.id)
+    key = await _require_key(call.context.database, call.account, call.path["id"])
+    await call.context.api_key_authenticator.revoke(key.id)
 
 
-async def _key(database: Database, account: str, id_or_name: str) -> Key:
+async def _require_key(database: Database, account: str, id_or_name: str) -> ApiKey:
     async with database.read() as connection:
-        key = await store.find_key(connection, account, id_or_name)
+        key = await store.get_key(connection, account, id_or_name)
     if key is None:
         raise not_found("there is no such key in this account")
     return key

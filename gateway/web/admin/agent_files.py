@@ -9,23 +9,23 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.environments.agent_files import GUIDE, PLACES
+from gateway.environments.agent_files import FOLDERS, INSTRUCTIONS_FILE
 from gateway.store.accounts import agent_files as store
-from gateway.store.accounts.records import Kind, Record
-from gateway.web.api.workspace_files import AS_DATA
+from gateway.store.accounts.records import Record, RecordKind
+from gateway.web.api.workspace_files import DOWNLOAD_HEADERS
 from gateway.web.http import request_body
-from gateway.web.http.auth import Key
-from gateway.web.http.pagination import Items
-from gateway.web.http.problems import IN_PATH, Problem, misplaced, not_found
-from gateway.web.http.route import Call, Nothing, Route, Shown
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.pagination import ListPage
+from gateway.web.http.problems import PATH_POINTER, HttpProblem, invalid_field, not_found
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
-LARGEST = 1024 * 1024
-HEAVIEST = 10 * 1024 * 1024
-MOST = 200
-LONGEST_PATH = 500
+MAX_FILE_BYTES = 1024 * 1024
+MAX_TOTAL_BYTES = 10 * 1024 * 1024
+MAX_FILES = 200
+MAX_PATH_LENGTH = 500
 
 
-class BundleFileShown(Shown):
+class AgentFileResponse(ResponseModel):
     """A file of a bundle."""
 
     path: str
@@ -34,33 +34,37 @@ class BundleFileShown(Shown):
     updated_at: datetime
 
 
-async def _record(call: Call[Any, Any], kind: Kind) -> Record:
-    async with call.surface.database.read() as connection:
-        return await call.surface.book.get(connection, call.account, kind, call.path["id"])
+async def _record(call: ApiCall[Any, Any], kind: RecordKind) -> Record:
+    async with call.context.database.read() as connection:
+        return await call.context.records.get(connection, call.account, kind, call.path["id"])
 
 
-def _path(call: Call[Any, Any], kind: Kind) -> str:
+def _path(call: ApiCall[Any, Any], kind: RecordKind) -> str:
     """Return the path, below the bundle; an agent's files have their places."""
     path = PurePosixPath(call.path["path"])
     plain = str(path)
-    odd = path.is_absolute() or ".." in path.parts or plain == "." or len(plain) > LONGEST_PATH
+    odd = path.is_absolute() or ".." in path.parts or plain == "." or len(plain) > MAX_PATH_LENGTH
     if odd or any(ord(letter) < ord(" ") for letter in plain):
-        raise misplaced(IN_PATH, f"{plain!r} is no path below the bundle")
-    if kind == "agent" and plain != GUIDE and not plain.startswith(PLACES):
-        raise misplaced(IN_PATH, f"an agent's files are {GUIDE} and what is below {', '.join(PLACES)}")
+        raise invalid_field(PATH_POINTER, f"{plain!r} is no path below the bundle")
+    if kind == "agent" and plain != INSTRUCTIONS_FILE and not plain.startswith(FOLDERS):
+        raise invalid_field(
+            PATH_POINTER, f"an agent's files are {INSTRUCTIONS_FILE} and what is below {', '.join(FOLDERS)}"
+        )
     return plain
 
 
-def listing(kind: Kind) -> Callable[[Call[Nothing, Nothing]], Awaitable[Items[BundleFileShown]]]:
+def list_files(
+    kind: RecordKind,
+) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[ListPage[AgentFileResponse]]]:
     """Return the handler that lists a bundle."""
 
-    async def show(call: Call[Nothing, Nothing]) -> Items[BundleFileShown]:
+    async def show(call: ApiCall[NoContent, NoContent]) -> ListPage[AgentFileResponse]:
         record = await _record(call, kind)
-        async with call.surface.database.read() as connection:
-            held = await store.listed(connection, record.id)
-        return Items[BundleFileShown](
+        async with call.context.database.read() as connection:
+            held = await store.list_files(connection, record.id)
+        return ListPage[AgentFileResponse](
             items=[
-                BundleFileShown(path=one.path, size=one.size, sha256=one.sha256, updated_at=one.updated_at)
+                AgentFileResponse(path=one.path, size=one.size, sha256=one.sha256, updated_at=one.updated_at)
                 for one in held
             ]
         )
@@ -68,89 +72,89 @@ def listing(kind: Kind) -> Callable[[Call[Nothing, Nothing]], Awaitable[Items[Bu
     return show
 
 
-def look(kind: Kind) -> Callable[[Call[Nothing, Nothing]], Awaitable[web.Response]]:
+def get_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[web.Response]]:
     """Return the handler that downloads a file."""
 
-    async def show(call: Call[Nothing, Nothing]) -> web.Response:
+    async def show(call: ApiCall[NoContent, NoContent]) -> web.Response:
         record = await _record(call, kind)
-        async with call.surface.database.read() as connection:
-            content = await store.content(connection, record.id, _path(call, kind))
+        async with call.context.database.read() as connection:
+            content = await store.read(connection, record.id, _path(call, kind))
         if content is None:
             raise not_found(f"this {kind} has no such file")
-        return web.Response(body=content, headers=AS_DATA)
+        return web.Response(body=content, headers=DOWNLOAD_HEADERS)
 
     return show
 
 
-def put(kind: Kind) -> Callable[[Call[Nothing, Nothing]], Awaitable[None]]:
+def put_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[None]]:
     """Return the handler that uploads a file."""
 
-    async def write(call: Call[Nothing, Nothing]) -> None:
+    async def write(call: ApiCall[NoContent, NoContent]) -> None:
         record, path = await _record(call, kind), _path(call, kind)
         content = await request_body.read_bytes(
-            call.request, limit=LARGEST, deadline=call.surface.bounds.body_deadline * 3
+            call.request, limit=MAX_FILE_BYTES, deadline=call.context.limits.body_deadline * 3
         )
-        async with call.surface.database.begin() as connection:
-            count, size = await store.weight(connection, record.id, besides=path)
-            if count >= MOST or size + len(content) > HEAVIEST:
-                raise Problem(413, f"a bundle has at most {MOST} files and {HEAVIEST} bytes")
-            await store.put(connection, record.id, path, content)
+        async with call.context.database.begin() as connection:
+            count, size = await store.count_and_size(connection, record.id, excluding=path)
+            if count >= MAX_FILES or size + len(content) > MAX_TOTAL_BYTES:
+                raise HttpProblem(413, f"a bundle has at most {MAX_FILES} files and {MAX_TOTAL_BYTES} bytes")
+            await store.write(connection, record.id, path, content)
 
     return write
 
 
-def remove(kind: Kind) -> Callable[[Call[Nothing, Nothing]], Awaitable[None]]:
+def delete_file(kind: RecordKind) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[None]]:
     """Return the handler that removes a file, or a directory with all in it."""
 
-    async def drop(call: Call[Nothing, Nothing]) -> None:
+    async def drop(call: ApiCall[NoContent, NoContent]) -> None:
         record, path = await _record(call, kind), _path(call, kind)
-        async with call.surface.database.begin() as connection:
-            if not await store.remove(connection, record.id, path):
+        async with call.context.database.begin() as connection:
+            if not await store.delete_file(connection, record.id, path):
                 raise not_found(f"this {kind} has no such file")
 
     return drop
 
 
-def _routes(kind: Kind, plural: str) -> tuple[Route, ...]:
+def _routes(kind: RecordKind, plural: str) -> tuple[ApiRoute, ...]:
     every = f"/accounts/me/{plural}/{{id}}/files"
     one = f"{every}/{{path:.+}}"
-    listed = Items[BundleFileShown]
+    listed = ListPage[AgentFileResponse]
     binary = "application/octet-stream"
     return (
-        Route(
+        ApiRoute(
             method="GET",
             path=every,
-            access=Key("read"),
-            handler=listing(kind),
+            access=KeyAccess("read"),
+            handler=list_files(kind),
             summary=f"list the files of one of the {plural}",
-            gives=listed,
+            response_model=listed,
             tag=plural,
         ),
-        Route(
+        ApiRoute(
             method="GET",
             path=one,
-            access=Key("read"),
-            handler=look(kind),
+            access=KeyAccess("read"),
+            handler=get_file(kind),
             summary="download a file",
-            media=binary,
+            media_type=binary,
             tag=plural,
         ),
-        Route(
+        ApiRoute(
             method="PUT",
             path=one,
-            access=Key("admin"),
-            handler=put(kind),
+            access=KeyAccess("admin"),
+            handler=put_file(kind),
             summary="upload a file",
             raw=True,
             status=204,
-            also={413: "it, or the bundle, is too large"},
+            error_responses={413: "it, or the bundle, is too large"},
             tag=plural,
         ),
-        Route(
+        ApiRoute(
             method="DELETE",
             path=one,
-            access=Key("admin"),
-            handler=remove(kind),
+            access=KeyAccess("admin"),
+            handler=delete_file(kind),
             summary="remove a file or a directory",
             status=204,
             tag=plural,

@@ -12,22 +12,22 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from delivery.database.clock import utc_now
-from delivery.database.engine import Unavailable
+from delivery.database.engine import DatabaseUnavailable
 from delivery.events.event import new_id
 from gateway.store.accounts import audit_log
-from gateway.store.accounts.audit_log import Deed
-from gateway.web.http.auth import PRINCIPAL, SAFE, Access, Admin, Door, Key
-from gateway.web.http.context import Surface
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Handler, translate
-from gateway.web.http.route import Call, Nothing, Route, Shown
+from gateway.store.accounts.audit_log import AuditRow
+from gateway.web.http.auth import PRINCIPAL, SAFE_METHODS, Access, AdminAccess, Authenticator, KeyAccess
+from gateway.web.http.context import WebContext
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import Handler, translate_error
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 log = structlog.get_logger(__name__)
 
-Recording = Callable[[web.Request, int, bytes], Awaitable[None]]
+RecordRequest = Callable[[web.Request, int, bytes], Awaitable[None]]
 
 
-class DeedShown(Shown):
+class AuditEntryResponse(ResponseModel):
     """One request that changed something, or was refused; `actor` is a key's id, or `operator`."""
 
     id: str
@@ -39,36 +39,36 @@ class DeedShown(Shown):
     address: str
 
 
-def middleware(surface: Surface, door: Door) -> Middleware:
+def middleware(context: WebContext, authenticator: Authenticator) -> Middleware:
     """Return the aiohttp middleware that writes down what administrative routes were asked."""
 
     @web.middleware
     async def record(request: web.Request, handler: Handler) -> web.StreamResponse:
-        access = _marker(request, door.markers)
-        if request.method in SAFE or not _is_administrative(access):
+        access = _access_of(request, authenticator.access_by_route)
+        if request.method in SAFE_METHODS or not _is_administrative(access):
             return await handler(request)
         try:
             response = await handler(request)
         except Exception as error:
-            await _write(surface, door, request, translate(error).status, made="")
+            await _record(context, authenticator, request, translate_error(error).status, created_id="")
             raise
-        await _write(surface, door, request, response.status, made=_made(response))
+        await _record(context, authenticator, request, response.status, created_id=_created_id(response))
         return response
 
     return record
 
 
-def _marker(request: web.Request, markers: Mapping[object, Access]) -> Access | None:
+def _access_of(request: web.Request, access_by_route: Mapping[object, Access]) -> Access | None:
     if request.match_info.http_exception is not None:
         return None
-    return markers.get(request.match_info.route)
+    return access_by_route.get(request.match_info.route)
 
 
 def _is_administrative(access: Access | None) -> bool:
-    return isinstance(access, Admin) or (isinstance(access, Key) and access.scope == "admin")
+    return isinstance(access, AdminAccess) or (isinstance(access, KeyAccess) and access.scope == "admin")
 
 
-def _made(response: web.StreamResponse) -> str:
+def _created_id(response: web.StreamResponse) -> str:
     """Return the id of what was made, which the path does not name."""
     if response.status != HTTPStatus.CREATED or not isinstance(response, web.Response):
         return ""
@@ -78,60 +78,62 @@ def _made(response: web.StreamResponse) -> str:
     return str(told.get("id", "")) if isinstance(told, dict) else ""
 
 
-async def _write(surface: Surface, door: Door, request: web.Request, status: int, *, made: str) -> None:
+async def _record(
+    context: WebContext, authenticator: Authenticator, request: web.Request, status: int, *, created_id: str
+) -> None:
     principal = request.get(PRINCIPAL)
-    access = _marker(request, door.markers)
-    if principal is None and (not isinstance(access, Admin) or status in (401, 429)):
+    access = _access_of(request, authenticator.access_by_route)
+    if principal is None and (not isinstance(access, AdminAccess) or status in (401, 429)):
         return  # nobody: the log of failed authentications is counted, not kept
     resource = request.match_info.route.resource
-    deed = Deed(
+    deed = AuditRow(
         id=new_id("aud"),
         account=principal.account if principal else None,
         actor=principal.key if principal else "operator",
         action=f"{request.method} {resource.canonical if resource else request.path}"[:200],
-        object=(made or request.path)[:300],
+        object=(created_id or request.path)[:300],
         status=status,
-        address=door.address(request)[:80],
+        address=authenticator.client_address(request)[:80],
         created_at=utc_now(),
     )
     try:
-        async with surface.database.begin() as connection:
+        async with context.database.begin() as connection:
             await audit_log.record(connection, deed)
-    except Unavailable as error:
-        log.error("audit.not_written", actor=deed.actor, action=deed.action, status=status, error=str(error))  # noqa: TRY400
+    except DatabaseUnavailable as error:
+        log.error("audit.write_failed", actor=deed.actor, action=deed.action, status=status, error=str(error))  # noqa: TRY400
 
 
-async def show(call: Call[Nothing, Page]) -> Items[DeedShown]:
+async def list_entries(call: ApiCall[NoContent, PageQuery]) -> ListPage[AuditEntryResponse]:
     """Return what was done with the account's keys, newest first."""
-    async with call.surface.database.read() as connection:
-        found = await audit_log.listed(
+    async with call.context.database.read() as connection:
+        found = await audit_log.list_entries(
             connection, call.account, before=call.query.cursor, limit=call.query.limit + 1
         )
-    page, following = cut(found, call.query.limit)
-    return Items[DeedShown](items=[_shown(deed) for deed in page], next=following)
+    page, following = paginate(found, call.query.limit)
+    return ListPage[AuditEntryResponse](items=[_to_response(deed) for deed in page], next=following)
 
 
-def _shown(deed: Deed) -> DeedShown:
-    return DeedShown(
-        id=deed.id,
-        time=deed.created_at,
-        actor=deed.actor,
-        action=deed.action,
-        object=deed.object,
-        status=deed.status,
-        address=deed.address,
+def _to_response(entry: AuditRow) -> AuditEntryResponse:
+    return AuditEntryResponse(
+        id=entry.id,
+        time=entry.created_at,
+        actor=entry.actor,
+        action=entry.action,
+        object=entry.object,
+        status=entry.status,
+        address=entry.address,
     )
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/accounts/me/audit",
-        access=Key("admin"),
-        handler=show,
+        access=KeyAccess("admin"),
+        handler=list_entries,
         summary="who changed what, newest first",
-        query=Page,
-        gives=Items[DeedShown],
+        query_model=PageQuery,
+        response_model=ListPage[AuditEntryResponse],
         tag="audit",
     ),
 )

@@ -7,20 +7,20 @@ from dataclasses import asdict
 from aiohttp import web
 
 from channels.errors import ChannelError
-from channels.port import Incoming
-from channels.registry import BrokenPlugin, UnknownKind
+from channels.port import WebhookRequest
+from channels.registry import BrokenChannelPlugin, UnknownChannelKind
 from gateway.web.http import request_body
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import DOOR, Call, Nothing, Shown
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import AUTHENTICATOR, ApiCall, NoContent, ResponseModel
 
-_WORDS = {
+_DETAILS = {
     400: "the channel's adapter cannot read this",
     401: "this does not prove that it comes from the channel's platform",
     503: "the channel cannot take it now; post it again",
 }
 
 
-class FindingShown(Shown):
+class CheckResultResponse(ResponseModel):
     """One thing that was looked at, whether it is well, and what to do if it is not."""
 
     subject: str
@@ -29,45 +29,45 @@ class FindingShown(Shown):
     remedy: str
 
 
-class Tested(Shown):
+class ChannelCheckResponse(ResponseModel):
     """What the platform says of a channel's settings; `ok`: all of it is well."""
 
     ok: bool
-    findings: list[FindingShown]
+    findings: list[CheckResultResponse]
 
 
-async def test_channel(call: Call[Nothing, Nothing]) -> Tested:
+async def check_channel(call: ApiCall[NoContent, NoContent]) -> ChannelCheckResponse:
     """Ask the channel's platform: is the token right, can it receive, may it send."""
-    surface = call.surface
+    surface = call.context
     async with surface.database.read() as connection:
-        record = await surface.book.get(connection, call.account, "channel", call.path["id"])
-    if surface.inboxes is None:
-        raise Problem(503, "this process has no channels")
+        record = await surface.records.get(connection, call.account, "channel", call.path["id"])
+    if surface.channels is None:
+        raise HttpProblem(503, "this process has no channels")
     try:
-        found = await surface.inboxes.probe(record)
-    except (BrokenPlugin, UnknownKind) as error:
-        raise Problem(409, str(error)) from error
+        found = await surface.channels.probe(record)
+    except (BrokenChannelPlugin, UnknownChannelKind) as error:
+        raise HttpProblem(409, str(error)) from error
     except ChannelError as error:
-        raise Problem(502, str(error)) from error
+        raise HttpProblem(502, str(error)) from error
     except TimeoutError as error:
-        raise Problem(504, "the platform does not answer") from error
-    shown = [FindingShown.model_validate(asdict(one)) for one in found]
-    return Tested(ok=all(one.ok for one in found), findings=shown)
+        raise HttpProblem(504, "the platform does not answer") from error
+    shown = [CheckResultResponse.model_validate(asdict(one)) for one in found]
+    return ChannelCheckResponse(ok=all(one.ok for one in found), findings=shown)
 
 
-async def receive(call: Call[Nothing, Nothing]) -> web.Response:
+async def receive(call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Give a post to the channel's inbox and answer what it says."""
-    request, surface = call.request, call.surface
+    request, surface = call.request, call.context
     body = await request_body.read_bytes(
-        request, limit=request_body.PRE_AUTH, deadline=surface.bounds.body_deadline
+        request, limit=request_body.PRE_AUTH_BYTES, deadline=surface.limits.body_deadline
     )
     headers = {name.lower(): ", ".join(request.headers.getall(name)) for name in request.headers}
     answer = None
-    if surface.inboxes is not None:
-        answer = await surface.inboxes.receive(call.path["id"], Incoming(headers=headers, body=body))
+    if surface.channels is not None:
+        answer = await surface.channels.receive(call.path["id"], WebhookRequest(headers=headers, body=body))
     if answer is None:
         raise not_found()
     if answer.status >= 400:  # noqa: PLR2004 - the adapter does not believe it, or cannot keep it
-        raise Problem(answer.status, _WORDS.get(answer.status, ""))
-    request.app[DOOR].known(request, call.path["id"])
+        raise HttpProblem(answer.status, _DETAILS.get(answer.status, ""))
+    request.app[AUTHENTICATOR].count_connection(request, call.path["id"])
     return web.Response(status=answer.status, body=answer.body, content_type=answer.content_type)

@@ -8,16 +8,16 @@ from aiohttp import web
 from pydantic import Field
 
 from gateway.observability.readiness import Health
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
 
-class Alive(Shown):
+class LivenessResponse(ResponseModel):
     """The process answers."""
 
     status: str = "ok"
 
 
-class Ready(Shown):
+class ReadinessResponse(ResponseModel):
     """Whether this process does what its roles say, and what is degraded without failing it."""
 
     status: str
@@ -25,12 +25,12 @@ class Ready(Shown):
     degraded: dict[str, str]
 
 
-async def alive(_call: Call[Nothing, Nothing]) -> Alive:
+async def liveness(_call: ApiCall[NoContent, NoContent]) -> LivenessResponse:
     """Answer, nothing more."""
-    return Alive()
+    return LivenessResponse()
 
 
-class Readiness(Strict):
+class ReadinessQuery(RequestModel):
     """What to judge by."""
 
     exclude: Literal["channels"] | None = Field(
@@ -38,10 +38,10 @@ class Readiness(Strict):
     )
 
 
-async def ready(call: Call[Nothing, Readiness]) -> web.Response:
+async def readiness(call: ApiCall[NoContent, ReadinessQuery]) -> web.Response:
     """Answer 200 when the process really receives and delivers by its roles, else 503."""
-    health = _without(await call.surface.health(), call.query.exclude)
-    shape = Ready(
+    health = _excluding(await call.context.health(), call.query.exclude)
+    shape = ReadinessResponse(
         status="ready" if health.ready else "not ready",
         checks=dict(health.checks),
         degraded=dict(health.degraded),
@@ -54,7 +54,7 @@ async def ready(call: Call[Nothing, Readiness]) -> web.Response:
     )
 
 
-def _without(health: Health, check: str | None) -> Health:
+def _excluding(health: Health, check: str | None) -> Health:
     """Judge without one check: what it found is told, and changes nothing."""
     found = health.checks.get(check or "", "ok")
     if found == "ok":
@@ -64,8 +64,8 @@ def _without(health: Health, check: str | None) -> Health:
     return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
 
 
-async def metrics(call: Call[Nothing, Nothing]) -> web.Response:
+async def metrics(call: ApiCall[NoContent, NoContent]) -> web.Response:
     """Return the counters in Prometheus' text format."""
     return web.Response(
-        body=call.surface.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
+        body=call.context.metrics(), headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"}
     )

@@ -8,14 +8,14 @@ from typing import Any
 from gateway.accounts import api_keys
 from gateway.store.accounts import accounts as store
 from gateway.store.accounts.accounts import Account
-from gateway.web.admin.accounts import KeyMade, NewKey, erase, key_shown
-from gateway.web.http.auth import Admin
-from gateway.web.http.pagination import Items, Page, cut
+from gateway.web.admin.accounts import KeyCreate, KeyCreated, delete_everything, key_to_response
+from gateway.web.http.auth import AdminAccess
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import not_found
-from gateway.web.http.route import Call, Nothing, Route, Shown
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
 
-class TenantShown(Shown):
+class OperatorAccountResponse(ResponseModel):
     """An account, as the operator sees it."""
 
     id: str
@@ -23,86 +23,88 @@ class TenantShown(Shown):
     created_at: datetime
 
 
-def _shown(account: Account) -> TenantShown:
-    return TenantShown(id=account.id, name=account.name, created_at=account.created_at)
+def _to_response(account: Account) -> OperatorAccountResponse:
+    return OperatorAccountResponse(id=account.id, name=account.name, created_at=account.created_at)
 
 
-async def list_accounts(call: Call[Nothing, Page]) -> Items[TenantShown]:
+async def list_accounts(call: ApiCall[NoContent, PageQuery]) -> ListPage[OperatorAccountResponse]:
     """List the accounts, oldest first."""
-    async with call.surface.database.read() as connection:
+    async with call.context.database.read() as connection:
         found = await store.list_accounts(connection, after=call.query.after, limit=call.query.limit + 1)
-    page, following = cut(found, call.query.limit)
-    return Items[TenantShown](items=[_shown(account) for account in page], next=following)
+    page, following = paginate(found, call.query.limit)
+    return ListPage[OperatorAccountResponse](
+        items=[_to_response(account) for account in page], next=following
+    )
 
 
-async def show_account(call: Call[Nothing, Nothing]) -> TenantShown:
+async def get_account(call: ApiCall[NoContent, NoContent]) -> OperatorAccountResponse:
     """Show an account."""
-    return _shown(await tenant(call))
+    return _to_response(await require_account(call))
 
 
-async def remove_account(call: Call[Nothing, Nothing]) -> None:
+async def delete_account(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete an account, with everything it has."""
-    await erase(call.surface, (await tenant(call)).id)
+    await delete_everything(call.context, (await require_account(call)).id)
 
 
-async def create_key(call: Call[NewKey, Nothing]) -> KeyMade:
+async def create_key(call: ApiCall[KeyCreate, NoContent]) -> KeyCreated:
     """Make a key of an account."""
-    account = await tenant(call)
-    async with call.surface.database.begin() as connection:
+    account = await require_account(call)
+    async with call.context.database.begin() as connection:
         key, text = await api_keys.create_key(
             connection, account.id, name=call.body.name, scopes=call.body.scopes
         )
-    return KeyMade(**key_shown(key).model_dump(), key=text)
+    return KeyCreated(**key_to_response(key).model_dump(), key=text)
 
 
-async def tenant(call: Call[Any, Any]) -> Account:
+async def require_account(call: ApiCall[Any, Any]) -> Account:
     """Return the account that a path names by its id, else by its name."""
     named = call.path["id"]
-    async with call.surface.database.read() as connection:
-        found = await store.find_account(connection, account_id=named)
-        found = found or await store.find_account(connection, name=named)
+    async with call.context.database.read() as connection:
+        found = await store.get_account(connection, account_id=named)
+        found = found or await store.get_account(connection, name=named)
     if found is None:
         raise not_found("there is no such account")
     return found
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/accounts",
-        access=Admin(),
+        access=AdminAccess(),
         handler=list_accounts,
         summary="list the accounts",
-        query=Page,
-        gives=Items[TenantShown],
+        query_model=PageQuery,
+        response_model=ListPage[OperatorAccountResponse],
         tag="accounts",
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path="/accounts/{id}",
-        access=Admin(),
-        handler=show_account,
+        access=AdminAccess(),
+        handler=get_account,
         summary="show an account",
-        gives=TenantShown,
+        response_model=OperatorAccountResponse,
         tag="accounts",
     ),
-    Route(
+    ApiRoute(
         method="DELETE",
         path="/accounts/{id}",
-        access=Admin(),
-        handler=remove_account,
+        access=AdminAccess(),
+        handler=delete_account,
         summary="delete an account, with everything it has",
         status=204,
         tag="accounts",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/accounts/{id}/keys",
-        access=Admin(),
+        access=AdminAccess(),
         handler=create_key,
         summary="make a key of an account; told once",
-        takes=NewKey,
-        gives=KeyMade,
+        request_model=KeyCreate,
+        response_model=KeyCreated,
         status=201,
         tag="accounts",
     ),

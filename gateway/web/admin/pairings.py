@@ -8,31 +8,31 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StrictStr
 
-from gateway.conversations.direct_messages import say_aside
+from gateway.conversations.direct_messages import send_direct
 from gateway.store.accounts.records import Record
 from gateway.store.conversations import pairings as store
 from gateway.store.conversations.pairings import Pairing
-from gateway.web.http.pagination import Items
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.pagination import ListPage
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
 WELCOME = "You are in."
 
 
-class Code(Strict):
+class PairingCode(RequestModel):
     """The code that a stranger was given and has told the operator."""
 
     code: Annotated[StrictStr, Field(min_length=1, max_length=40)]
 
 
-class PairingPage(Strict):
+class PairingQuery(RequestModel):
     """Which part of the list: `cursor` is the `next` of the page before."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
     cursor: Annotated[str, Field(max_length=200)] = ""
 
 
-class PairingShown(Shown):
+class PairingResponse(ResponseModel):
     """Somebody let in, or waiting for it. Their code is shown to nobody: knowing it is how they are known."""
 
     person: str
@@ -43,9 +43,9 @@ class PairingShown(Shown):
     expires_at: datetime | None
 
 
-def shown(pairing: Pairing) -> PairingShown:
+def to_response(pairing: Pairing) -> PairingResponse:
     """Return a pairing as the operator sees it."""
-    return PairingShown(
+    return PairingResponse(
         person=pairing.person,
         name=pairing.name,
         state="paired" if pairing.paired_at else "waiting",
@@ -55,45 +55,47 @@ def shown(pairing: Pairing) -> PairingShown:
     )
 
 
-async def pair(call: Call[Code, Nothing]) -> PairingShown:
+async def pair(call: ApiCall[PairingCode, NoContent]) -> PairingResponse:
     """Let in whoever holds the code, and tell them; wrong codes are counted and soon refused unseen."""
-    channel = await _channel(call)
-    guesses = call.surface.guesses
-    locked = guesses.locked(channel.id)
+    channel = await _require_channel(call)
+    guesses = call.context.pairing_lockout
+    locked = guesses.locked_for(channel.id)
     if locked:
         wait = str(math.ceil(locked))
-        raise Problem(429, "too many wrong codes; try again later", headers={"Retry-After": wait})
-    async with call.core.ledger.entry("pairing") as entry:
+        raise HttpProblem(429, "too many wrong codes; try again later", headers={"Retry-After": wait})
+    async with call.services.transactions.begin("pairing") as entry:
         found = await store.pair(entry.connection, channel.id, call.body.code)
         if found is not None and found.address is not None:
             key = f"in_{call.body.code.strip().upper()}"
-            await say_aside(entry, call.account, found.address, WELCOME, key=key)
+            await send_direct(entry, call.account, found.address, WELCOME, key=key)
     if found is None:
-        guesses.failed(channel.id)
+        guesses.record_failure(channel.id)
         raise not_found(
             "nobody waits with this code; codes end after an hour, and a new message makes a new one"
         )
-    return shown(found)
+    return to_response(found)
 
 
-async def list_pairings(call: Call[Nothing, PairingPage]) -> Items[PairingShown]:
+async def list_pairings(call: ApiCall[NoContent, PairingQuery]) -> ListPage[PairingResponse]:
     """List who is let in and who waits."""
-    channel, limit = await _channel(call), call.query.limit
-    async with call.surface.database.read() as connection:
-        found = await store.listed(connection, channel.id, after=call.query.cursor, limit=limit + 1)
+    channel, limit = await _require_channel(call), call.query.limit
+    async with call.context.database.read() as connection:
+        found = await store.list_for_channel(connection, channel.id, after=call.query.cursor, limit=limit + 1)
     following = found[limit - 1].person if len(found) > limit else None
-    return Items[PairingShown](items=[shown(one) for one in found[:limit]], next=following)
+    return ListPage[PairingResponse](items=[to_response(one) for one in found[:limit]], next=following)
 
 
-async def unpair(call: Call[Nothing, Nothing]) -> None:
+async def unpair(call: ApiCall[NoContent, NoContent]) -> None:
     """Let somebody in no more; with their next message they are a stranger again."""
-    channel = await _channel(call)
-    async with call.surface.database.begin() as connection:
-        known = await store.remove(connection, channel.id, call.path["person"])
+    channel = await _require_channel(call)
+    async with call.context.database.begin() as connection:
+        known = await store.delete_pairing(connection, channel.id, call.path["person"])
     if not known:
         raise not_found("this person is not paired with the channel")
 
 
-async def _channel(call: Call[Code, Nothing] | Call[Nothing, PairingPage] | Call[Nothing, Nothing]) -> Record:
-    async with call.surface.database.read() as connection:
-        return await call.surface.book.get(connection, call.account, "channel", call.path["id"])
+async def _require_channel(
+    call: ApiCall[PairingCode, NoContent] | ApiCall[NoContent, PairingQuery] | ApiCall[NoContent, NoContent],
+) -> Record:
+    async with call.context.database.read() as connection:
+        return await call.context.records.get(connection, call.account, "channel", call.path["id"])

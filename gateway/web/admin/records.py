@@ -11,31 +11,31 @@ from pydantic import BaseModel, Field
 from gateway.records.agent import AgentConfig
 from gateway.records.fields import Name
 from gateway.records.kinds import SkillConfig, WorkspaceConfig
-from gateway.records.patches import separate
-from gateway.records.records import Written
+from gateway.records.patches import extract_secrets
+from gateway.records.records import SavedRecord
 from gateway.store.accounts import records as store
-from gateway.store.accounts.records import Kind, Record
+from gateway.store.accounts.records import Record, RecordKind
 from gateway.web.api import workspace_files
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 from sandbox.config import SandboxConfig
 
 
-class NewRecord(Strict):
+class RecordCreate(RequestModel):
     """A record to make; what `config` may hold depends on the kind."""
 
     name: Name
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-class RecordChange(Strict):
+class RecordUpdate(RequestModel):
     """What to change: `config` is a JSON merge patch, where null takes a key away."""
 
     name: Name | None = None
     config: dict[str, Any] = Field(default_factory=dict)
 
 
-class RecordShown(Shown):
+class RecordResponse(ResponseModel):
     """A record with its defaults filled in; every secret is shown as ***."""
 
     id: str
@@ -46,13 +46,13 @@ class RecordShown(Shown):
     updated_at: datetime
 
 
-class AgentShown(RecordShown):
+class AgentResponse(RecordResponse):
     """An agent; the secret that was made for its webhook is told once."""
 
     webhook_secret: str | None = None
 
 
-class NewChannel(Strict):
+class ChannelCreate(RequestModel):
     """A channel to open: which adapter, which agent answers, and the adapter's settings."""
 
     name: Name
@@ -61,7 +61,7 @@ class NewChannel(Strict):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-class ChannelChange(Strict):
+class ChannelUpdate(RequestModel):
     """What to change of a channel: `settings` is a JSON merge patch."""
 
     name: Name | None = None
@@ -69,7 +69,7 @@ class ChannelChange(Strict):
     settings: dict[str, Any] = Field(default_factory=dict)
 
 
-class ChannelShown(Shown):
+class ChannelResponse(ResponseModel):
     """A channel; every secret is shown as ***."""
 
     id: str
@@ -88,10 +88,10 @@ _MODELS: dict[str, type[BaseModel]] = {
     "sandbox": SandboxConfig,
     "skill": SkillConfig,
 }
-Handler = Callable[[Call[Any, Any]], Awaitable[Any]]
+Handler = Callable[[ApiCall[Any, Any]], Awaitable[Any]]
 
 
-def shown(record: Record) -> RecordShown | ChannelShown:
+def to_response(record: Record) -> RecordResponse | ChannelResponse:
     """Return a record as its owner sees it."""
     common = {
         "id": record.id,
@@ -101,105 +101,107 @@ def shown(record: Record) -> RecordShown | ChannelShown:
         "updated_at": record.updated_at,
     }
     if record.kind == "channel":
-        return ChannelShown.model_validate(common | dict(record.config))
+        return ChannelResponse.model_validate(common | dict(record.config))
     model = _MODELS[record.kind].model_validate(record.config)
-    config, _secrets = separate(model.model_dump(by_alias=True))
-    return RecordShown.model_validate(common | {"config": config})
+    config, _secrets = extract_secrets(model.model_dump(by_alias=True))
+    return RecordResponse.model_validate(common | {"config": config})
 
 
-def _told(written: Written) -> RecordShown | ChannelShown:
-    found = shown(written.record)
-    if written.record.kind == "agent":
-        return AgentShown(**found.model_dump(), webhook_secret=written.hook_secret)
+def _saved_to_response(saved: SavedRecord) -> RecordResponse | ChannelResponse:
+    found = to_response(saved.record)
+    if saved.record.kind == "agent":
+        return AgentResponse(**found.model_dump(), webhook_secret=saved.hook_secret)
     return found
 
 
-def create(kind: Kind) -> Handler:
+def create(kind: RecordKind) -> Handler:
     """Return the handler that makes a record of this kind."""
 
-    async def create_record(call: Call[NewRecord, Nothing]) -> RecordShown | ChannelShown:
-        async with call.surface.database.begin() as connection:
-            written = await call.surface.book.create(
+    async def create_record(call: ApiCall[RecordCreate, NoContent]) -> RecordResponse | ChannelResponse:
+        async with call.context.database.begin() as connection:
+            written = await call.context.records.create(
                 connection, call.account, kind, name=call.body.name, config=call.body.config
             )
-        return _told(written)
+        return _saved_to_response(written)
 
     return create_record
 
 
-def listing(kind: Kind) -> Handler:
+def list_all(kind: RecordKind) -> Handler:
     """Return the handler that lists records of this kind."""
 
-    async def list_records(call: Call[Nothing, Page]) -> Items[Any]:
-        async with call.surface.database.read() as connection:
-            found = await store.list_of(
+    async def list_records(call: ApiCall[NoContent, PageQuery]) -> ListPage[Any]:
+        async with call.context.database.read() as connection:
+            found = await store.list_by_kind(
                 connection, call.account, kind, after=call.query.after, limit=call.query.limit + 1
             )
-        page, following = cut(found, call.query.limit)
-        return Items[Any](items=[shown(record) for record in page], next=following)
+        page, following = paginate(found, call.query.limit)
+        return ListPage[Any](items=[to_response(record) for record in page], next=following)
 
     return list_records
 
 
-def show(kind: Kind) -> Handler:
+def get(kind: RecordKind) -> Handler:
     """Return the handler that shows a record of this kind."""
 
-    async def show_record(call: Call[Nothing, Nothing]) -> RecordShown | ChannelShown:
-        async with call.surface.database.read() as connection:
-            return shown(await call.surface.book.get(connection, call.account, kind, call.path["id"]))
+    async def show_record(call: ApiCall[NoContent, NoContent]) -> RecordResponse | ChannelResponse:
+        async with call.context.database.read() as connection:
+            return to_response(
+                await call.context.records.get(connection, call.account, kind, call.path["id"])
+            )
 
     return show_record
 
 
-def change(kind: Kind) -> Handler:
+def update(kind: RecordKind) -> Handler:
     """Return the handler that changes a record of this kind."""
 
-    async def change_record(call: Call[RecordChange, Nothing]) -> RecordShown | ChannelShown:
-        book = call.surface.book
-        async with call.surface.database.begin() as connection:
+    async def change_record(call: ApiCall[RecordUpdate, NoContent]) -> RecordResponse | ChannelResponse:
+        book = call.context.records
+        async with call.context.database.begin() as connection:
             record = await book.get(connection, call.account, kind, call.path["id"])
-            written = await book.change(connection, record, name=call.body.name, patch=call.body.config)
-        return _told(written)
+            written = await book.update(connection, record, name=call.body.name, patch=call.body.config)
+        return _saved_to_response(written)
 
     return change_record
 
 
-def remove(kind: Kind) -> Handler:
+def delete(kind: RecordKind) -> Handler:
     """Return the handler that deletes a record of this kind."""
 
-    async def remove_record(call: Call[Nothing, Nothing]) -> None:
-        async with call.surface.database.begin() as connection:
-            record = await call.surface.book.get(connection, call.account, kind, call.path["id"])
-            await call.surface.book.remove(connection, record)
+    async def remove_record(call: ApiCall[NoContent, NoContent]) -> None:
+        async with call.context.database.begin() as connection:
+            record = await call.context.records.get(connection, call.account, kind, call.path["id"])
+            await call.context.records.delete(connection, record)
         if kind == "channel":
-            await call.surface.channels_changed(call.account, record.id)
-        if kind in ("sandbox", "workspace") and call.surface.core is not None:
-            await call.surface.core.sandboxes.forget(call.account, record.id)
+            await call.context.on_channel_changed(call.account, record.id)
+        if kind in ("sandbox", "workspace") and call.context.services is not None:
+            await call.context.services.sandbox_control.delete_for_record(call.account, record.id)
         if kind == "workspace":
-            await workspace_files.forget(call.surface, call.account, record.id)
+            await workspace_files.delete_workspace(call.context, call.account, record.id)
 
     return remove_record
 
 
-async def create_channel(call: Call[NewChannel, Nothing]) -> RecordShown | ChannelShown:
+async def create_channel(call: ApiCall[ChannelCreate, NoContent]) -> RecordResponse | ChannelResponse:
     """Make a channel; it is live at once."""
     body = call.body
     config = {"kind": body.kind, "agent": body.agent, "settings": body.settings}
-    async with call.surface.database.begin() as connection:
-        written = await call.surface.book.create(
+    async with call.context.database.begin() as connection:
+        written = await call.context.records.create(
             connection, call.account, "channel", name=body.name, config=config, below=""
         )
-    await call.surface.channels_changed(call.account, written.record.id)
-    return shown(written.record)
+    await call.context.on_channel_changed(call.account, written.record.id)
+    return to_response(written.record)
 
 
-async def change_channel(call: Call[ChannelChange, Nothing]) -> RecordShown | ChannelShown:
+async def update_channel(call: ApiCall[ChannelUpdate, NoContent]) -> RecordResponse | ChannelResponse:
     """Change a channel; it goes on with the new settings at once."""
-    body, book = call.body, call.surface.book
+    body, book = call.body, call.context.records
     patch: dict[str, Any] = {"settings": body.settings} | ({"agent": body.agent} if body.agent else {})
-    async with call.surface.database.begin() as connection:
+    async with call.context.database.begin() as connection:
         record = await book.get(connection, call.account, "channel", call.path["id"])
-        book.require_own(record)
-        written = await book.change(connection, record, name=body.name, patch=patch, below="")
-    await call.surface.channels_changed(call.account, record.id)
-    return shown(written.record)
+        book.ensure_not_managed(record)
+        written = await book.update(connection, record, name=body.name, patch=patch, below="")
+    await call.context.on_channel_changed(call.account, record.id)
+    return to_response(written.record)

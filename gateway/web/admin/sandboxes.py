@@ -10,22 +10,31 @@ from typing import Annotated, Any
 from pydantic import Field, StrictStr
 
 from delivery.database.clock import utc_now
-from gateway.maintenance.sandbox_control import id_of
+from gateway.maintenance.sandbox_control import sandbox_id
 from gateway.store.accounts import records
-from gateway.tools.bash import COMMAND_LIMIT, shape_of
-from gateway.tools.services import shape_of as service_shape
-from gateway.web.http.auth import Key
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Problem, misplaced, not_found
-from gateway.web.http.route import Call, Nothing, Route, Shown, Strict
-from sandbox.errors import Busy, Gone, Refused, SandboxError, Unreachable, Unsafe, Unsupported
+from gateway.tools import bash
+from gateway.tools.bash import MAX_COMMAND_BYTES
+from gateway.tools.services import to_response as service_shape
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
+from sandbox.errors import (
+    FeatureUnsupported,
+    ProviderRefused,
+    ProviderUnreachable,
+    SandboxBusy,
+    SandboxError,
+    SandboxGone,
+    UnsafePath,
+)
 from sandbox.lifecycle.reservations import Reservation
-from sandbox.model import Command
+from sandbox.model import ExecRequest
 
-LONGEST = 600.0
+MAX_TIMEOUT = 600.0
 
 
-class SandboxShown(Shown):
+class SandboxResponse(ResponseModel):
     """A live sandbox: what it belongs to, what it is doing, and how long it has been active."""
 
     id: str
@@ -46,14 +55,14 @@ class SandboxShown(Shown):
     used_at: datetime
 
 
-class NewRun(Strict):
+class RunCreate(RequestModel):
     """A command to run by hand: bash, in the workspace."""
 
-    command: Annotated[StrictStr, Field(min_length=1, max_length=COMMAND_LIMIT)]
-    timeout: Annotated[float, Field(gt=0, le=LONGEST)] = 120.0
+    command: Annotated[StrictStr, Field(min_length=1, max_length=MAX_COMMAND_BYTES)]
+    timeout: Annotated[float, Field(gt=0, le=MAX_TIMEOUT)] = 120.0
 
 
-class RunShown(Shown):
+class RunResponse(ResponseModel):
     """What came of a command."""
 
     ok: bool
@@ -66,7 +75,7 @@ class RunShown(Shown):
     truncated: bool = False
 
 
-class ServiceShown(Shown):
+class ServiceResponse(ResponseModel):
     """A service of a sandbox: how often it was started, and how often its command ended by itself."""
 
     name: str
@@ -80,23 +89,23 @@ class ServiceShown(Shown):
     again_in_seconds: int | None = None
 
 
-class ServicesShown(Shown):
+class ServiceListResponse(ResponseModel):
     """The services of a sandbox."""
 
-    items: list[ServiceShown]
+    items: list[ServiceResponse]
 
 
-class Swept(Shown):
+class SweepResponse(ResponseModel):
     """How many sandboxes and snapshots without an owner were removed."""
 
     orphans: int
 
 
-def shown(row: Reservation, names: Mapping[str | None, str]) -> SandboxShown:
+def to_response(row: Reservation, names: Mapping[str | None, str]) -> SandboxResponse:
     """Return a sandbox as its owner sees it, by the name of its record."""
-    asleep = "suspended" if row.paused else "cold" if row.is_cold else "active"
-    return SandboxShown(
-        id=id_of(row.label),
+    asleep = "suspended" if row.paused else "cold" if row.is_stopped else "active"
+    return SandboxResponse(
+        id=sandbox_id(row.label),
         name=names.get(row.owner.record, ""),
         state=asleep if row.status == "ready" else str(row.status),
         paused=row.paused,
@@ -116,157 +125,167 @@ def shown(row: Reservation, names: Mapping[str | None, str]) -> SandboxShown:
 
 
 @asynccontextmanager
-async def _explained() -> AsyncIterator[None]:
+async def _translate_errors() -> AsyncIterator[None]:
     """Answer what a provider says as HTTP says it."""
     try:
         yield
-    except Gone as error:
+    except SandboxGone as error:
         raise not_found(str(error)) from error
-    except Busy as error:
-        raise Problem(409, str(error), headers={"Retry-After": "60"}) from error
-    except (Refused, Unsupported) as error:
-        raise Problem(409, str(error)) from error
-    except Unsafe as error:
-        raise misplaced("/command", str(error)) from error
-    except Unreachable as error:
-        raise Problem(503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}) from error
+    except SandboxBusy as error:
+        raise HttpProblem(409, str(error), headers={"Retry-After": "60"}) from error
+    except (ProviderRefused, FeatureUnsupported) as error:
+        raise HttpProblem(409, str(error)) from error
+    except UnsafePath as error:
+        raise invalid_field("/command", str(error)) from error
+    except ProviderUnreachable as error:
+        raise HttpProblem(
+            503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}
+        ) from error
     except SandboxError as error:
-        raise Problem(502, "the sandbox's provider refuses the gateway") from error
+        raise HttpProblem(502, "the sandbox's provider refuses the gateway") from error
 
 
-async def _found(call: Call[Nothing, Nothing] | Call[NewRun, Nothing]) -> Reservation:
-    row = await call.core.sandboxes.find(call.account, call.path["id"])
+async def _require_sandbox(
+    call: ApiCall[NoContent, NoContent] | ApiCall[RunCreate, NoContent],
+) -> Reservation:
+    row = await call.services.sandbox_control.get(call.account, call.path["id"])
     if row is None:
         raise not_found("there is no such sandbox in this account")
     return row
 
 
-async def _names(call: Call[Any, Any]) -> Mapping[str | None, str]:
-    async with call.surface.database.read() as connection:
-        found = await records.list_of(connection, call.account, "sandbox")
+async def _record_names(call: ApiCall[Any, Any]) -> Mapping[str | None, str]:
+    async with call.context.database.read() as connection:
+        found = await records.list_by_kind(connection, call.account, "sandbox")
     return {record.id: record.name for record in found}
 
 
-async def list_sandboxes(call: Call[Nothing, Page]) -> Items[SandboxShown]:
+async def list_sandboxes(call: ApiCall[NoContent, PageQuery]) -> ListPage[SandboxResponse]:
     """List the account's live sandboxes."""
-    rows = await call.core.sandboxes.listed(call.account, after=call.query.after, limit=call.query.limit + 1)
-    names = await _names(call)
-    page, following = cut([shown(row, names) for row in rows], call.query.limit)
-    return Items[SandboxShown](items=list(page), next=following)
+    rows = await call.services.sandbox_control.list(
+        call.account, after=call.query.after, limit=call.query.limit + 1
+    )
+    names = await _record_names(call)
+    page, following = paginate([to_response(row, names) for row in rows], call.query.limit)
+    return ListPage[SandboxResponse](items=list(page), next=following)
 
 
-async def show_sandbox(call: Call[Nothing, Nothing]) -> SandboxShown:
+async def get_sandbox(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
     """Return one sandbox."""
-    return shown(await _found(call), await _names(call))
+    return to_response(await _require_sandbox(call), await _record_names(call))
 
 
-async def run_in(call: Call[NewRun, Nothing]) -> RunShown:
+async def run_command(call: ApiCall[RunCreate, NoContent]) -> RunResponse:
     """Run a command in a sandbox, waking it."""
-    row = await _found(call)
-    command = Command(script=call.body.command, timeout=call.body.timeout, output_limit=COMMAND_LIMIT * 4)
-    async with _explained():
-        return RunShown.model_validate(shape_of(await call.core.sandboxes.run_in(row, command)))
+    row = await _require_sandbox(call)
+    command = ExecRequest(
+        script=call.body.command, timeout=call.body.timeout, output_limit=MAX_COMMAND_BYTES * 4
+    )
+    async with _translate_errors():
+        return RunResponse.model_validate(
+            bash.to_response(await call.services.sandbox_control.run_command(row, command))
+        )
 
 
-async def services_in(call: Call[Nothing, Nothing]) -> ServicesShown:
+async def list_services(call: ApiCall[NoContent, NoContent]) -> ServiceListResponse:
     """List the services of a sandbox, waking it."""
-    row = await _found(call)
-    async with _explained():
-        every = await call.core.sandboxes.services_in(row)
-    return ServicesShown(items=[ServiceShown.model_validate(service_shape(one)) for one in every])
+    row = await _require_sandbox(call)
+    async with _translate_errors():
+        every = await call.services.sandbox_control.list_services(row)
+    return ServiceListResponse(items=[ServiceResponse.model_validate(service_shape(one)) for one in every])
 
 
-async def suspend(call: Call[Nothing, Nothing]) -> SandboxShown:
+async def suspend(call: ApiCall[NoContent, NoContent]) -> SandboxResponse:
     """Put a sandbox to sleep; its next use wakes it."""
-    row = await _found(call)
-    async with _explained():
-        await call.core.sandboxes.suspend(row)
-    return shown(await _found(call), await _names(call))
+    row = await _require_sandbox(call)
+    async with _translate_errors():
+        await call.services.sandbox_control.suspend(row)
+    return to_response(await _require_sandbox(call), await _record_names(call))
 
 
-async def remove(call: Call[Nothing, Nothing]) -> None:
+async def delete_sandbox(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a sandbox with its jobs and snapshots; the workspace's files stay."""
-    row = await _found(call)
-    async with _explained():
-        await call.core.sandboxes.remove(row)
+    row = await _require_sandbox(call)
+    async with _translate_errors():
+        await call.services.sandbox_control.delete(row)
 
 
-async def sweep(call: Call[Nothing, Nothing]) -> Swept:
+async def sweep(call: ApiCall[NoContent, NoContent]) -> SweepResponse:
     """Remove sandboxes of this gateway that belong to nobody any more."""
-    async with _explained():
-        return Swept(orphans=await call.core.sandboxes.sweep())
+    async with _translate_errors():
+        return SweepResponse(orphans=await call.services.sandbox_control.sweep())
 
 
-_ONE = "/sandboxes/{id}"
-_IN_USE = {409: "it is in use, or a job runs in it", 503: "its provider does not answer"}
+_SANDBOX_PATH = "/sandboxes/{id}"
+_PROVIDER_ERRORS = {409: "it is in use, or a job runs in it", 503: "its provider does not answer"}
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/sandboxes",
-        access=Key("read"),
+        access=KeyAccess("read"),
         handler=list_sandboxes,
         summary="list the live sandboxes",
-        query=Page,
-        gives=Items[SandboxShown],
+        query_model=PageQuery,
+        response_model=ListPage[SandboxResponse],
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="GET",
-        path=_ONE,
-        access=Key("read"),
-        handler=show_sandbox,
+        path=_SANDBOX_PATH,
+        access=KeyAccess("read"),
+        handler=get_sandbox,
         summary="show a live sandbox",
-        gives=SandboxShown,
+        response_model=SandboxResponse,
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="POST",
-        path=f"{_ONE}/exec",
-        access=Key("admin"),
-        handler=run_in,
+        path=f"{_SANDBOX_PATH}/exec",
+        access=KeyAccess("admin"),
+        handler=run_command,
         summary="run a command in a sandbox",
-        takes=NewRun,
-        gives=RunShown,
-        also=_IN_USE,
+        request_model=RunCreate,
+        response_model=RunResponse,
+        error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="GET",
-        path=f"{_ONE}/services",
-        access=Key("admin"),
-        handler=services_in,
+        path=f"{_SANDBOX_PATH}/services",
+        access=KeyAccess("admin"),
+        handler=list_services,
         summary="list the services of a sandbox, waking it",
-        gives=ServicesShown,
-        also=_IN_USE,
+        response_model=ServiceListResponse,
+        error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="POST",
-        path=f"{_ONE}/stop",
-        access=Key("admin"),
+        path=f"{_SANDBOX_PATH}/stop",
+        access=KeyAccess("admin"),
         handler=suspend,
         summary="put a sandbox to sleep",
-        gives=SandboxShown,
-        also=_IN_USE,
+        response_model=SandboxResponse,
+        error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="DELETE",
-        path=_ONE,
-        access=Key("admin"),
-        handler=remove,
+        path=_SANDBOX_PATH,
+        access=KeyAccess("admin"),
+        handler=delete_sandbox,
         summary="delete a sandbox with its jobs and snapshots",
         status=204,
-        also=_IN_USE,
+        error_responses=_PROVIDER_ERRORS,
         tag="live sandboxes",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/sandboxes/sweep",
-        access=Key("admin"),
+        access=KeyAccess("admin"),
         handler=sweep,
         summary="remove sandboxes that belong to nobody any more",
-        gives=Swept,
+        response_model=SweepResponse,
         tag="live sandboxes",
     ),
 )

@@ -7,15 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from delivery.database.clock import utc_now
-from gateway.accounts.budgets import MICROS, used_by
+from gateway.accounts.budgets import MICROS, usage_by_agent
 from gateway.store.accounts import usage as store
 from gateway.store.accounts.usage import Amount
-from gateway.web.admin.operator_accounts import tenant
-from gateway.web.http.auth import Admin, Key
-from gateway.web.http.route import Call, Nothing, Route, Shown, Strict
+from gateway.web.admin.operator_accounts import require_account
+from gateway.web.http.auth import AdminAccess, KeyAccess
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
 
-class AmountShown(Shown):
+class UsageAmountResponse(ResponseModel):
     """How much was used; `cost` is in the currency of the configured prices."""
 
     sandbox_seconds: float
@@ -25,7 +25,7 @@ class AmountShown(Shown):
     cost: float
 
 
-class PartShown(AmountShown):
+class UsagePartResponse(UsageAmountResponse):
     """What was used of one model or provider, for one reason."""
 
     kind: str
@@ -33,7 +33,7 @@ class PartShown(AmountShown):
     reason: str
 
 
-class AccountBudget(Strict):
+class BudgetUpdate(RequestModel):
     """What an account may use in all; 0 means any amount."""
 
     seconds: Annotated[float, Field(ge=0)] = 0.0
@@ -42,7 +42,7 @@ class AccountBudget(Strict):
     cost: Annotated[float, Field(ge=0)] = 0.0
 
 
-class BudgetShown(Shown):
+class BudgetResponse(ResponseModel):
     """What an account may use in all; 0 means any amount."""
 
     seconds: float = 0.0
@@ -51,17 +51,17 @@ class BudgetShown(Shown):
     cost: float = 0.0
 
 
-class UsageShown(Shown):
+class UsageResponse(ResponseModel):
     """Everything an account has used, running sandboxes included; `parts` are what has ended."""
 
-    total: AmountShown
-    agents: dict[str, AmountShown]
-    parts: list[PartShown]
-    budget: BudgetShown
+    total: UsageAmountResponse
+    agents: dict[str, UsageAmountResponse]
+    parts: list[UsagePartResponse]
+    budget: BudgetResponse
 
 
-def _shown(amount: Amount) -> AmountShown:
-    return AmountShown(
+def _to_response(amount: Amount) -> UsageAmountResponse:
+    return UsageAmountResponse(
         sandbox_seconds=round(amount.seconds, 3),
         requests=amount.requests,
         input_tokens=amount.input_tokens,
@@ -70,67 +70,67 @@ def _shown(amount: Amount) -> AmountShown:
     )
 
 
-async def show_usage(call: Call[Nothing, Nothing]) -> UsageShown:
+async def get_usage(call: ApiCall[NoContent, NoContent]) -> UsageResponse:
     """Return what the account that asks has used."""
     return await _usage(call, call.account)
 
 
-async def show_usage_of(call: Call[Nothing, Nothing]) -> UsageShown:
+async def get_account_usage(call: ApiCall[NoContent, NoContent]) -> UsageResponse:
     """Return what an account has used: the operator's to see."""
-    return await _usage(call, (await tenant(call)).id)
+    return await _usage(call, (await require_account(call)).id)
 
 
-async def _usage(call: Call[Nothing, Nothing], account: str) -> UsageShown:
-    async with call.surface.database.read() as connection:
-        used = await used_by(connection, account, utc_now())
-        parts = await store.by_reason(connection, account)
-        budget = await store.budget_of(connection, account)
-    return UsageShown(
-        total=_shown(sum(used.values(), Amount())),
-        agents={agent: _shown(amount) for agent, amount in used.items()},
+async def _usage(call: ApiCall[NoContent, NoContent], account: str) -> UsageResponse:
+    async with call.context.database.read() as connection:
+        used = await usage_by_agent(connection, account, utc_now())
+        parts = await store.sum_by_reason(connection, account)
+        budget = await store.get_budget(connection, account)
+    return UsageResponse(
+        total=_to_response(sum(used.values(), Amount())),
+        agents={agent: _to_response(amount) for agent, amount in used.items()},
         parts=[
-            PartShown(kind=kind, what=what, reason=reason, **_shown(amount).model_dump())
+            UsagePartResponse(kind=kind, what=what, reason=reason, **_to_response(amount).model_dump())
             for kind, what, reason, amount in parts
         ],
-        budget=BudgetShown.model_validate(dict(budget)),
+        budget=BudgetResponse.model_validate(dict(budget)),
     )
 
 
-async def set_budget(call: Call[AccountBudget, Nothing]) -> BudgetShown:
+async def set_budget(call: ApiCall[BudgetUpdate, NoContent]) -> BudgetResponse:
     """Say what an account may use: the operator's to do."""
-    limits, account = call.body.model_dump(), await tenant(call)
-    async with call.surface.database.begin() as connection:
+    limits, account = call.body.model_dump(), await require_account(call)
+    async with call.context.database.begin() as connection:
         await store.set_budget(connection, account.id, limits)
-    return BudgetShown.model_validate(limits)
+    return BudgetResponse.model_validate(limits)
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/accounts/me/usage",
-        access=Key("read"),
-        handler=show_usage,
+        access=KeyAccess("read"),
+        handler=get_usage,
         summary="what the account has used, and may use",
-        gives=UsageShown,
+        response_model=UsageResponse,
         tag="usage",
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path="/accounts/{id}/usage",
-        access=Admin(),
-        handler=show_usage_of,
+        access=AdminAccess(),
+        handler=get_account_usage,
         summary="what an account has used, and may use",
-        gives=UsageShown,
+        response_model=UsageResponse,
         tag="usage",
     ),
-    Route(
+    ApiRoute(
         method="PUT",
         path="/accounts/{id}/budget",
-        access=Admin(),
+        access=AdminAccess(),
         handler=set_budget,
         summary="say what an account may use",
-        takes=AccountBudget,
-        gives=BudgetShown,
+        request_model=BudgetUpdate,
+        response_model=BudgetResponse,
         tag="usage",
     ),
 )

@@ -13,40 +13,40 @@ from delivery.database.clock import utc_now
 from delivery.webhooks import endpoints as store
 from delivery.webhooks.endpoints import Endpoint
 from gateway.records import webhooks
-from gateway.records.errors import Taken
+from gateway.records.errors import RecordNameTaken
 from gateway.records.fields import EventPattern, HookUrl, Name, Whsec
 from gateway.store.conversations import conversations
-from gateway.web.http.pagination import Items, Page, cut
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import invalid
-from gateway.web.http.route import Call, Nothing, Shown, Strict
-from sandbox.config import Problem as Fault
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+from sandbox.config import ConfigProblem as Fault
 
-Events = Annotated[tuple[EventPattern, ...], Field(min_length=1, max_length=50)]
-Given = Annotated[SecretStr, Whsec]
+EventPatterns = Annotated[tuple[EventPattern, ...], Field(min_length=1, max_length=50)]
+SecretField = Annotated[SecretStr, Whsec]
 
 
-class NewWebhook(Strict):
+class WebhookCreate(RequestModel):
     """An endpoint to tell of events, of all conversations or of one; `ordered`: one after the other."""
 
     url: HookUrl
-    events: Events = ("agent.finished",)
+    events: EventPatterns = ("agent.finished",)
     name: Name | None = None
     conversation: str | None = Field(default=None, min_length=1, max_length=300)
-    secret: Given | None = None
+    secret: SecretField | None = None
     ordered: bool = False
 
 
-class WebhookChange(Strict):
+class WebhookUpdate(RequestModel):
     """What to change; `enabled: true` opens an endpoint again that was given up."""
 
     url: HookUrl | None = None
-    events: Events | None = None
+    events: EventPatterns | None = None
     name: Name | None = None
     enabled: bool | None = None
     ordered: bool | None = None
 
 
-class WebhookShown(Shown):
+class WebhookEndpointResponse(ResponseModel):
     """An endpoint, without its secret."""
 
     id: str
@@ -62,15 +62,15 @@ class WebhookShown(Shown):
     created_at: datetime
 
 
-class WebhookMade(WebhookShown):
+class WebhookWithSecret(WebhookEndpointResponse):
     """A new endpoint or one with a new secret, which is told here and never again."""
 
     secret: str | None
 
 
-def shown(endpoint: Endpoint) -> WebhookShown:
+def to_response(endpoint: Endpoint) -> WebhookEndpointResponse:
     """Return an endpoint as its owner sees it."""
-    return WebhookShown(
+    return WebhookEndpointResponse(
         id=endpoint.id,
         name=endpoint.name,
         url=endpoint.url,
@@ -85,24 +85,24 @@ def shown(endpoint: Endpoint) -> WebhookShown:
     )
 
 
-def _told(told: webhooks.Told) -> WebhookMade:
-    return WebhookMade(**shown(told.endpoint).model_dump(), secret=told.secret)
+def _with_secret(created: webhooks.EndpointWithSecret) -> WebhookWithSecret:
+    return WebhookWithSecret(**to_response(created.endpoint).model_dump(), secret=created.secret)
 
 
-async def create_webhook(call: Call[NewWebhook, Nothing]) -> WebhookMade:
+async def create_webhook(call: ApiCall[WebhookCreate, NoContent]) -> WebhookWithSecret:
     """Make an endpoint; its secret is told once."""
     body = call.body
-    async with call.surface.database.begin() as connection:
+    async with call.context.database.begin() as connection:
         conversation = None
         if body.conversation is not None:
-            found = await conversations.find(connection, call.account, body.conversation)
+            found = await conversations.get(connection, call.account, body.conversation)
             if found is None:
                 detail = "there is no such conversation in this account"
                 raise invalid([Fault(pointer="/conversation", detail=detail)])
             conversation = found.id
         told = await webhooks.create(
             connection,
-            call.surface.book.vault,
+            call.context.records.vault,
             call.account,
             url=body.url,
             events=body.events,
@@ -111,29 +111,31 @@ async def create_webhook(call: Call[NewWebhook, Nothing]) -> WebhookMade:
             secret=body.secret.get_secret_value() if body.secret else None,
             ordered=body.ordered,
         )
-    return _told(told)
+    return _with_secret(told)
 
 
-async def list_webhooks(call: Call[Nothing, Page]) -> Items[WebhookShown]:
+async def list_webhooks(call: ApiCall[NoContent, PageQuery]) -> ListPage[WebhookEndpointResponse]:
     """List the account's endpoints."""
-    async with call.surface.database.read() as connection:
-        found = await store.list_of(
+    async with call.context.database.read() as connection:
+        found = await store.list_for_account(
             connection, call.account, after=call.query.after, limit=call.query.limit + 1
         )
-    page, following = cut(found, call.query.limit)
-    return Items[WebhookShown](items=[shown(endpoint) for endpoint in page], next=following)
+    page, following = paginate(found, call.query.limit)
+    return ListPage[WebhookEndpointResponse](
+        items=[to_response(endpoint) for endpoint in page], next=following
+    )
 
 
-async def show_webhook(call: Call[Nothing, Nothing]) -> WebhookShown:
+async def get_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookEndpointResponse:
     """Return one endpoint."""
-    async with call.surface.database.read() as connection:
-        return shown(await webhooks.get(connection, call.account, call.path["id"]))
+    async with call.context.database.read() as connection:
+        return to_response(await webhooks.get(connection, call.account, call.path["id"]))
 
 
-async def change_webhook(call: Call[WebhookChange, Nothing]) -> WebhookShown:
+async def update_webhook(call: ApiCall[WebhookUpdate, NoContent]) -> WebhookEndpointResponse:
     """Change an endpoint."""
     body = call.body
-    async with call.surface.database.begin() as connection:
+    async with call.context.database.begin() as connection:
         present = await webhooks.get(connection, call.account, call.path["id"])
         changed = replace(
             present,
@@ -147,21 +149,21 @@ async def change_webhook(call: Call[WebhookChange, Nothing]) -> WebhookShown:
             why = None if body.enabled else present.disabled_why or "switched off by its owner"
             changed = replace(changed, disabled_at=now, disabled_why=why, failing_since=None)
         try:
-            await store.change(connection, changed)
+            await store.update_endpoint(connection, changed)
         except IntegrityError as error:
-            raise Taken(f"there is already a webhook named {body.name!r}") from error
-    return shown(changed)
+            raise RecordNameTaken(f"there is already a webhook named {body.name!r}") from error
+    return to_response(changed)
 
 
-async def remove_webhook(call: Call[Nothing, Nothing]) -> None:
+async def delete_webhook(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete an endpoint."""
-    async with call.surface.database.begin() as connection:
+    async with call.context.database.begin() as connection:
         endpoint = await webhooks.get(connection, call.account, call.path["id"])
-        await store.remove(connection, call.account, endpoint.id)
+        await store.delete_endpoint(connection, call.account, endpoint.id)
 
 
-async def rotate_webhook(call: Call[Nothing, Nothing]) -> WebhookMade:
+async def rotate_webhook(call: ApiCall[NoContent, NoContent]) -> WebhookWithSecret:
     """Give an endpoint a new secret; the old one signs beside it for a day."""
-    async with call.surface.database.begin() as connection:
-        told = await webhooks.rotate(connection, call.surface.book.vault, call.account, call.path["id"])
-    return _told(told)
+    async with call.context.database.begin() as connection:
+        told = await webhooks.rotate(connection, call.context.records.vault, call.account, call.path["id"])
+    return _with_secret(told)

@@ -7,29 +7,29 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictStr
 
-from gateway.conversations.approvals import AlreadyDecided, NoSuchApproval
+from gateway.conversations.approvals import AlreadyDecided, ApprovalNotFound
 from gateway.store.turns import approvals as store
 from gateway.store.turns.approvals import Approval
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
-State = Literal["pending", "approved", "denied", "expired", "void"]
+ApprovalState = Literal["pending", "approved", "denied", "expired", "void"]
 """`void`: approved for a sandbox that was changed before the call was carried out, and asked for anew."""
 
 
-class Decision(Strict):
+class ApprovalDecision(RequestModel):
     """What a person decides."""
 
     decision: Literal["approve", "deny"]
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
 
 
-class ApprovalShown(Shown):
+class ApprovalResponse(ResponseModel):
     """A tool call and what was decided about it; `command` is what a person reads."""
 
     id: str
-    state: State
+    state: ApprovalState
     tool: str
     args: dict[str, Any]
     command: str
@@ -42,16 +42,16 @@ class ApprovalShown(Shown):
     decided_at: datetime | None
 
 
-class ApprovalPage(Page):
+class ApprovalQuery(PageQuery):
     """Which approvals; without a state all of them, the newest first."""
 
-    state: State | None = None
+    state: ApprovalState | None = None
     conversation: Annotated[str, Field(max_length=300)] | None = None
 
 
-def shown(approval: Approval) -> ApprovalShown:
+def to_response(approval: Approval) -> ApprovalResponse:
     """Return an approval as its owner sees it."""
-    return ApprovalShown.model_validate(
+    return ApprovalResponse.model_validate(
         {
             "id": approval.id,
             "state": approval.state,
@@ -69,11 +69,11 @@ def shown(approval: Approval) -> ApprovalShown:
     )
 
 
-async def list_approvals(call: Call[Nothing, ApprovalPage]) -> Items[ApprovalShown]:
+async def list_approvals(call: ApiCall[NoContent, ApprovalQuery]) -> ListPage[ApprovalResponse]:
     """List approvals, newest first."""
     query = call.query
-    async with call.surface.database.read() as connection:
-        found = await store.listed(
+    async with call.context.database.read() as connection:
+        found = await store.list_for_account(
             connection,
             call.account,
             state=query.state,
@@ -81,33 +81,33 @@ async def list_approvals(call: Call[Nothing, ApprovalPage]) -> Items[ApprovalSho
             limit=query.limit + 1,
             conversation=query.conversation,
         )
-    page, following = cut(found, query.limit)
-    return Items[ApprovalShown](items=[shown(one) for one in page], next=following)
+    page, following = paginate(found, query.limit)
+    return ListPage[ApprovalResponse](items=[to_response(one) for one in page], next=following)
 
 
-async def show_approval(call: Call[Nothing, Nothing]) -> ApprovalShown:
+async def get_approval(call: ApiCall[NoContent, NoContent]) -> ApprovalResponse:
     """Return one approval."""
-    async with call.surface.database.read() as connection:
-        approval = await store.find(connection, call.account, call.path["id"])
+    async with call.context.database.read() as connection:
+        approval = await store.get(connection, call.account, call.path["id"])
     if approval is None:
         raise not_found("there is no such approval in this account")
-    return shown(approval)
+    return to_response(approval)
 
 
-async def decide(call: Call[Decision, Nothing]) -> ApprovalShown:
+async def decide(call: ApiCall[ApprovalDecision, NoContent]) -> ApprovalResponse:
     """Decide; the first decision stands, and a different one is a 409 that shows it."""
     body = call.body
     try:
-        approval = await call.core.approvals.decide(
+        approval = await call.services.approvals.decide(
             call.account,
             call.path["id"],
             approved=body.decision == "approve",
             by=call.principal.key,
             comment=body.comment,
         )
-    except NoSuchApproval:
+    except ApprovalNotFound:
         raise not_found("there is no such approval in this account") from None
     except AlreadyDecided as error:
-        winner = shown(error.winner).model_dump(mode="json")
-        raise Problem(409, str(error), members={"winner": winner}) from None
-    return shown(approval)
+        winner = to_response(error.decided).model_dump(mode="json")
+        raise HttpProblem(409, str(error), members={"winner": winner}) from None
+    return to_response(approval)

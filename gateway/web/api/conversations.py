@@ -11,24 +11,24 @@ from channels.message import Address
 from delivery.database.engine import Connection
 from delivery.errors import DeliveryError
 from delivery.events import outbox
-from gateway.conversations.submission import shown as file_shown
+from gateway.conversations.submission import visible_attachment as file_shown
 from gateway.store.conversations import conversations as store
 from gateway.store.conversations.conversations import Conversation
-from gateway.store.turn_state import Mode
+from gateway.store.turn_state import QueueMode
 from gateway.store.turns import approvals as approval_store
 from gateway.store.turns import jobs as job_store
-from gateway.web.api.approvals import ApprovalShown
-from gateway.web.api.approvals import shown as approval_shown
+from gateway.web.api.approvals import ApprovalResponse
+from gateway.web.api.approvals import to_response as approval_shown
 from gateway.web.api.jobs import JobDetail
-from gateway.web.api.jobs import detailed as job_shown
-from gateway.web.http.pagination import Items, Page, cut
+from gateway.web.api.jobs import to_detail as job_shown
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import not_found
-from gateway.web.http.route import Call, Nothing, Shown, Strict
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
 
-CATCH_UP = 100
+SNAPSHOT_LIMIT = 100
 
 
-class AddressShown(Shown):
+class AddressResponse(ResponseModel):
     """The chat thread a conversation stands in."""
 
     channel: str
@@ -36,43 +36,43 @@ class AddressShown(Shown):
     thread: str | None
 
 
-class QueueShown(Shown):
+class QueueResponse(ResponseModel):
     """What the conversation says of input that arrives while a turn runs; null: what its agent says."""
 
-    mode: Mode | None
+    mode: QueueMode | None
     limit: int | None
 
 
-class Queue(Strict):
+class QueueUpdate(RequestModel):
     """What happens to input that arrives while a turn runs, and how much may wait."""
 
-    mode: Mode | None = None
+    mode: QueueMode | None = None
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None
 
 
-class ConversationChange(Strict):
+class ConversationUpdate(RequestModel):
     """What may be changed of a conversation; a queue of null is left to the agent again."""
 
-    queue: Queue | None
+    queue: QueueUpdate | None
 
     @field_validator("queue", mode="before")
     @classmethod
-    def _mode_alone(cls, given: Any) -> Any:
+    def _accept_mode_name(cls, given: Any) -> Any:
         return {"mode": given} if isinstance(given, str) else given
 
 
-class ConversationShown(Shown):
+class ConversationResponse(ResponseModel):
     """A conversation; `name` is the caller's own."""
 
     id: str
     name: str | None
     agent: str
-    address: AddressShown | None
-    queue: QueueShown
+    address: AddressResponse | None
+    queue: QueueResponse
     created_at: datetime
 
 
-class MessageShown(Shown):
+class MessageResponse(ResponseModel):
     """Something that was said."""
 
     id: str
@@ -84,59 +84,59 @@ class MessageShown(Shown):
     created_at: datetime
 
 
-class Snapshot(Shown):
+class ConversationSnapshot(ResponseModel):
     """A conversation as it is: follow its events from `seq` on. `epoch` is null while the broker is away."""
 
     conversation: str
-    messages: list[MessageShown]
+    messages: list[MessageResponse]
     jobs: list[JobDetail]
-    approvals: list[ApprovalShown]
+    approvals: list[ApprovalResponse]
     seq: int
     epoch: str | None
 
 
-class ConversationPage(Page):
+class ConversationQuery(PageQuery):
     """Which conversations: of a channel, of a room."""
 
     channel: Annotated[StrictStr, Field(max_length=200)] | None = None
     room: Annotated[StrictStr, Field(max_length=200)] | None = None
 
 
-def shown(conversation: Conversation) -> ConversationShown:
+def to_response(conversation: Conversation) -> ConversationResponse:
     """Return a conversation as its owner sees it."""
     address = None
     if conversation.address is not None:
-        there = Address.load(conversation.address)
-        address = AddressShown(channel=there.channel, room=there.room, thread=there.thread)
-    return ConversationShown(
+        there = Address.decode(conversation.address)
+        address = AddressResponse(channel=there.channel, room=there.room, thread=there.thread)
+    return ConversationResponse(
         id=conversation.id,
         name=conversation.name,
         agent=conversation.agent,
         address=address,
-        queue=QueueShown(
-            mode=Mode(conversation.queue_mode) if conversation.queue_mode else None,
+        queue=QueueResponse(
+            mode=QueueMode(conversation.queue_mode) if conversation.queue_mode else None,
             limit=conversation.queue_limit,
         ),
         created_at=conversation.created_at,
     )
 
 
-async def found(connection: Connection, account: str, id_or_name: str) -> Conversation:
+async def require_conversation(connection: Connection, account: str, id_or_name: str) -> Conversation:
     """Return an account's conversation; 404 when it has none of this id or name."""
-    conversation = await store.find(connection, account, id_or_name)
+    conversation = await store.get(connection, account, id_or_name)
     if conversation is None:
         raise not_found("there is no such conversation in this account")
     return conversation
 
 
-async def list_conversations(call: Call[Nothing, ConversationPage]) -> Items[ConversationShown]:
+async def list_conversations(call: ApiCall[NoContent, ConversationQuery]) -> ListPage[ConversationResponse]:
     """List the account's conversations, newest first."""
     query = call.query
-    async with call.surface.database.read() as connection:
+    async with call.context.database.read() as connection:
         channel = None
         if query.channel is not None:
-            channel = (await call.surface.book.get(connection, call.account, "channel", query.channel)).id
-        some = await store.listed(
+            channel = (await call.context.records.get(connection, call.account, "channel", query.channel)).id
+        some = await store.list_for_account(
             connection,
             call.account,
             after=query.cursor,
@@ -144,49 +144,53 @@ async def list_conversations(call: Call[Nothing, ConversationPage]) -> Items[Con
             channel=channel,
             room=query.room,
         )
-    page, following = cut(some, query.limit)
-    return Items[ConversationShown](items=[shown(one) for one in page], next=following)
+    page, following = paginate(some, query.limit)
+    return ListPage[ConversationResponse](items=[to_response(one) for one in page], next=following)
 
 
-async def show_conversation(call: Call[Nothing, Nothing]) -> ConversationShown:
+async def get_conversation(call: ApiCall[NoContent, NoContent]) -> ConversationResponse:
     """Return one conversation."""
-    async with call.surface.database.read() as connection:
-        return shown(await found(connection, call.account, call.path["id"]))
+    async with call.context.database.read() as connection:
+        return to_response(await require_conversation(connection, call.account, call.path["id"]))
 
 
-async def remove_conversation(call: Call[Nothing, Nothing]) -> None:
+async def delete_conversation(call: ApiCall[NoContent, NoContent]) -> None:
     """Delete a conversation with everything in it; its running jobs are stopped first."""
-    async with call.surface.database.read() as connection:
-        conversation = await found(connection, call.account, call.path["id"])
-    await call.core.erasure.erase(call.account, conversation.id)
+    async with call.context.database.read() as connection:
+        conversation = await require_conversation(connection, call.account, call.path["id"])
+    await call.services.conversation_deletion.delete(call.account, conversation.id)
 
 
-async def change_conversation(call: Call[ConversationChange, Nothing]) -> ConversationShown:
+async def update_conversation(call: ApiCall[ConversationUpdate, NoContent]) -> ConversationResponse:
     """Say what happens to input that arrives while a turn of the conversation runs."""
-    wanted = call.body.queue or Queue()
-    async with call.surface.database.begin() as connection:
-        conversation = await found(connection, call.account, call.path["id"])
+    wanted = call.body.queue or QueueUpdate()
+    async with call.context.database.begin() as connection:
+        conversation = await require_conversation(connection, call.account, call.path["id"])
         await store.set_queue(connection, conversation.id, mode=wanted.mode, limit=wanted.limit)
-        return shown(await found(connection, call.account, conversation.id))
+        return to_response(await require_conversation(connection, call.account, conversation.id))
 
 
-async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
+async def get_snapshot(call: ApiCall[NoContent, NoContent]) -> ConversationSnapshot:
     """Return messages, jobs and open approvals with the cursor from which events continue them."""
-    async with call.surface.database.read() as connection:
-        conversation = await found(connection, call.account, call.path["id"])
+    async with call.context.database.read() as connection:
+        conversation = await require_conversation(connection, call.account, call.path["id"])
         _n, known = await outbox.last_position(connection, conversation.id)
     seq, epoch = await _cursor(call, conversation.id, known)
-    async with call.surface.database.read() as connection:
-        spoken = await store.messages_of(connection, conversation.id)
-        jobs = await job_store.listed(connection, call.account, conversation=conversation.id, limit=CATCH_UP)
-        approvals = await approval_store.listed(
-            connection, call.account, conversation=conversation.id, limit=CATCH_UP
+    async with call.context.database.read() as connection:
+        spoken = await store.list_messages(connection, conversation.id)
+        jobs = await job_store.list_for_account(
+            connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
         )
-        left = await call.core.filing.outgoing.of_jobs(connection, conversation.id, [job.id for job in jobs])
-    return Snapshot(
+        approvals = await approval_store.list_for_account(
+            connection, call.account, conversation=conversation.id, limit=SNAPSHOT_LIMIT
+        )
+        left = await call.services.file_services.collector.list_for_jobs(
+            connection, conversation.id, [job.id for job in jobs]
+        )
+    return ConversationSnapshot(
         conversation=conversation.id,
         messages=[
-            MessageShown(
+            MessageResponse(
                 id=one.id,
                 role=one.role,
                 author=one.author,
@@ -204,13 +208,15 @@ async def snapshot(call: Call[Nothing, Nothing]) -> Snapshot:
     )
 
 
-async def _cursor(call: Call[Nothing, Nothing], conversation: str, known: int) -> tuple[int, str | None]:
+async def _cursor(
+    call: ApiCall[NoContent, NoContent], conversation: str, stored_seq: int
+) -> tuple[int, str | None]:
     """Return a position that is certainly not ahead of what the snapshot shows, nor of the stream.
 
     What SQL remembers is behind the stream at most; a stream that began anew is behind what SQL remembers.
     """
     try:
-        extent = await call.core.stream.extent(conversation)
+        extent = await call.services.stream.bounds(conversation)
     except DeliveryError:
-        return known, None
-    return min(known, extent.last_seq), extent.epoch
+        return stored_seq, None
+    return min(stored_seq, extent.last_seq), extent.epoch

@@ -12,15 +12,15 @@ from pydantic import Field
 from delivery.database.engine import Connection
 from delivery.deliveries import queries, store
 from delivery.deliveries.attempt import DeliveryState
-from delivery.deliveries.queries import Standing
+from delivery.deliveries.queries import DeliveryView
 from delivery.deliveries.route import RouteKind
 from delivery.deliveries.router import QUEUES
-from gateway.web.http.pagination import Items, Page, cut
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
 from gateway.web.http.problems import not_found
-from gateway.web.http.route import Call, Nothing, Shown
+from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 
 
-class RouteShown(Shown):
+class RouteResponse(ResponseModel):
     """Where a delivery goes."""
 
     kind: str
@@ -31,7 +31,7 @@ class RouteShown(Shown):
     thread: str | None = None
 
 
-class DeliveryShown(Shown):
+class DeliveryResponse(ResponseModel):
     """A delivery as it stands."""
 
     id: str
@@ -39,7 +39,7 @@ class DeliveryShown(Shown):
     kind: str
     type: str
     event: str
-    route: RouteShown
+    route: RouteResponse
     part: int
     attempts: int
     conversation: str | None
@@ -52,7 +52,7 @@ class DeliveryShown(Shown):
     updated_at: datetime
 
 
-class AttemptShown(Shown):
+class AttemptResponse(ResponseModel):
     """One try."""
 
     number: int
@@ -64,7 +64,7 @@ class AttemptShown(Shown):
     excerpt: str | None
 
 
-class DeliveryDetail(Shown):
+class DeliveryDetail(ResponseModel):
     """A delivery with every attempt."""
 
     id: str
@@ -72,9 +72,9 @@ class DeliveryDetail(Shown):
     kind: str
     type: str
     event: str
-    route: RouteShown
+    route: RouteResponse
     part: int
-    attempts: list[AttemptShown]
+    attempts: list[AttemptResponse]
     conversation: str | None
     turn: str | None
     platform_id: str | None
@@ -85,21 +85,21 @@ class DeliveryDetail(Shown):
     updated_at: datetime
 
 
-class DeliveryPage(Page):
+class DeliveryQuery(PageQuery):
     """Which deliveries."""
 
     state: DeliveryState | None = None
     conversation: Annotated[str, Field(max_length=300)] | None = None
 
 
-def _route(standing: Standing, urls: dict[str, str]) -> RouteShown:
-    if standing.kind == RouteKind.WEBHOOK:
-        return RouteShown(
-            kind=standing.kind, endpoint=standing.target, url=_without_query(urls.get(standing.target))
+def _route(delivery: DeliveryView, urls: dict[str, str]) -> RouteResponse:
+    if delivery.kind == RouteKind.WEBHOOK:
+        return RouteResponse(
+            kind=delivery.kind, endpoint=delivery.target, url=_without_query(urls.get(delivery.target))
         )
-    address = json.loads(standing.target)
-    return RouteShown(
-        kind=standing.kind,
+    address = json.loads(delivery.target)
+    return RouteResponse(
+        kind=delivery.kind,
         channel=address["channel"],
         room=address["room"],
         thread=address["thread"],
@@ -111,40 +111,40 @@ def _without_query(url: str | None) -> str | None:
     return None if url is None else url.partition("?")[0]
 
 
-def _shown(standing: Standing, urls: dict[str, str]) -> DeliveryShown:
-    return DeliveryShown(
-        id=standing.id,
-        state=DeliveryState(standing.state),
-        kind=standing.kind,
-        type=standing.event_type,
-        event=standing.event_id,
-        route=_route(standing, urls),
-        part=standing.part,
-        attempts=standing.attempts,
-        conversation=standing.conversation,
-        turn=standing.turn,
-        platform_id=standing.platform_id,
-        error=standing.error,
-        uncertain=standing.uncertain,
-        due_at=standing.next_at,
-        created_at=standing.created_at,
-        updated_at=standing.updated_at,
+def _to_response(delivery: DeliveryView, urls: dict[str, str]) -> DeliveryResponse:
+    return DeliveryResponse(
+        id=delivery.id,
+        state=DeliveryState(delivery.state),
+        kind=delivery.kind,
+        type=delivery.event_type,
+        event=delivery.event_id,
+        route=_route(delivery, urls),
+        part=delivery.part,
+        attempts=delivery.attempts,
+        conversation=delivery.conversation,
+        turn=delivery.turn,
+        platform_id=delivery.platform_id,
+        error=delivery.error,
+        uncertain=delivery.uncertain,
+        due_at=delivery.next_at,
+        created_at=delivery.created_at,
+        updated_at=delivery.updated_at,
     )
 
 
-async def shown_all(connection: Connection, found: Iterable[Standing]) -> list[DeliveryShown]:
+async def to_responses(connection: Connection, deliveries: Iterable[DeliveryView]) -> list[DeliveryResponse]:
     """Return deliveries as their owner sees them."""
-    standings: Sequence[Standing] = list(found)
+    standings: Sequence[DeliveryView] = list(deliveries)
     hooks = {one.target for one in standings if one.kind == RouteKind.WEBHOOK}
-    urls = await queries.urls(connection, hooks)
-    return [_shown(one, urls) for one in standings]
+    urls = await queries.get_endpoint_urls(connection, hooks)
+    return [_to_response(one, urls) for one in standings]
 
 
-async def list_deliveries(call: Call[Nothing, DeliveryPage]) -> Items[DeliveryShown]:
+async def list_deliveries(call: ApiCall[NoContent, DeliveryQuery]) -> ListPage[DeliveryResponse]:
     """List the account's deliveries, newest first."""
     query = call.query
-    async with call.surface.database.read() as connection:
-        found = await queries.listed(
+    async with call.context.database.read() as connection:
+        found = await queries.list_for_account(
             connection,
             call.account,
             after=query.cursor,
@@ -152,25 +152,25 @@ async def list_deliveries(call: Call[Nothing, DeliveryPage]) -> Items[DeliverySh
             state=str(query.state) if query.state else None,
             conversation=query.conversation,
         )
-        page, following = cut(found, query.limit)
-        return Items[DeliveryShown](items=await shown_all(connection, page), next=following)
+        page, following = paginate(found, query.limit)
+        return ListPage[DeliveryResponse](items=await to_responses(connection, page), next=following)
 
 
-async def _found(connection: Connection, account: str, delivery: str) -> Standing:
-    standing = await queries.find(connection, account, delivery)
+async def _require_delivery(connection: Connection, account: str, delivery_id: str) -> DeliveryView:
+    standing = await queries.get(connection, account, delivery_id)
     if standing is None:
         raise not_found("there is no such delivery in this account")
     return standing
 
 
-async def show_delivery(call: Call[Nothing, Nothing]) -> DeliveryDetail:
+async def get_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Return one delivery with every attempt."""
-    async with call.surface.database.read() as connection:
-        standing = await _found(connection, call.account, call.path["id"])
-        (brief,) = await shown_all(connection, [standing])
-        tried = await queries.attempts_of(connection, standing.id)
+    async with call.context.database.read() as connection:
+        standing = await _require_delivery(connection, call.account, call.path["id"])
+        (brief,) = await to_responses(connection, [standing])
+        tried = await queries.list_attempts(connection, standing.id)
     attempts = [
-        AttemptShown(
+        AttemptResponse(
             number=one.number,
             time=one.started_at,
             outcome=one.outcome,
@@ -184,20 +184,20 @@ async def show_delivery(call: Call[Nothing, Nothing]) -> DeliveryDetail:
     return DeliveryDetail.model_validate(brief.model_dump() | {"attempts": attempts})
 
 
-async def retry_delivery(call: Call[Nothing, Nothing]) -> DeliveryDetail:
+async def retry_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Make a delivery due again, whatever became of it."""
-    async with call.surface.database.begin() as connection:
-        standing = await _found(connection, call.account, call.path["id"])
-        due = await store.rearm(connection, call.account, standing.id)
+    async with call.context.database.begin() as connection:
+        standing = await _require_delivery(connection, call.account, call.path["id"])
+        due = await store.requeue(connection, call.account, standing.id)
     if due is not None:
         kind, destination = due
-        call.core.ledger.signal(QUEUES[RouteKind(kind)], destination)
-    return await show_delivery(call)
+        call.services.transactions.wake_soon(QUEUES[RouteKind(kind)], destination)
+    return await get_delivery(call)
 
 
-async def drop_delivery(call: Call[Nothing, Nothing]) -> DeliveryDetail:
+async def drop_delivery(call: ApiCall[NoContent, NoContent]) -> DeliveryDetail:
     """Give a delivery up."""
-    async with call.surface.database.begin() as connection:
-        standing = await _found(connection, call.account, call.path["id"])
+    async with call.context.database.begin() as connection:
+        standing = await _require_delivery(connection, call.account, call.path["id"])
         await store.drop(connection, call.account, standing.id)
-    return await show_delivery(call)
+    return await get_delivery(call)

@@ -11,28 +11,28 @@ from pydantic import Field, StrictStr
 
 from delivery.database.clock import utc_now
 from gateway.files import media_types
-from gateway.files.blob_store import Absent
+from gateway.files.blob_store import BlobNotFound
 from gateway.store.conversations.files import FileRow
 from gateway.web.http import request_body
-from gateway.web.http.auth import Key, Signed, bearer_of
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import DOOR, Call, Nothing, Route, Shown, Strict
+from gateway.web.http.auth import KeyAccess, SignedLinkAccess, bearer_token
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import AUTHENTICATOR, ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 
 
-class Signature(Strict):
+class SignedLinkQuery(RequestModel):
     """What a link is signed with."""
 
     expires: StrictStr = ""
     signature: StrictStr = ""
 
 
-class Named(Strict):
+class UploadQuery(RequestModel):
     """What an uploaded file is called."""
 
     name: Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
-class FileTold(Shown):
+class UploadedFileResponse(ResponseModel):
     """A file with a link to it, to be named as an attachment."""
 
     id: str
@@ -44,11 +44,11 @@ class FileTold(Shown):
     expires: str
 
 
-async def fetch(call: Call[Nothing, Signature]) -> web.StreamResponse:
+async def download(call: ApiCall[NoContent, SignedLinkQuery]) -> web.StreamResponse:
     """Give a file's bytes, always to be stored and never to be shown."""
-    row = await _allowed(call)
+    row = await _authorized_file(call)
     if row is None or row.sha256 is None:
-        raise _nothing()
+        raise _link_not_found()
     async with aclosing(_chunks(call, row.sha256)) as chunks:
         first = await anext(chunks, b"")
         response = web.StreamResponse(headers=_headers(row))
@@ -61,28 +61,28 @@ async def fetch(call: Call[Nothing, Signature]) -> web.StreamResponse:
     return response
 
 
-async def _chunks(call: Call[Nothing, Signature], digest: str) -> Any:
+async def _chunks(call: ApiCall[NoContent, SignedLinkQuery], digest: str) -> Any:
     try:
-        async for chunk in call.core.filing.shelf.open(digest):
+        async for chunk in call.services.file_services.file_store.read_chunks(digest):
             yield chunk
-    except Absent:
-        raise _nothing() from None
+    except BlobNotFound:
+        raise _link_not_found() from None
 
 
-def _nothing() -> Problem:
+def _link_not_found() -> HttpProblem:
     return not_found("there is no such file, or the link no longer holds")
 
 
-async def _allowed(call: Call[Nothing, Signature]) -> FileRow | None:
+async def _authorized_file(call: ApiCall[NoContent, SignedLinkQuery]) -> FileRow | None:
     """Return the file if the link is good or who asks owns it; all else is the same nothing."""
-    filing, file, query = call.core.filing, call.path["id"], call.query
+    filing, file, query = call.services.file_services, call.path["id"], call.query
     if filing.links.is_valid(file, query.expires, query.signature, now=utc_now()):
-        return await filing.shelf.find(file)
+        return await filing.file_store.get(file)
     if hdrs.AUTHORIZATION not in call.request.headers:
         return None
-    door = call.request.app[DOOR]
-    principal = await door.authenticate(call.request, bearer_of(call.request))
-    row = await filing.shelf.find(file)
+    door = call.request.app[AUTHENTICATOR]
+    principal = await door.authenticate(call.request, bearer_token(call.request))
+    row = await filing.file_store.get(file)
     return (
         row if row is not None and row.account == principal.account and "read" in principal.scopes else None
     )
@@ -90,7 +90,7 @@ async def _allowed(call: Call[Nothing, Signature]) -> FileRow | None:
 
 def _headers(row: FileRow) -> dict[str, str]:
     return {
-        hdrs.CONTENT_TYPE: media_types.BINARY if row.type in media_types.ACTIVE else row.type,
+        hdrs.CONTENT_TYPE: media_types.BINARY if row.type in media_types.ACTIVE_CONTENT else row.type,
         hdrs.CONTENT_DISPOSITION: f"attachment; filename*=UTF-8''{quote(row.name, safe='')}",
         "X-Content-Type-Options": "nosniff",
         "Content-Security-Policy": "sandbox; default-src 'none'",
@@ -99,37 +99,37 @@ def _headers(row: FileRow) -> dict[str, str]:
     }
 
 
-async def upload(call: Call[Nothing, Named]) -> FileTold:
+async def upload(call: ApiCall[NoContent, UploadQuery]) -> UploadedFileResponse:
     """Keep a file that a message or turn is to name."""
-    filing, bounds = call.core.filing, call.surface.bounds
+    filing, bounds = call.services.file_services, call.context.limits
     content = await request_body.read_bytes(
         call.request,
         limit=min(filing.settings.attachment_bytes, bounds.file_bytes),
         deadline=bounds.body_deadline * 12,
     )
-    row = await filing.shelf.keep(call.account, call.query.name, content)
-    return FileTold.model_validate(filing.links.shape(row))
+    row = await filing.file_store.save(call.account, call.query.name, content)
+    return UploadedFileResponse.model_validate(filing.links.to_response(row))
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/files/{id}/{name}",
-        access=Signed(),
-        handler=fetch,
+        access=SignedLinkAccess(),
+        handler=download,
         summary="fetch a file by its link, or with its owner's key",
-        query=Signature,
-        media=media_types.BINARY,
+        query_model=SignedLinkQuery,
+        media_type=media_types.BINARY,
         tag="files",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/files",
-        access=Key("chat"),
+        access=KeyAccess("chat"),
         handler=upload,
         summary="keep a file for a message to name by its url",
-        query=Named,
-        gives=FileTold,
+        query_model=UploadQuery,
+        response_model=UploadedFileResponse,
         raw=True,
         status=201,
         tag="files",

@@ -6,12 +6,12 @@ from typing import Annotated
 
 from pydantic import Field, StrictBool
 
-from gateway.web.http.auth import JobToken
-from gateway.web.http.route import Call, Nothing, Route, Shown, Strict
+from gateway.web.http.auth import JobTokenAccess
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, RequestModel, ResponseModel
 from sandbox.model import OUTPUT_CAP
 
 
-class Completion(Strict):
+class JobCompletion(RequestModel):
     """How the job ended: its exit code, the last of its output, and whether there was more."""
 
     exit_code: Annotated[int, Field(ge=-256, le=512)]
@@ -19,15 +19,15 @@ class Completion(Strict):
     truncated: StrictBool = False
 
 
-class Settled(Shown):
+class JobCompleted(ResponseModel):
     """The job is settled; a repetition says the same."""
 
     ok: bool = True
 
 
-async def complete(call: Call[Completion, Nothing]) -> Settled:
+async def complete(call: ApiCall[JobCompletion, NoContent]) -> JobCompleted:
     """Settle the job; an unknown id and a wrong token are the same 401."""
-    taken = await call.core.jobs.complete(
+    taken = await call.services.jobs.complete(
         call.path["id"],
         call.token,
         exit_code=call.body.exit_code,
@@ -35,19 +35,19 @@ async def complete(call: Call[Completion, Nothing]) -> Settled:
         truncated=call.body.truncated,
     )
     if not taken:
-        raise call.refused()
-    return Settled()
+        raise call.failed_authentication()
+    return JobCompleted()
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="POST",
         path="/sandbox-jobs/{id}/complete",
-        access=JobToken(),
+        access=JobTokenAccess(),
         handler=complete,
         summary="tell of a background job's end (sandboxes only)",
-        takes=Completion,
-        gives=Settled,
+        request_model=JobCompletion,
+        response_model=JobCompleted,
         lenient=True,
         tag="jobs",
     ),

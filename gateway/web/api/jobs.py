@@ -12,13 +12,13 @@ from delivery.database.engine import Database
 from gateway.store.job_state import JobState
 from gateway.store.turns import jobs as store
 from gateway.store.turns.jobs import Job
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import Call, Nothing, Shown
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, NoContent, ResponseModel
 from sandbox.errors import SandboxError
 
 
-class JobShown(Shown):
+class JobResponse(ResponseModel):
     """A job without its output."""
 
     id: str
@@ -35,14 +35,14 @@ class JobShown(Shown):
     finished_at: datetime | None
 
 
-class JobDetail(JobShown):
+class JobDetail(JobResponse):
     """A job with its output and the files it left, once it has ended."""
 
     output: str
     files: list[dict[str, Any]]
 
 
-class JobLog(Shown):
+class JobLog(ResponseModel):
     """What a job has written so far: its last bytes, as text."""
 
     resultId: str
@@ -51,16 +51,16 @@ class JobLog(Shown):
     truncated: bool
 
 
-class JobPage(Page):
+class JobQuery(PageQuery):
     """Which jobs."""
 
     state: JobState | None = None
     conversation: Annotated[str, Field(max_length=300)] | None = None
 
 
-def shown(job: Job) -> JobShown:
+def to_response(job: Job) -> JobResponse:
     """Return a job as its owner sees it in a list."""
-    return JobShown(
+    return JobResponse(
         id=job.id,
         resultId=job.id,
         state=job.state,
@@ -76,25 +76,25 @@ def shown(job: Job) -> JobShown:
     )
 
 
-def detailed(job: Job, files: list[dict[str, Any]]) -> JobDetail:
+def to_detail(job: Job, files: list[dict[str, Any]]) -> JobDetail:
     """Return a job with its output and its files."""
-    return JobDetail(**shown(job).model_dump(), output=job.output, files=files)
+    return JobDetail(**to_response(job).model_dump(), output=job.output, files=files)
 
 
-async def found(database: Database, account: str, job_id: str) -> Job:
+async def require_job(database: Database, account: str, job_id: str) -> Job:
     """Return an account's job; 404 when it has none of this id."""
     async with database.read() as connection:
-        job = await store.find(connection, account, job_id)
+        job = await store.get(connection, account, job_id)
     if job is None:
         raise not_found("there is no such job in this account")
     return job
 
 
-async def list_jobs(call: Call[Nothing, JobPage]) -> Items[JobShown]:
+async def list_jobs(call: ApiCall[NoContent, JobQuery]) -> ListPage[JobResponse]:
     """List the account's jobs, newest first."""
     query = call.query
-    async with call.surface.database.read() as connection:
-        some = await store.listed(
+    async with call.context.database.read() as connection:
+        some = await store.list_for_account(
             connection,
             call.account,
             after=query.cursor,
@@ -102,31 +102,33 @@ async def list_jobs(call: Call[Nothing, JobPage]) -> Items[JobShown]:
             conversation=query.conversation,
             state=str(query.state) if query.state else None,
         )
-    page, following = cut(some, query.limit)
-    return Items[JobShown](items=[shown(job) for job in page], next=following)
+    page, following = paginate(some, query.limit)
+    return ListPage[JobResponse](items=[to_response(job) for job in page], next=following)
 
 
-async def show_job(call: Call[Nothing, Nothing]) -> JobDetail:
+async def get_job(call: ApiCall[NoContent, NoContent]) -> JobDetail:
     """Return one job."""
-    job = await found(call.surface.database, call.account, call.path["id"])
-    async with call.surface.database.read() as connection:
-        return detailed(job, await call.core.filing.outgoing.of_job(connection, job))
+    job = await require_job(call.context.database, call.account, call.path["id"])
+    async with call.context.database.read() as connection:
+        return to_detail(job, await call.services.file_services.collector.list_for_job(connection, job))
 
 
-async def show_log(call: Call[Nothing, Nothing]) -> JobLog:
+async def get_log(call: ApiCall[NoContent, NoContent]) -> JobLog:
     """Return what a job has written, while it runs too."""
-    job = await found(call.surface.database, call.account, call.path["id"])
+    job = await require_job(call.context.database, call.account, call.path["id"])
     try:
-        now, output, truncated = await call.core.jobs.look(job)
+        now, output, truncated = await call.services.jobs.refresh(job)
     except SandboxError as error:
-        raise Problem(503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}) from error
+        raise HttpProblem(
+            503, "the sandbox does not answer; try again", headers={"Retry-After": "5"}
+        ) from error
     text = output.decode("utf-8", "replace")
     return JobLog(resultId=now.id, state=now.state, output=text, truncated=truncated)
 
 
-async def stop_job(call: Call[Nothing, Nothing]) -> JobDetail:
+async def stop_job(call: ApiCall[NoContent, NoContent]) -> JobDetail:
     """Stop a job and all it has started; what has ended stays as it ended."""
-    job = await found(call.surface.database, call.account, call.path["id"])
+    job = await require_job(call.context.database, call.account, call.path["id"])
     with suppress(SandboxError):  # the wish is recorded: the reconciler carries it out
-        await call.core.jobs.stop(job)
-    return await show_job(call)
+        await call.services.jobs.stop(job)
+    return await get_job(call)

@@ -7,20 +7,20 @@ from datetime import datetime
 
 from delivery.database.engine import Connection
 from delivery.deliveries import queries
-from delivery.deliveries.queries import Standing, Tried
+from delivery.deliveries.queries import AttemptView, DeliveryView
 from delivery.events import outbox
 from delivery.events.event import Event
 from gateway.store.turns import traces
-from gateway.store.turns.traces import Accepted
-from gateway.web.http.auth import Key
+from gateway.store.turns.traces import AcceptedMessage
+from gateway.web.http.auth import KeyAccess
 from gateway.web.http.problems import not_found
-from gateway.web.http.route import Call, Nothing, Route, Shown
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
-SHORT = 200
+DETAIL_LENGTH = 200
 """Characters of a text that a step repeats."""
 
 
-class TraceStep(Shown):
+class TraceStep(ResponseModel):
     """One thing that happened: when, what, to which id, how it came out."""
 
     time: datetime
@@ -30,7 +30,7 @@ class TraceStep(Shown):
     detail: str = ""
 
 
-class Trace(Shown):
+class Trace(ResponseModel):
     """All steps of what an id led to, in the order of time."""
 
     id: str
@@ -38,11 +38,11 @@ class Trace(Shown):
     steps: list[TraceStep]
 
 
-async def show(call: Call[Nothing, Nothing]) -> Trace:
+async def get_trace(call: ApiCall[NoContent, NoContent]) -> Trace:
     """Return every step of what a message, turn, job or delivery led to."""
     wanted = call.path["id"]
-    async with call.surface.database.read() as connection:
-        found = await traces.turns_from(connection, call.account, wanted)
+    async with call.context.database.read() as connection:
+        found = await traces.list_caused_turns(connection, call.account, wanted)
         if not found:
             raise not_found("there is no such message, turn, job or delivery in this account")
         steps = [step async for step in _steps(connection, call.account, found)]
@@ -50,60 +50,60 @@ async def show(call: Call[Nothing, Nothing]) -> Trace:
 
 
 async def _steps(connection: Connection, account: str, turns: list[str]) -> AsyncIterator[TraceStep]:
-    for message in await traces.accepted_for(connection, account, turns):
-        yield _accepted(message)
+    for message in await traces.list_accepted(connection, account, turns):
+        yield _message_step(message)
     for turn in turns:
-        for event in await outbox.events_of_turn(connection, turn):
-            yield _told(event)
-    for standing in await queries.of_turns(connection, account, turns):
-        for step in _delivered(standing, await queries.attempts_of(connection, standing.id)):
+        for event in await outbox.list_for_turn(connection, turn):
+            yield _event_step(event)
+    for standing in await queries.list_for_turns(connection, account, turns):
+        for step in _delivery_steps(standing, await queries.list_attempts(connection, standing.id)):
             yield step
 
 
-def _accepted(message: Accepted) -> TraceStep:
+def _message_step(message: AcceptedMessage) -> TraceStep:
     origin = f"{message.source} {message.event_key}" if message.source else "over the API"
     return TraceStep(
         time=message.created_at,
         what="message",
         id=message.id,
         state="accepted",
-        detail=f"{origin}: {message.text[:SHORT]}",
+        detail=f"{origin}: {message.text[:DETAIL_LENGTH]}",
     )
 
 
-def _told(event: Event) -> TraceStep:
+def _event_step(event: Event) -> TraceStep:
     about = event.data
     detail = about.get("text") or about.get("output") or about.get("error") or about.get("resultId") or ""
     return TraceStep(
-        time=event.time, what="event", id=event.id, state=str(event.type), detail=str(detail)[:SHORT]
+        time=event.time, what="event", id=event.id, state=str(event.type), detail=str(detail)[:DETAIL_LENGTH]
     )
 
 
-def _delivered(standing: Standing, tries: Iterable[Tried]) -> Iterator[TraceStep]:
+def _delivery_steps(delivery: DeliveryView, attempts: Iterable[AttemptView]) -> Iterator[TraceStep]:
     """Yield a delivery's attempts and how it stands now."""
-    what = f"delivery {standing.kind}" + (f" part {standing.part + 1}" if standing.part else "")
-    for one in tries:
+    what = f"delivery {delivery.kind}" + (f" part {delivery.part + 1}" if delivery.part else "")
+    for one in attempts:
         status = f"status {one.status} " if one.status else ""
         yield TraceStep(
             time=one.started_at,
             what=what,
-            id=standing.id,
+            id=delivery.id,
             state=f"attempt {one.number}: {one.outcome or 'at work'}",
             detail=f"{status}{one.detail or ''}".strip(),
         )
-    there = f"platform id {standing.platform_id}" if standing.platform_id else standing.error or ""
-    detail = f"{standing.event_type} {there}".strip()
-    yield TraceStep(time=standing.updated_at, what=what, id=standing.id, state=standing.state, detail=detail)
+    there = f"platform id {delivery.platform_id}" if delivery.platform_id else delivery.error or ""
+    detail = f"{delivery.event_type} {there}".strip()
+    yield TraceStep(time=delivery.updated_at, what=what, id=delivery.id, state=delivery.state, detail=detail)
 
 
 ROUTES = tuple(
-    Route(
+    ApiRoute(
         method="GET",
         path=path,
-        access=Key("read"),
-        handler=show,
+        access=KeyAccess("read"),
+        handler=get_trace,
         summary=summary,
-        gives=Trace,
+        response_model=Trace,
         tag="trace",
     )
     for path, summary in (

@@ -7,20 +7,21 @@ from typing import Annotated
 
 from pydantic import Field
 
-from gateway.conversations.retry import NotFailed, ask_again
-from gateway.store.turn_state import GIVEN_UP, TurnState
+from gateway.conversations import retry
+from gateway.conversations.retry import TurnNotFailed
+from gateway.store.turn_state import DEAD_LETTER_PREFIX, TurnState
 from gateway.store.turns import turn_retries as store
 from gateway.store.turns.turns import Turn
-from gateway.web.http.auth import Key
-from gateway.web.http.pagination import Items, Page, cut
-from gateway.web.http.problems import Problem, not_found
-from gateway.web.http.route import Call, Nothing, Route, Shown
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.pagination import ListPage, PageQuery, paginate
+from gateway.web.http.problems import HttpProblem, not_found
+from gateway.web.http.route import ApiCall, ApiRoute, NoContent, ResponseModel
 
-SHORT = 200
+INPUT_PREVIEW_LENGTH = 200
 """Characters of a turn's input that a list shows."""
 
 
-class TurnShown(Shown):
+class TurnResponse(ResponseModel):
     """A turn as a list shows it; a dead one was given up after crashes, and nobody asked for it again."""
 
     id: str
@@ -38,7 +39,7 @@ class TurnShown(Shown):
     finished_at: datetime | None
 
 
-class TurnPage(Page):
+class TurnQuery(PageQuery):
     """Which turns."""
 
     state: TurnState | None = None
@@ -46,16 +47,16 @@ class TurnPage(Page):
     conversation: Annotated[str, Field(max_length=300)] | None = None
 
 
-def shown(turn: Turn) -> TurnShown:
+def to_response(turn: Turn) -> TurnResponse:
     """Return a turn as a list shows it."""
-    return TurnShown(
+    return TurnResponse(
         id=turn.id,
         state=turn.state,
-        dead=(turn.error or "").startswith(GIVEN_UP) and turn.retried_as is None,
+        dead=(turn.error or "").startswith(DEAD_LETTER_PREFIX) and turn.retried_as is None,
         conversationId=turn.conversation,
         agent=turn.agent,
         trigger=turn.trigger,
-        input=turn.input[:SHORT],
+        input=turn.input[:INPUT_PREVIEW_LENGTH],
         attempt=turn.attempt,
         error=turn.error,
         retried_as=turn.retried_as,
@@ -65,11 +66,11 @@ def shown(turn: Turn) -> TurnShown:
     )
 
 
-async def list_turns(call: Call[Nothing, TurnPage]) -> Items[TurnShown]:
+async def list_turns(call: ApiCall[NoContent, TurnQuery]) -> ListPage[TurnResponse]:
     """Return the account's turns, newest first."""
     query = call.query
-    async with call.surface.database.read() as connection:
-        some = await store.listed(
+    async with call.context.database.read() as connection:
+        some = await store.list_for_account(
             connection,
             call.account,
             after=query.cursor,
@@ -78,41 +79,41 @@ async def list_turns(call: Call[Nothing, TurnPage]) -> Items[TurnShown]:
             state=str(query.state) if query.state else None,
             dead=query.dead,
         )
-    page, following = cut(some, query.limit)
-    return Items[TurnShown](items=[shown(turn) for turn in page], next=following)
+    page, following = paginate(some, query.limit)
+    return ListPage[TurnResponse](items=[to_response(turn) for turn in page], next=following)
 
 
-async def retry_turn(call: Call[Nothing, Nothing]) -> TurnShown:
+async def retry_turn(call: ApiCall[NoContent, NoContent]) -> TurnResponse:
     """Ask a failed turn's question once more; asking again shows the same new turn."""
     try:
-        turn = await ask_again(call.core.ledger, call.account, call.path["id"])
-    except NotFailed as error:
-        raise Problem(409, f"{error}; only one that failed can be asked for again") from None
+        turn = await retry.retry_turn(call.services.transactions, call.account, call.path["id"])
+    except TurnNotFailed as error:
+        raise HttpProblem(409, f"{error}; only one that failed can be asked for again") from None
     if turn is None:
         raise not_found("there is no such turn in this account")
-    return shown(turn)
+    return to_response(turn)
 
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/turns",
-        access=Key("read"),
+        access=KeyAccess("read"),
         handler=list_turns,
         summary="list the turns; `dead=true`: given up",
-        query=TurnPage,
-        gives=Items[TurnShown],
+        query_model=TurnQuery,
+        response_model=ListPage[TurnResponse],
         tag="turns",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/turns/{id}/retry",
-        access=Key("admin"),
+        access=KeyAccess("admin"),
         handler=retry_turn,
         summary="ask a failed turn's question again",
         status=202,
-        gives=TurnShown,
-        also={409: "the turn has not failed"},
+        response_model=TurnResponse,
+        error_responses={409: "the turn has not failed"},
         tag="turns",
     ),
 )

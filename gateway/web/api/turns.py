@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, RootModel, SecretStr, StrictStr, model_validator
 
-from delivery.broker.port import Queue
+from delivery.broker.port import WorkQueue
 from delivery.deliveries import queries
 from delivery.events.event import new_id
 from gateway.conversations import submission as submissions
@@ -22,19 +22,19 @@ from gateway.store.turns import lineage, turn_queue
 from gateway.store.turns import turns as store
 from gateway.store.turns.jobs import Job
 from gateway.store.turns.turns import StepRow, Turn
-from gateway.web.api.conversations import found
-from gateway.web.api.deliveries import DeliveryShown, shown_all
+from gateway.web.api.conversations import require_conversation
+from gateway.web.api.deliveries import DeliveryResponse, to_responses
 from gateway.web.http import idempotency
-from gateway.web.http.attachments import Attached, Attachments, BadAttachment, adopt, keep_all
-from gateway.web.http.pagination import Items
-from gateway.web.http.problems import Problem, invalid, misplaced, not_found
-from gateway.web.http.route import Call, Nothing, Shown, Strict
-from sandbox.config import Problem as Fault
+from gateway.web.http.attachments import AttachmentCreate, Attachments, InvalidAttachment, assign, save_all
+from gateway.web.http.pagination import ListPage
+from gateway.web.http.problems import HttpProblem, invalid, invalid_field, not_found
+from gateway.web.http.route import ApiCall, NoContent, RequestModel, ResponseModel
+from sandbox.config import ConfigProblem as Fault
 
 Text = Annotated[StrictStr, Field(min_length=1, max_length=200_000)]
 
 
-class TurnWebhook(Strict):
+class TurnWebhook(RequestModel):
     """Where this turn's results go: a URL of its own, or one of the account's webhooks."""
 
     url: HookUrl | None = None
@@ -48,7 +48,7 @@ class TurnWebhook(Strict):
         return self
 
 
-class NewTurn(Strict):
+class TurnCreate(RequestModel):
     """What to ask an agent; without a conversation a new one is opened."""
 
     input: Text
@@ -57,14 +57,14 @@ class NewTurn(Strict):
     webhook: TurnWebhook | None = None
 
 
-class NewMessage(Strict):
+class MessageCreate(RequestModel):
     """What to say in a conversation."""
 
     text: Text
     attachments: Attachments = ()
 
 
-class TurnTaken(Shown):
+class TurnAccepted(ResponseModel):
     """The turn is queued, durably; `webhook_secret` verifies what its webhook gets, and is told once."""
 
     turnId: str
@@ -73,7 +73,7 @@ class TurnTaken(Shown):
     webhook_secret: str | None = None
 
 
-class TurnStatus(Shown):
+class TurnStatus(ResponseModel):
     """A turn and what its results are owed to.
 
     `position` is how many turns end before it in its conversation, null once it has ended; `merged_into` the
@@ -98,10 +98,10 @@ class TurnStatus(Shown):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
-    deliveries: list[DeliveryShown]
+    deliveries: list[DeliveryResponse]
 
 
-class JobStatus(Shown):
+class JobStatus(ResponseModel):
     """A background job and what its result is owed to."""
 
     id: str
@@ -119,14 +119,14 @@ class JobStatus(Shown):
     files: tuple[dict[str, Any], ...] = ()
     created_at: datetime
     finished_at: datetime | None
-    deliveries: list[DeliveryShown]
+    deliveries: list[DeliveryResponse]
 
 
-class AnyStatus(RootModel[TurnStatus | JobStatus]):
+class TurnOrJobStatus(RootModel[TurnStatus | JobStatus]):
     """How a turn or a job stands, told apart by `kind`."""
 
 
-class StepShown(Shown):
+class StepResponse(ResponseModel):
     """One tool call of a turn."""
 
     id: str
@@ -138,7 +138,7 @@ class StepShown(Shown):
     finished_at: datetime | None
 
 
-async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
+async def start_turn(call: ApiCall[TurnCreate, NoContent]) -> TurnAccepted:
     """Queue a turn of an agent; its results also go to the webhook it names."""
     body = call.body
     endpoint, secret = await _endpoint(call, body.webhook)
@@ -150,51 +150,53 @@ async def start_turn(call: Call[NewTurn, Nothing]) -> TurnTaken:
         conversation=body.conversation,
         key=call.idempotency_key,
         endpoint=endpoint,
-        attachments=await _attachments(call, body.attachments),
+        attachments=await _save_attachments(call, body.attachments),
         notify=True,
     )
     return await submit(call, submission, secret)
 
 
-async def say(call: Call[NewMessage, Nothing]) -> TurnTaken:
+async def send_message(call: ApiCall[MessageCreate, NoContent]) -> TurnAccepted:
     """Say something in a conversation."""
-    async with call.surface.database.read() as connection:
-        conversation = await found(connection, call.account, call.path["id"])
+    async with call.context.database.read() as connection:
+        conversation = await require_conversation(connection, call.account, call.path["id"])
     submission = Submission(
         account=call.account,
         text=call.body.text,
         asker=call.principal.key,
         conversation=conversation.id,
         key=call.idempotency_key,
-        attachments=await _attachments(call, call.body.attachments),
+        attachments=await _save_attachments(call, call.body.attachments),
         notify=True,
     )
     return await submit(call, submission)
 
 
-async def _attachments(call: Call[Any, Nothing], attached: Sequence[Attached]) -> list[dict[str, Any]]:
+async def _save_attachments(
+    call: ApiCall[Any, NoContent], attachments: Sequence[AttachmentCreate]
+) -> list[dict[str, Any]]:
     try:
-        return await keep_all(call.core, call.account, attached)
-    except BadAttachment as error:
+        return await save_all(call.services, call.account, attachments)
+    except InvalidAttachment as error:
         raise invalid([Fault(pointer=error.pointer, detail=error.detail)]) from None
 
 
-async def submit(call: Call[Any, Any], submission: Submission, secret: str | None = None) -> TurnTaken:
+async def submit(call: ApiCall[Any, Any], submission: Submission, secret: str | None = None) -> TurnAccepted:
     """Queue a turn; raises a Problem when it cannot be taken."""
     try:
-        taken = await call.core.intake.submit(submission)
-    except submissions.Missing as error:
+        taken = await call.services.submissions.submit(submission)
+    except submissions.UnknownTarget as error:
         raise not_found(str(error)) from None
     except submissions.WrongAgent as error:
-        raise Problem(409, str(error)) from None
-    except submissions.KeyReused as error:
-        raise misplaced(idempotency.HEADER, str(error)) from None
+        raise HttpProblem(409, str(error)) from None
+    except submissions.IdempotencyKeyReused as error:
+        raise invalid_field(idempotency.HEADER, str(error)) from None
     except submissions.QueueFull as error:
-        raise Problem(429, str(error), headers={"Retry-After": "5"}) from None
+        raise HttpProblem(429, str(error), headers={"Retry-After": "5"}) from None
     kept = [dict(one) for one in submission.attachments]
-    await adopt(call.core, call.account, kept, conversation=taken.conversation, turn=taken.turn)
-    base = (call.surface.public_url or "").rstrip("/")
-    return TurnTaken(
+    await assign(call.services, call.account, kept, conversation=taken.conversation, turn=taken.turn)
+    base = (call.context.public_url or "").rstrip("/")
+    return TurnAccepted(
         turnId=taken.turn,
         conversationId=taken.conversation,
         statusUrl=f"{base}/status/{taken.turn}",
@@ -203,17 +205,17 @@ async def submit(call: Call[Any, Any], submission: Submission, secret: str | Non
 
 
 async def _endpoint(
-    call: Call[NewTurn, Nothing], webhook: TurnWebhook | None
+    call: ApiCall[TurnCreate, NoContent], webhook: TurnWebhook | None
 ) -> tuple[str | None, str | None]:
     """Return the endpoint a turn names, made if it is a URL, and the secret that was made with it."""
     if webhook is None:
         return None, None
-    async with call.surface.database.begin() as connection:
+    async with call.context.database.begin() as connection:
         if webhook.url is None:
             return (await webhooks.get(connection, call.account, webhook.id or "")).id, None
         told = await webhooks.create_for_turn(
             connection,
-            call.surface.book.vault,
+            call.context.records.vault,
             call.account,
             new_id("trn"),
             url=webhook.url,
@@ -222,29 +224,29 @@ async def _endpoint(
     return told.endpoint.id, told.secret
 
 
-async def status(call: Call[Nothing, Nothing]) -> TurnStatus | JobStatus:
+async def get_status(call: ApiCall[NoContent, NoContent]) -> TurnStatus | JobStatus:
     """Return how a turn or a job stands."""
     wanted = call.path["id"]
-    async with call.surface.database.read() as connection:
-        turn = await store.find(connection, call.account, wanted)
+    async with call.context.database.read() as connection:
+        turn = await store.get(connection, call.account, wanted)
         if turn is not None:
-            owed = await queries.of_turns(connection, call.account, [turn.id])
-            place = await turn_queue.place_of(connection, turn.id)
-            shown = _turn_status(turn, await shown_all(connection, owed), place)
-            files = await call.core.filing.outgoing.of_turn(connection, turn)
+            owed = await queries.list_for_turns(connection, call.account, [turn.id])
+            place = await turn_queue.queue_position(connection, turn.id)
+            shown = _turn_status(turn, await to_responses(connection, owed), place)
+            files = await call.services.file_services.collector.list_for_turn(connection, turn)
             return shown.model_copy(update={"files": tuple(files)})
-        job = await job_store.find(connection, call.account, wanted)
+        job = await job_store.get(connection, call.account, wanted)
         if job is None:
             raise not_found("there is no such turn or job in this account")
-        follow_up = await lineage.of_job(connection, job.id)
-        owed = await queries.of_job(connection, call.account, job.turn, job.id)
-        owed += await queries.of_turns(connection, call.account, [follow_up] if follow_up else [])
-        files = await call.core.filing.outgoing.of_job(connection, job)
-        ended = _job_status(job, follow_up, await shown_all(connection, owed))
+        follow_up = await lineage.get_follow_up_turn(connection, job.id)
+        owed = await queries.list_for_job(connection, call.account, job.turn, job.id)
+        owed += await queries.list_for_turns(connection, call.account, [follow_up] if follow_up else [])
+        files = await call.services.file_services.collector.list_for_job(connection, job)
+        ended = _job_status(job, follow_up, await to_responses(connection, owed))
         return ended.model_copy(update={"files": tuple(files)})
 
 
-def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> TurnStatus:
+def _turn_status(turn: Turn, deliveries: list[DeliveryResponse], position: int | None) -> TurnStatus:
     return TurnStatus(
         id=turn.id,
         state=turn.state,
@@ -253,7 +255,7 @@ def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> Tu
         trigger=turn.trigger,
         resultId=turn.job,
         attempt=turn.attempt,
-        position=place,
+        position=position,
         merged_into=turn.merged_into,
         cancelling=turn.cancel and turn.finished_at is None,
         output=turn.output,
@@ -262,11 +264,11 @@ def _turn_status(turn: Turn, owed: list[DeliveryShown], place: int | None) -> Tu
         created_at=turn.created_at,
         started_at=turn.started_at,
         finished_at=turn.finished_at,
-        deliveries=owed,
+        deliveries=deliveries,
     )
 
 
-def _job_status(job: Job, follow_up: str | None, owed: list[DeliveryShown]) -> JobStatus:
+def _job_status(job: Job, follow_up: str | None, deliveries: list[DeliveryResponse]) -> JobStatus:
     return JobStatus(
         id=job.id,
         state=job.state,
@@ -281,38 +283,38 @@ def _job_status(job: Job, follow_up: str | None, owed: list[DeliveryShown]) -> J
         truncated=job.truncated,
         created_at=job.created_at,
         finished_at=job.finished_at,
-        deliveries=owed,
+        deliveries=deliveries,
     )
 
 
-async def cancel_turn(call: Call[Nothing, Nothing]) -> TurnStatus:
+async def cancel_turn(call: ApiCall[NoContent, NoContent]) -> TurnStatus:
     """Cancel a turn: the model call and the running command end; what has ended stays as it ended."""
-    core = call.core
-    async with core.ledger.entry("turn.cancel") as entry:
-        turn = await store.find(entry.connection, call.account, call.path["id"])
+    core = call.services
+    async with core.transactions.begin("turn.cancel") as entry:
+        turn = await store.get(entry.connection, call.account, call.path["id"])
         if turn is None:
             raise not_found("there is no such turn in this account")
         if await store.request_cancel(entry.connection, turn.id) is not None:
-            entry.wake(Queue.TURN, turn.conversation)
-    core.conductor.cancel_here(turn.id)
-    async with call.surface.database.read() as connection:
-        now = await store.find(connection, call.account, turn.id)
-        place = await turn_queue.place_of(connection, turn.id)
+            entry.wake(WorkQueue.TURN, turn.conversation)
+    core.turn_worker.cancel_local(turn.id)
+    async with call.context.database.read() as connection:
+        now = await store.get(connection, call.account, turn.id)
+        place = await turn_queue.queue_position(connection, turn.id)
     return _turn_status(now or turn, [], place)
 
 
-async def show_log(call: Call[Nothing, Nothing]) -> Items[StepShown]:
+async def get_log(call: ApiCall[NoContent, NoContent]) -> ListPage[StepResponse]:
     """Return a turn's run log: every tool call with its arguments, result and times."""
-    async with call.surface.database.read() as connection:
-        turn = await store.find(connection, call.account, call.path["id"])
+    async with call.context.database.read() as connection:
+        turn = await store.get(connection, call.account, call.path["id"])
         if turn is None:
             raise not_found("there is no such turn in this account")
-        steps = await store.steps_of(connection, turn.id)
-    return Items[StepShown](items=[_step(step) for step in steps])
+        steps = await store.list_steps(connection, turn.id)
+    return ListPage[StepResponse](items=[_step_to_response(step) for step in steps])
 
 
-def _step(step: StepRow) -> StepShown:
-    return StepShown(
+def _step_to_response(step: StepRow) -> StepResponse:
+    return StepResponse(
         id=step.step_key,
         tool=step.tool,
         args=dict(step.args),

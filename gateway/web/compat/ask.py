@@ -11,7 +11,7 @@ from typing import Any
 
 from aiohttp import web
 
-from delivery.database.engine import Unavailable
+from delivery.database.engine import DatabaseUnavailable
 from delivery.errors import DeliveryError
 from gateway.conversations.submission import Submission
 from gateway.store.conversations import conversations
@@ -20,26 +20,26 @@ from gateway.store.turns import turns as store
 from gateway.store.turns.turns import Turn
 from gateway.web.api import turns
 from gateway.web.http import attachments
-from gateway.web.http.attachments import Attached, BadAttachment
-from gateway.web.http.problems import Problem, invalid
-from gateway.web.http.route import Call, Shown
-from gateway.web.stream.frames import dumped
+from gateway.web.http.attachments import AttachmentCreate, InvalidAttachment
+from gateway.web.http.problems import HttpProblem, invalid
+from gateway.web.http.route import ApiCall, ResponseModel
+from gateway.web.stream.frames import encode_json
 from gateway.web.stream.handlers import READERS
-from gateway.web.stream.send_buffer import SLOW_AFTER
-from gateway.web.stream.turn_events import Ended, Heard, Listening, hear, pulsed
-from sandbox.config import Problem as Fault
+from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
+from gateway.web.stream.turn_events import TurnEnded, TurnEvent, TurnEventReader, follow_turn, with_heartbeat
+from sandbox.config import ConfigProblem as Fault
 
-PATIENCE = 600.0
+ANSWER_TIMEOUT = 600.0
 """Seconds that an answer is waited for which is not streamed."""
 
-CUT = "the gateway stops, or the key was revoked"
+STREAM_INTERRUPTED = "the gateway stops, or the key was revoked"
 
-ONCE = {"x-should-retry": "false"}
+NO_RETRY_HEADERS = {"x-should-retry": "false"}
 """Tells OpenAI's clients that asking again would ask twice: the turn is queued already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class SubmittedTurn:
     """A turn that was asked for: `after` is a position of its conversation's stream before it."""
 
     turn: str
@@ -48,13 +48,15 @@ class Asked:
     after: int
     created: int
 
-    def problem(self, status: int, detail: str) -> Problem:
+    def problem(self, status: int, detail: str) -> HttpProblem:
         """Return a problem that leads to the turn, and that a client does not answer by asking again."""
         about = {"turnId": self.turn, "conversationId": self.conversation}
-        return Problem(status, f"{detail}; the turn is at /status/{self.turn}", headers=ONCE, members=about)
+        return HttpProblem(
+            status, f"{detail}; the turn is at /status/{self.turn}", headers=NO_RETRY_HEADERS, members=about
+        )
 
 
-class TokensUsed(Shown):
+class CompletionUsage(ResponseModel):
     """What the model counted, as chat completions tell it."""
 
     prompt_tokens: int = 0
@@ -62,35 +64,35 @@ class TokensUsed(Shown):
     total_tokens: int = 0
 
 
-def now() -> int:
+def unix_time() -> int:
     """Return the moment as their shapes have it."""
     return int(time.time())
 
 
-def refuse_key(call: Call[Any, Any]) -> None:
+def reject_idempotency_key(call: ApiCall[Any, Any]) -> None:
     """Raise a Problem for a stream with an Idempotency-Key: nothing was done yet."""
     if call.idempotency_key is not None:
-        raise Problem(422, "a stream is not answered twice: leave the Idempotency-Key out")
+        raise HttpProblem(422, "a stream is not answered twice: leave the Idempotency-Key out")
 
 
 async def ask(
-    call: Call[Any, Any],
+    call: ApiCall[Any, Any],
     *,
     agent: str | None,
     conversation: str | None,
     text: str,
-    pictures: Sequence[Attached],
-    at: str,
+    files: Sequence[AttachmentCreate],
+    pointer: str,
     stream: bool,
-) -> Asked:
+) -> SubmittedTurn:
     """Queue a turn; raises a Problem. `at` is where in the request a picture stands."""
     if stream:
-        refuse_key(call)
-    after = await _position(call, conversation)
+        reject_idempotency_key(call)
+    after = await _last_position(call, conversation)
     try:
-        kept = await attachments.keep_all(call.core, call.account, pictures)
-    except BadAttachment as error:
-        raise invalid([Fault(pointer=at, detail=error.detail)]) from None
+        kept = await attachments.save_all(call.services, call.account, files)
+    except InvalidAttachment as error:
+        raise invalid([Fault(pointer=pointer, detail=error.detail)]) from None
     submission = Submission(
         account=call.account,
         text=text,
@@ -102,106 +104,119 @@ async def ask(
         notify=True,
     )
     taken = await turns.submit(call, submission)
-    return Asked(
-        turn=taken.turnId, conversation=taken.conversationId, agent=agent or "", after=after, created=now()
+    return SubmittedTurn(
+        turn=taken.turnId,
+        conversation=taken.conversationId,
+        agent=agent or "",
+        after=after,
+        created=unix_time(),
     )
 
 
-async def _position(call: Call[Any, Any], conversation: str | None) -> int:
+async def _last_position(call: ApiCall[Any, Any], conversation: str | None) -> int:
     if conversation is None or call.idempotency_key is not None:
         return 0  # with a key the turn may have been asked for, and have ended, before
-    async with call.surface.database.read() as connection:
-        known = await conversations.find(connection, call.account, conversation)
+    async with call.context.database.read() as connection:
+        known = await conversations.get(connection, call.account, conversation)
     try:
-        return (await call.core.stream.extent(known.id)).last_seq if known else 0
+        return (await call.services.stream.bounds(known.id)).last_seq if known else 0
     except DeliveryError:
-        raise Problem(503, "the broker does not answer; try again", headers={"Retry-After": "2"}) from None
+        raise HttpProblem(
+            503, "the broker does not answer; try again", headers={"Retry-After": "2"}
+        ) from None
 
 
 @asynccontextmanager
-async def listening(
-    call: Call[Any, Any], given: AsyncGenerator[Heard, None]
-) -> AsyncGenerator[AsyncGenerator[Heard | None, None]]:
+async def open_events(
+    call: ApiCall[Any, Any], events: AsyncGenerator[TurnEvent, None]
+) -> AsyncGenerator[AsyncGenerator[TurnEvent | None, None]]:
     """Hear while the key is valid and the gateway runs; None comes when nothing else does."""
-    with call.request.app[READERS].admitted(call.principal) as reader:
-        async with aclosing(pulsed(given, reader.ended)) as heard:
+    with call.request.app[READERS].register(call.principal) as reader:
+        async with aclosing(with_heartbeat(events, reader.closed)) as heard:
             yield heard
 
 
-def hearing(call: Call[Any, Any], asked: Asked) -> AsyncGenerator[Heard, None]:
+def turn_events(call: ApiCall[Any, Any], submitted: SubmittedTurn) -> AsyncGenerator[TurnEvent, None]:
     """Return what a turn says that was just asked for."""
-    return hear(call.core.stream, asked.conversation, Listening(turn=asked.turn), after=asked.after)
+    return follow_turn(
+        call.services.stream,
+        submitted.conversation,
+        TurnEventReader(turn=submitted.turn),
+        after=submitted.after,
+    )
 
 
-async def heard_out(call: Call[Any, Any], asked: Asked, take: Callable[[Heard], None]) -> Ended:
+async def collect_answer(
+    call: ApiCall[Any, Any], submitted: SubmittedTurn, on_event: Callable[[TurnEvent], None]
+) -> TurnEnded:
     """Hear a turn to its end and return that; raises a Problem when it does not come."""
     try:
-        async with asyncio.timeout(PATIENCE), listening(call, hearing(call, asked)) as heard:
+        async with asyncio.timeout(ANSWER_TIMEOUT), open_events(call, turn_events(call, submitted)) as heard:
             async for one in heard:
-                if isinstance(one, Ended):
+                if isinstance(one, TurnEnded):
                     return one
                 if one is not None:
-                    take(one)
+                    on_event(one)
     except TimeoutError:
-        raise asked.problem(504, f"no answer within {PATIENCE:g} seconds") from None
+        raise submitted.problem(504, f"no answer within {ANSWER_TIMEOUT:g} seconds") from None
     except DeliveryError:
-        raise asked.problem(503, "the broker does not answer") from None
-    raise asked.problem(503, CUT)
+        raise submitted.problem(503, "the broker does not answer") from None
+    raise submitted.problem(503, STREAM_INTERRUPTED)
 
 
-async def ended(call: Call[Any, Any], asked: Asked, turn: str) -> Turn:
+async def completed_turn(call: ApiCall[Any, Any], submitted: SubmittedTurn, turn: str) -> Turn:
     """Return a turn that has completed; raises a Problem for one that ended otherwise."""
-    async with call.surface.database.read() as connection:
-        row = await store.find(connection, call.account, turn)
+    async with call.context.database.read() as connection:
+        row = await store.get(connection, call.account, turn)
     if row is None:
-        raise asked.problem(424, "the turn was deleted")
+        raise submitted.problem(424, "the turn was deleted")
     if row.state is not TurnState.COMPLETED:
-        raise asked.problem(424, f"the turn {row.state}: {row.error or row.cancel_why or 'no reason'}")
+        raise submitted.problem(424, f"the turn {row.state}: {row.error or row.cancel_why or 'no reason'}")
     return row
 
 
-def tokens(turn: Turn) -> TokensUsed:
+def token_usage(turn: Turn) -> CompletionUsage:
     """Return what a turn used."""
     usage = turn.usage or {}
     read, written = int(usage.get("input_tokens", 0)), int(usage.get("output_tokens", 0))
-    return TokensUsed(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
+    return CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
 
 
-class Left(Exception):
+class ClientGone(Exception):
     """The client went away, or takes nothing; the turn goes on without it."""
 
 
-class Sent:
+class SseWriter:
     """Server-sent events as their clients read them: JSON in `data:` lines."""
 
     def __init__(self, response: web.StreamResponse) -> None:
         self._response = response
 
-    async def tell(self, shape: dict[str, Any], *, event: str | None = None) -> None:
+    async def send(self, shape: dict[str, Any], *, event: str | None = None) -> None:
         """Send one event; raises Left."""
         name = f"event: {event}\n".encode() if event else b""
-        await self._write(b"%bdata: %b\n\n" % (name, dumped(shape)))
+        await self._write(b"%bdata: %b\n\n" % (name, encode_json(shape)))
 
-    async def pulse(self) -> None:
+    async def heartbeat(self) -> None:
         """Show that the stream lives; raises Left."""
         await self._write(b": \n\n")
 
-    async def done(self) -> None:
+    async def send_done(self) -> None:
         """Send the mark of a stream's end; raises Left."""
         await self._write(b"data: [DONE]\n\n")
 
     async def _write(self, raw: bytes) -> None:
         try:
-            async with asyncio.timeout(2 * SLOW_AFTER):
+            async with asyncio.timeout(2 * SLOW_AFTER_SECONDS):
                 await self._response.write(raw)
         except (ConnectionError, TimeoutError):
-            raise Left from None
+            raise ClientGone from None
 
 
-async def streaming(
+async def stream_sse(
     request: web.Request,
-    tell: Callable[[Sent], Awaitable[None]],
-    failed: Callable[[Problem], dict[str, Any]],
+    write: Callable[[SseWriter], Awaitable[None]],
+    render_error: Callable[[HttpProblem], dict[str, Any]],
 ) -> web.StreamResponse:
     """Answer with what `tell` sends; what goes wrong once it has begun is its last event."""
     response = web.StreamResponse(
@@ -212,12 +227,12 @@ async def streaming(
         }
     )
     await response.prepare(request)
-    sent = Sent(response)
-    with suppress(Left):
+    sent = SseWriter(response)
+    with suppress(ClientGone):
         try:
-            await tell(sent)
-        except Problem as problem:
-            await sent.tell(failed(problem))
-        except (DeliveryError, Unavailable):
-            await sent.tell(failed(Problem(503, "the broker or the database does not answer")))
+            await write(sent)
+        except HttpProblem as problem:
+            await sent.send(render_error(problem))
+        except (DeliveryError, DatabaseUnavailable):
+            await sent.send(render_error(HttpProblem(503, "the broker or the database does not answer")))
     return response

@@ -11,27 +11,27 @@ from gateway.store.accounts import records
 from gateway.store.accounts.records import Record
 from gateway.store.turns.turns import Turn
 from gateway.web.compat.ask import (
-    CUT,
-    Asked,
-    Sent,
-    TokensUsed,
+    STREAM_INTERRUPTED,
+    CompletionUsage,
+    SseWriter,
+    SubmittedTurn,
     ask,
-    ended,
-    heard_out,
-    hearing,
-    listening,
-    streaming,
-    tokens,
+    collect_answer,
+    completed_turn,
+    open_events,
+    stream_sse,
+    token_usage,
+    turn_events,
 )
-from gateway.web.compat.openai_requests import NewCompletion, said
-from gateway.web.http.problems import Problem, not_found, openai_error
-from gateway.web.http.route import Call, Nothing, Shown
-from gateway.web.stream.turn_events import BETWEEN, Ended, Heard, More, Waits
+from gateway.web.compat.openai_requests import ChatCompletionCreate, last_user_input
+from gateway.web.http.problems import HttpProblem, not_found, openai_error
+from gateway.web.http.route import ApiCall, NoContent, ResponseModel
+from gateway.web.stream.turn_events import MESSAGE_SEPARATOR, ApprovalNeeded, TextDelta, TurnEnded, TurnEvent
 
 OWNER = "dovecote"
 
 
-class ModelShown(Shown):
+class ModelResponse(ResponseModel):
     """An agent, as a client that asks for models sees it."""
 
     id: str
@@ -40,14 +40,14 @@ class ModelShown(Shown):
     owned_by: str = OWNER
 
 
-class Models(Shown):
+class ModelList(ResponseModel):
     """The account's agents."""
 
     object: str = "list"
-    data: list[ModelShown]
+    data: list[ModelResponse]
 
 
-class Answer(Shown):
+class ChatCompletionMessage(ResponseModel):
     """What the agent said in its turn."""
 
     role: str = "assistant"
@@ -55,16 +55,16 @@ class Answer(Shown):
     refusal: str | None = None
 
 
-class Choice(Shown):
+class ChatCompletionChoice(ResponseModel):
     """The one choice there is."""
 
     index: int = 0
-    message: Answer
+    message: ChatCompletionMessage
     finish_reason: str = "stop"
     logprobs: None = None
 
 
-class Completion(Shown):
+class ChatCompletion(ResponseModel):
     """A completed turn; its id is the turn's, and `conversation` is where it was asked for."""
 
     id: str
@@ -72,141 +72,145 @@ class Completion(Shown):
     created: int
     model: str
     conversation: str
-    choices: list[Choice]
-    usage: TokensUsed
+    choices: list[ChatCompletionChoice]
+    usage: CompletionUsage
 
 
-async def list_models(call: Call[Nothing, Nothing]) -> Models:
+async def list_models(call: ApiCall[NoContent, NoContent]) -> ModelList:
     """List the agents by name."""
-    async with call.surface.database.read() as connection:
-        found = await records.list_of(connection, call.account, "agent")
-    return Models(data=[_model(record) for record in found])
+    async with call.context.database.read() as connection:
+        found = await records.list_by_kind(connection, call.account, "agent")
+    return ModelList(data=[_model(record) for record in found])
 
 
-async def show_model(call: Call[Nothing, Nothing]) -> ModelShown:
+async def get_model(call: ApiCall[NoContent, NoContent]) -> ModelResponse:
     """Show an agent."""
-    async with call.surface.database.read() as connection:
-        record = await records.find(connection, call.account, "agent", call.path["id"])
+    async with call.context.database.read() as connection:
+        record = await records.get(connection, call.account, "agent", call.path["id"])
     if record is None:
         raise not_found("there is no such agent in this account")
     return _model(record)
 
 
-def _model(record: Record) -> ModelShown:
-    return ModelShown(id=record.name, created=int(record.created_at.timestamp()))
+def _model(record: Record) -> ModelResponse:
+    return ModelResponse(id=record.name, created=int(record.created_at.timestamp()))
 
 
-async def complete(call: Call[NewCompletion, Nothing]) -> Completion | web.StreamResponse:
+async def complete(call: ApiCall[ChatCompletionCreate, NoContent]) -> ChatCompletion | web.StreamResponse:
     """Ask an agent, and answer with what it said or while it says it."""
     body = call.body
-    text, pictures = said(body.messages, alone=body.conversation is None, at="/messages")
+    text, pictures = last_user_input(body.messages, standalone=body.conversation is None, pointer="/messages")
     asked = await ask(
         call,
         agent=body.model,
         conversation=body.conversation,
         text=text,
-        pictures=pictures,
-        at="/messages",
+        files=pictures,
+        pointer="/messages",
         stream=bool(body.stream),
     )
     if not body.stream:
-        return await _whole(call, asked)
-    return await _streamed(call, asked, usage=bool(body.stream_options and body.stream_options.include_usage))
+        return await _collect(call, asked)
+    return await _stream(call, asked, usage=bool(body.stream_options and body.stream_options.include_usage))
 
 
-async def _whole(call: Call[NewCompletion, Nothing], asked: Asked) -> Completion:
+async def _collect(
+    call: ApiCall[ChatCompletionCreate, NoContent], submitted: SubmittedTurn
+) -> ChatCompletion:
     texts: list[str] = []
-    words = Words()
+    words = TurnText()
 
-    def take(one: Heard) -> None:
-        if isinstance(one, More):
-            texts.extend(words.of(one))
+    def take(one: TurnEvent) -> None:
+        if isinstance(one, TextDelta):
+            texts.extend(words.add(one))
 
-    end = await heard_out(call, asked, take)
-    turn = await ended(call, asked, end.turn)
-    return Completion(
-        id=asked.turn,
-        created=asked.created,
-        model=asked.agent,
-        conversation=asked.conversation,
-        choices=[Choice(message=Answer(content="".join(texts)))],
-        usage=tokens(turn),
+    end = await collect_answer(call, submitted, take)
+    turn = await completed_turn(call, submitted, end.turn)
+    return ChatCompletion(
+        id=submitted.turn,
+        created=submitted.created,
+        model=submitted.agent,
+        conversation=submitted.conversation,
+        choices=[ChatCompletionChoice(message=ChatCompletionMessage(content="".join(texts)))],
+        usage=token_usage(turn),
     )
 
 
-class Words:
+class TurnText:
     """The messages of one turn as one text."""
 
     def __init__(self) -> None:
-        self._message: str | None = None
+        self._last_message: str | None = None
 
-    def of(self, more: More) -> Iterator[str]:
+    def add(self, delta: TextDelta) -> Iterator[str]:
         """Yield what this adds to the text."""
-        if self._message not in {None, more.message}:
-            yield BETWEEN
-        self._message = more.message
-        yield more.text
+        if self._last_message not in {None, delta.message}:
+            yield MESSAGE_SEPARATOR
+        self._last_message = delta.message
+        yield delta.text
 
 
-async def _streamed(call: Call[NewCompletion, Nothing], asked: Asked, *, usage: bool) -> web.StreamResponse:
-    async def tell(sent: Sent) -> None:
-        chunks = _Chunks(sent, asked)
-        await chunks.tell({"role": "assistant", "content": ""})
-        async with listening(call, hearing(call, asked)) as heard:
-            end = await chunks.follow(heard)
+async def _stream(
+    call: ApiCall[ChatCompletionCreate, NoContent], submitted: SubmittedTurn, *, usage: bool
+) -> web.StreamResponse:
+    async def tell(sent: SseWriter) -> None:
+        chunks = _ChunkWriter(sent, submitted)
+        await chunks.send({"role": "assistant", "content": ""})
+        async with open_events(call, turn_events(call, submitted)) as heard:
+            end = await chunks.write_events(heard)
         if end is None:
-            raise asked.problem(503, CUT)
-        turn = await ended(call, asked, end.turn)
+            raise submitted.problem(503, STREAM_INTERRUPTED)
+        turn = await completed_turn(call, submitted, end.turn)
         await chunks.finish(turn if usage else None)
-        await sent.done()
+        await sent.send_done()
 
-    return await streaming(call.request, tell, broken_off)
+    return await stream_sse(call.request, tell, render_error)
 
 
-def broken_off(problem: Problem) -> dict[str, Any]:
+def render_error(problem: HttpProblem) -> dict[str, Any]:
     """Return the event that ends a stream with what went wrong."""
     return {"error": openai_error(problem)}
 
 
-class _Chunks:
+class _ChunkWriter:
     """One completion while it is said."""
 
-    def __init__(self, sent: Sent, asked: Asked) -> None:
-        self._sent = sent
-        self._words = Words()
+    def __init__(self, writer: SseWriter, submitted: SubmittedTurn) -> None:
+        self._writer = writer
+        self._text = TurnText()
         self._envelope: dict[str, Any] = {
-            "id": asked.turn,
+            "id": submitted.turn,
             "object": "chat.completion.chunk",
-            "created": asked.created,
-            "model": asked.agent,
-            "conversation": asked.conversation,
+            "created": submitted.created,
+            "model": submitted.agent,
+            "conversation": submitted.conversation,
         }
 
-    async def follow(self, heard: AsyncIterator[Heard | None]) -> Ended | None:
+    async def write_events(self, events: AsyncIterator[TurnEvent | None]) -> TurnEnded | None:
         """Tell what is heard, to the end; returns it, or None when listening was cut."""
-        async for one in heard:
-            if isinstance(one, Ended):
+        async for one in events:
+            if isinstance(one, TurnEnded):
                 return one
             if one is None:
-                await self._sent.pulse()
-            for text in self._texts(one):
-                await self.tell({"content": text})
+                await self._writer.heartbeat()
+            for text in self._render(one):
+                await self.send({"content": text})
         return None
 
-    def _texts(self, one: Heard | None) -> Iterator[str]:
-        if isinstance(one, More):
-            yield from self._words.of(one)
-        elif isinstance(one, Waits):
-            wait = f"[waits for a person: approval {one.approval} of `{one.command[:200]}`]"
-            yield from self._words.of(More(message=one.approval, text=wait, seq=one.seq))
+    def _render(self, event: TurnEvent | None) -> Iterator[str]:
+        if isinstance(event, TextDelta):
+            yield from self._text.add(event)
+        elif isinstance(event, ApprovalNeeded):
+            wait = f"[waits for a person: approval {event.approval} of `{event.command[:200]}`]"
+            yield from self._text.add(TextDelta(message=event.approval, text=wait, seq=event.seq))
 
-    async def tell(self, delta: dict[str, Any], finish: str | None = None) -> None:
+    async def send(self, delta: dict[str, Any], finish: str | None = None) -> None:
         """Send one piece."""
         choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
-        await self._sent.tell(self._envelope | {"choices": [choice]})
+        await self._writer.send(self._envelope | {"choices": [choice]})
 
     async def finish(self, turn: Turn | None) -> None:
         """Send the end, and what `turn` used if that is wanted."""
-        await self.tell({}, "stop")
+        await self.send({}, "stop")
         if turn is not None:
-            await self._sent.tell(self._envelope | {"choices": [], "usage": tokens(turn).model_dump()})
+            await self._writer.send(self._envelope | {"choices": [], "usage": token_usage(turn).model_dump()})

@@ -21,47 +21,47 @@ from pydantic import (
     model_validator,
 )
 
-from gateway.conversations.queue_policy import LONGEST_INPUT
+from gateway.conversations.queue_policy import MAX_INPUT
 from gateway.records.fields import Name
-from gateway.web.http.attachments import LONGEST_URL, MOST, Attached
+from gateway.web.http.attachments import MAX_ATTACHMENTS, MAX_URL_LENGTH, AttachmentCreate
 from gateway.web.http.problems import invalid
-from sandbox.config import Problem as Fault
+from sandbox.config import ConfigProblem as Fault
 
 _DATA_URL = re.compile(r"data:(image/[a-z0-9.+-]{1,40});base64,", re.IGNORECASE)
-Text = Annotated[StrictStr, Field(max_length=LONGEST_INPUT)]
-Where = Annotated[StrictStr, Field(max_length=20_000_000)]
+Text = Annotated[StrictStr, Field(max_length=MAX_INPUT)]
+InlineOrUrl = Annotated[StrictStr, Field(max_length=20_000_000)]
 
 
-class Lenient(BaseModel):
+class LenientRequest(BaseModel):
     """A request's shape in which unknown keys mean nothing: their clients send many."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Picture(Lenient):
+class ImageUrl(LenientRequest):
     """Where a picture is: a `data:` URL, or a link to a file kept here."""
 
-    url: Where
+    url: InlineOrUrl
 
 
-class Part(Lenient):
+class InputContentPart(LenientRequest):
     """A piece of what somebody said: words or a picture."""
 
     type: Literal["text", "input_text", "output_text", "image_url", "input_image"]
     text: Text = ""
-    image_url: Picture | Where | None = None
+    image_url: ImageUrl | InlineOrUrl | None = None
 
     @property
     def picture(self) -> str | None:
         """Where this picture is, None for words."""
-        return self.image_url.url if isinstance(self.image_url, Picture) else self.image_url
+        return self.image_url.url if isinstance(self.image_url, ImageUrl) else self.image_url
 
 
-class Spoken(Lenient):
+class InputMessage(LenientRequest):
     """Something said by somebody."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: Text | tuple[Part, ...] | None = None
+    content: Text | tuple[InputContentPart, ...] | None = None
 
     @property
     def text(self) -> str:
@@ -77,30 +77,30 @@ class Spoken(Lenient):
         return [part.picture for part in parts if part.picture]
 
 
-class StreamOptions(Lenient):
+class StreamOptions(LenientRequest):
     """How a completion is streamed."""
 
     include_usage: StrictBool = False
 
 
-Spoke = Annotated[tuple[Spoken, ...], Field(min_length=1, max_length=1000)]
+InputMessages = Annotated[tuple[InputMessage, ...], Field(min_length=1, max_length=1000)]
 NoTools = Annotated[tuple[Any, ...] | None, Field(max_length=0)]
 
 
-def refuse_tools(given: Any, take: Any) -> Any:
+def refuse_tools(given: Any, validate: Any) -> Any:
     """Refuse tools that the caller would have to carry out."""
     if given:
         raise ValueError("an agent has tools of its own, and a caller's are not carried out")
-    return take(given)
+    return validate(given)
 
 
-class ConversationNamed(Lenient):
+class ConversationReference(LenientRequest):
     """A conversation, as an object."""
 
     id: Name
 
 
-class NewCompletion(Lenient):
+class ChatCompletionCreate(LenientRequest):
     """What is asked of an agent, `model`, as a chat completion.
 
     `conversation` is ours: an id or a name of the caller's own, in which the agent remembers. Without it each
@@ -108,7 +108,7 @@ class NewCompletion(Lenient):
     """
 
     model: Name
-    messages: Spoke
+    messages: InputMessages
     stream: StrictBool | None = False
     stream_options: StreamOptions | None = None
     conversation: Name | None = None
@@ -118,79 +118,81 @@ class NewCompletion(Lenient):
 
     @field_validator("tools", "functions", mode="wrap")
     @classmethod
-    def _own_tools(cls, given: Any, take: Any) -> Any:
-        return refuse_tools(given, take)
+    def _refuse_tools(cls, given: Any, validate: Any) -> Any:
+        return refuse_tools(given, validate)
 
 
-class NewResponse(Lenient):
+class ResponseCreate(LenientRequest):
     """What is asked of an agent, `model`, as a response.
 
     The agent remembers what was said in the conversation: that of `previous_response_id`, or one named.
     """
 
     model: Name
-    input: Text | Spoke
+    input: Text | InputMessages
     instructions: Text | None = None
     previous_response_id: Annotated[StrictStr, Field(min_length=1, max_length=60)] | None = None
-    conversation: Name | ConversationNamed | None = None
+    conversation: Name | ConversationReference | None = None
     stream: StrictBool | None = False
     background: StrictBool | None = False
     tools: NoTools = None
 
     @field_validator("tools", mode="wrap")
     @classmethod
-    def _own_tools(cls, given: Any, take: Any) -> Any:
-        return refuse_tools(given, take)
+    def _refuse_tools(cls, given: Any, validate: Any) -> Any:
+        return refuse_tools(given, validate)
 
     @model_validator(mode="after")
-    def _one_place(self) -> NewResponse:
+    def _one_conversation(self) -> ResponseCreate:
         if self.conversation is not None and self.previous_response_id is not None:
             raise ValueError("give either conversation or previous_response_id")
         return self
 
     @property
-    def named(self) -> str | None:
+    def conversation_name(self) -> str | None:
         """The conversation that is named."""
         named = self.conversation
-        return named.id if isinstance(named, ConversationNamed) else named
+        return named.id if isinstance(named, ConversationReference) else named
 
-    def said(self) -> tuple[str, list[Attached]]:
+    def user_input(self) -> tuple[str, list[AttachmentCreate]]:
         """Return what is said now and the pictures with it; raises a Problem."""
-        spoken = (Spoken(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+        spoken = (
+            (InputMessage(role="user", content=self.input),) if isinstance(self.input, str) else self.input
+        )
         alone = self.conversation is None and self.previous_response_id is None
-        return said(spoken, alone=alone, at="/input", instructions=self.instructions)
+        return last_user_input(spoken, standalone=alone, pointer="/input", instructions=self.instructions)
 
 
-def said(
-    messages: Sequence[Spoken],
+def last_user_input(
+    messages: Sequence[InputMessage],
     *,
-    alone: bool,
-    at: str,
+    standalone: bool,
+    pointer: str,
     instructions: str | None = None,
-    attached: bool = False,
-) -> tuple[str, list[Attached]]:
+    has_files: bool = False,
+) -> tuple[str, list[AttachmentCreate]]:
     """Return what is said now and the pictures with it; raises a Problem when that is nothing.
 
     `alone`: nothing of earlier is known to the agent, so it is told, quoted, before it; `instructions` always
     are. `at` is where the messages stand in the request. `attached`: files come with them anyway.
     """
-    now = last_of_user(messages)
-    before = [Spoken(role="system", content=instructions)] if instructions else []
-    before += messages[: len(messages) - len(now)] if alone else ()
+    now = last_user_messages(messages)
+    before = [InputMessage(role="system", content=instructions)] if instructions else []
+    before += messages[: len(messages) - len(now)] if standalone else ()
     text = "\n\n".join(message.text for message in now if message.text)
     if before:
-        text = f"{_quoted(before)}\n\n{text}"
-    pictures = [_picture(place, url, at) for place, url in enumerate(_pictures(now))]
-    if not now or not (attached or any(message.text or message.pictures for message in now)):
-        raise invalid([Fault(pointer=at, detail="the last message must be a user's, and say something")])
-    if len(text) > LONGEST_INPUT:
-        raise invalid([Fault(pointer=at, detail=f"at most {LONGEST_INPUT} characters in all")])
-    if len(pictures) > MOST:
-        raise invalid([Fault(pointer=at, detail=f"at most {MOST} pictures in one request")])
+        text = f"{_quote(before)}\n\n{text}"
+    pictures = [_to_attachment(place, url, pointer) for place, url in enumerate(_pictures(now))]
+    if not now or not (has_files or any(message.text or message.pictures for message in now)):
+        raise invalid([Fault(pointer=pointer, detail="the last message must be a user's, and say something")])
+    if len(text) > MAX_INPUT:
+        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_INPUT} characters in all")])
+    if len(pictures) > MAX_ATTACHMENTS:
+        raise invalid([Fault(pointer=pointer, detail=f"at most {MAX_ATTACHMENTS} pictures in one request")])
     return text or "(a file)", pictures
 
 
-def last_of_user(messages: Sequence[Spoken]) -> Sequence[Spoken]:
+def last_user_messages(messages: Sequence[InputMessage]) -> Sequence[InputMessage]:
     """Return the messages of the user at the end."""
     first = len(messages)
     while first and messages[first - 1].role == "user":
@@ -198,23 +200,25 @@ def last_of_user(messages: Sequence[Spoken]) -> Sequence[Spoken]:
     return messages[first:]
 
 
-def _quoted(messages: Sequence[Spoken]) -> str:
+def _quote(messages: Sequence[InputMessage]) -> str:
     """Return earlier messages with a mark before each line: no line of them is taken for an order."""
     lines = [f"{message.role}: {message.text}" for message in messages if message.text]
     return "\n".join(f"> {line}" for whole in lines for line in whole.splitlines())
 
 
-def _pictures(messages: Sequence[Spoken]) -> Iterator[str]:
+def _pictures(messages: Sequence[InputMessage]) -> Iterator[str]:
     for message in messages:
         yield from message.pictures
 
 
-def _picture(place: int, url: str, at: str) -> Attached:
+def _to_attachment(index: int, url: str, pointer: str) -> AttachmentCreate:
     found = _DATA_URL.match(url)
     if found is not None:
         kind = found[1].lower()
-        name = f"picture-{place + 1}.{kind.partition('/')[2].partition('+')[0]}"
-        return Attached(name=name, type=kind, content=url[found.end() :])
-    if len(url) > LONGEST_URL:
-        raise invalid([Fault(pointer=at, detail="a picture is a data: URL of an image, or a link of ours")])
-    return Attached(name=f"picture-{place + 1}", url=url)
+        name = f"picture-{index + 1}.{kind.partition('/')[2].partition('+')[0]}"
+        return AttachmentCreate(name=name, type=kind, content=url[found.end() :])
+    if len(url) > MAX_URL_LENGTH:
+        raise invalid(
+            [Fault(pointer=pointer, detail="a picture is a data: URL of an image, or a link of ours")]
+        )
+    return AttachmentCreate(name=f"picture-{index + 1}", url=url)

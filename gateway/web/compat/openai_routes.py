@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from gateway.web.compat import openai_chat, openai_responses
-from gateway.web.compat.openai_requests import NewCompletion, NewResponse
+from gateway.web.compat.openai_requests import ChatCompletionCreate, ResponseCreate
 from gateway.web.http import attachments
-from gateway.web.http.auth import Key
-from gateway.web.http.route import Route
+from gateway.web.http.auth import KeyAccess
+from gateway.web.http.route import ApiRoute
 
-_ASKED = {
+_ERROR_RESPONSES = {
     409: "the conversation belongs to another agent",
     424: "the turn failed or was cancelled",
     429: "too much is waiting there",
@@ -16,68 +16,68 @@ _ASKED = {
 }
 
 ROUTES = (
-    Route(
+    ApiRoute(
         method="GET",
         path="/v1/models",
-        access=Key("read"),
+        access=KeyAccess("read"),
         handler=openai_chat.list_models,
         summary="the agents, as models",
-        gives=openai_chat.Models,
+        response_model=openai_chat.ModelList,
         tag="openai",
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path="/v1/models/{id}",
-        access=Key("read"),
-        handler=openai_chat.show_model,
+        access=KeyAccess("read"),
+        handler=openai_chat.get_model,
         summary="an agent, as a model",
-        gives=openai_chat.ModelShown,
+        response_model=openai_chat.ModelResponse,
         tag="openai",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/v1/chat/completions",
-        access=Key("chat"),
+        access=KeyAccess("chat"),
         handler=openai_chat.complete,
         summary="ask an agent as OpenAI's clients do, streamed on request",
-        takes=NewCompletion,
-        gives=openai_chat.Completion,
-        media="text/event-stream",
-        also=_ASKED,
-        body_bytes=attachments.BODY_BYTES,
+        request_model=ChatCompletionCreate,
+        response_model=openai_chat.ChatCompletion,
+        media_type="text/event-stream",
+        error_responses=_ERROR_RESPONSES,
+        body_bytes=attachments.MAX_BODY_BYTES,
         tag="openai",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/v1/responses",
-        access=Key("chat"),
-        handler=openai_responses.respond,
+        access=KeyAccess("chat"),
+        handler=openai_responses.create_response,
         summary="ask an agent for a response: whole, streamed, or in the background",
-        takes=NewResponse,
-        gives=openai_responses.ResponseShown,
-        media="text/event-stream",
-        also=_ASKED,
-        body_bytes=attachments.BODY_BYTES,
+        request_model=ResponseCreate,
+        response_model=openai_responses.ResponseObject,
+        media_type="text/event-stream",
+        error_responses=_ERROR_RESPONSES,
+        body_bytes=attachments.MAX_BODY_BYTES,
         tag="openai",
     ),
-    Route(
+    ApiRoute(
         method="GET",
         path="/v1/responses/{id}",
-        access=Key("read"),
-        handler=openai_responses.show,
+        access=KeyAccess("read"),
+        handler=openai_responses.get_response,
         summary="a response, or its stream from a position",
-        query=openai_responses.ResponseQuery,
-        gives=openai_responses.ResponseShown,
-        media="text/event-stream",
+        query_model=openai_responses.ResponseQuery,
+        response_model=openai_responses.ResponseObject,
+        media_type="text/event-stream",
         tag="openai",
     ),
-    Route(
+    ApiRoute(
         method="POST",
         path="/v1/responses/{id}/cancel",
-        access=Key("chat"),
-        handler=openai_responses.cancel,
+        access=KeyAccess("chat"),
+        handler=openai_responses.cancel_response,
         summary="cancel a response",
-        gives=openai_responses.ResponseShown,
+        response_model=openai_responses.ResponseObject,
         tag="openai",
     ),
 )

@@ -12,24 +12,24 @@ from pydantic import Field, StrictStr, model_validator
 
 from delivery.database.clock import utc_now
 from gateway.files import media_types
-from gateway.services import Core
+from gateway.services import Services
 from gateway.store.conversations import files as store
 from gateway.store.conversations.files import FileRow
-from gateway.web.http.route import Strict
+from gateway.web.http.route import RequestModel
 
-MOST = 20
-INLINE_BYTES = 10 * 1024 * 1024
+MAX_ATTACHMENTS = 20
+MAX_INLINE_BYTES = 10 * 1024 * 1024
 """Bytes that all inline attachments of one message may have together."""
 
-BODY_BYTES = INLINE_BYTES * 4 // 3 + 1024 * 1024
+MAX_BODY_BYTES = MAX_INLINE_BYTES * 4 // 3 + 1024 * 1024
 """What a request with attachments may weigh."""
 
 
-LONGEST_URL = 2000
+MAX_URL_LENGTH = 2000
 """Characters of a link to a file of ours."""
 
 
-class Attached(Strict):
+class AttachmentCreate(RequestModel):
     """A file that goes with a message: its bytes as base64, or the url of a file that is kept here already.
 
     `size` is taken for compatibility and not believed.
@@ -39,19 +39,19 @@ class Attached(Strict):
     type: Annotated[StrictStr, Field(max_length=100)] = ""
     size: Annotated[int, Field(ge=0, strict=True)] = 0
     content: StrictStr | None = Field(default=None, repr=False)
-    url: Annotated[StrictStr, Field(max_length=LONGEST_URL)] | None = None
+    url: Annotated[StrictStr, Field(max_length=MAX_URL_LENGTH)] | None = None
 
     @model_validator(mode="after")
-    def _one_of(self) -> Attached:
+    def _one_of(self) -> AttachmentCreate:
         if (self.content is None) == (self.url is None):
             raise ValueError("give either content (base64) or url (a link of this gateway)")
         return self
 
 
-Attachments = Annotated[tuple[Attached, ...], Field(max_length=MOST)]
+Attachments = Annotated[tuple[AttachmentCreate, ...], Field(max_length=MAX_ATTACHMENTS)]
 
 
-class BadAttachment(Exception):
+class InvalidAttachment(Exception):
     """An attachment cannot be taken; `pointer` says which part of it."""
 
     def __init__(self, pointer: str, detail: str) -> None:
@@ -60,59 +60,65 @@ class BadAttachment(Exception):
         self.detail = detail
 
 
-async def keep_all(core: Core, account: str, attached: Sequence[Attached]) -> list[dict[str, Any]]:
+async def save_all(
+    services: Services, account: str, attachments: Sequence[AttachmentCreate]
+) -> list[dict[str, Any]]:
     """Keep what came with a message and return it as messages have it; raises BadAttachment.
 
     Everything is judged before anything is decoded or kept.
     """
-    weight = sum(len(one.content or "") for one in attached) * 3 // 4
-    if weight > INLINE_BYTES:
-        raise BadAttachment(
+    weight = sum(len(one.content or "") for one in attachments) * 3 // 4
+    if weight > MAX_INLINE_BYTES:
+        raise InvalidAttachment(
             "/attachments",
-            f"at most {INLINE_BYTES} bytes in all go inline: POST larger files to /files, and name their url",
+            f"at most {MAX_INLINE_BYTES} bytes in all go inline: POST larger files to /files, and name their url",
         )
-    named = [await _named(core, account, place, one) for place, one in enumerate(attached)]
-    decoded = [await _decoded(place, one) for place, one in enumerate(attached)]
+    named = [await _linked_file(services, account, place, one) for place, one in enumerate(attachments)]
+    decoded = [await _decode(place, one) for place, one in enumerate(attachments)]
     return [
-        core.filing.links.shape(row) | {"name": media_types.clean_name(one.name)}
+        services.file_services.links.to_response(row) | {"name": media_types.sanitize_name(one.name)}
         if row is not None
-        else core.filing.links.shape(
-            await core.filing.shelf.keep(account, one.name, content or b"", kind=one.type)
+        else services.file_services.links.to_response(
+            await services.file_services.file_store.save(
+                account, one.name, content or b"", stated_type=one.type
+            )
         )
-        for one, row, content in zip(attached, named, decoded, strict=True)
+        for one, row, content in zip(attachments, named, decoded, strict=True)
     ]
 
 
-async def _named(core: Core, account: str, place: int, one: Attached) -> FileRow | None:
+async def _linked_file(
+    services: Services, account: str, index: int, attachment: AttachmentCreate
+) -> FileRow | None:
     """Return the file an attachment names by a link of ours; nothing else is ever fetched."""
-    if one.url is None:
+    if attachment.url is None:
         return None
-    file = core.filing.links.file_of(one.url, now=utc_now())
-    row = await core.filing.shelf.find(file) if file is not None else None
+    file = services.file_services.links.parse_url(attachment.url, now=utc_now())
+    row = await services.file_services.file_store.get(file) if file is not None else None
     if row is None or row.account != account or row.sha256 is None:
-        raise BadAttachment(
-            f"/attachments/{place}/url",
+        raise InvalidAttachment(
+            f"/attachments/{index}/url",
             "this is no valid link of yours to a file kept here, and other addresses are not fetched: "
             "send the file as content (base64), or POST it to /files first",
         )
     return row
 
 
-async def _decoded(place: int, one: Attached) -> bytes | None:
-    if one.content is None:
+async def _decode(index: int, attachment: AttachmentCreate) -> bytes | None:
+    if attachment.content is None:
         return None
     try:
-        return await asyncio.to_thread(base64.b64decode, one.content, validate=True)
+        return await asyncio.to_thread(base64.b64decode, attachment.content, validate=True)
     except (binascii.Error, ValueError):
-        raise BadAttachment(f"/attachments/{place}/content", "this is not base64") from None
+        raise InvalidAttachment(f"/attachments/{index}/content", "this is not base64") from None
 
 
-async def adopt(
-    core: Core, account: str, kept: Sequence[dict[str, Any]], *, conversation: str, turn: str
+async def assign(
+    services: Services, account: str, saved: Sequence[dict[str, Any]], *, conversation: str, turn: str
 ) -> None:
     """Let what was kept belong to the conversation it was said in, and end with it."""
-    if kept:
-        async with core.ledger.database.begin() as connection:
-            await store.adopt(
-                connection, account, [one["id"] for one in kept], conversation=conversation, turn=turn
+    if saved:
+        async with services.transactions.database.begin() as connection:
+            await store.attach_uploads(
+                connection, account, [one["id"] for one in saved], conversation=conversation, turn=turn
             )

@@ -10,75 +10,77 @@ from urllib.parse import urlsplit
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from gateway.accounts.api_keys import Principal, Scope, digest_of
-from gateway.web.http.auth_lockout import Limiter, client_address
-from gateway.web.http.connection_limit import CROWD
-from gateway.web.http.context import Surface
-from gateway.web.http.problems import Handler, Problem
-from gateway.web.http.rate_limit import Rates, Standing
+from gateway.accounts.api_keys import KeyScope, Principal, key_digest
+from gateway.web.http.auth_lockout import FailureLockout, client_address
+from gateway.web.http.connection_limit import CONNECTION_LIMITER
+from gateway.web.http.context import WebContext
+from gateway.web.http.problems import Handler, HttpProblem
+from gateway.web.http.rate_limit import RateLimitState, RequestRateLimiter
 
-SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 @dataclass(frozen=True, slots=True)
-class Public:
+class PublicAccess:
     """Anybody."""
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyAccess:
     """An account's key with this scope."""
 
-    scope: Scope
+    scope: KeyScope
 
 
 @dataclass(frozen=True, slots=True)
-class Admin:
+class AdminAccess:
     """The operator's key."""
 
 
 @dataclass(frozen=True, slots=True)
-class Platform:
+class PlatformAccess:
     """A chat platform; its adapter verifies the request's signature."""
 
 
 @dataclass(frozen=True, slots=True)
-class JobToken:
+class JobTokenAccess:
     """A job's own token; the route compares it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Socket:
+class SocketAccess:
     """An account's key in the header or in the first frame; the stream looks at it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Signed:
+class SignedLinkAccess:
     """Whoever has a signed link, or an account's key; the route looks at both."""
 
 
-Access = Public | Key | Admin | Platform | JobToken | Socket | Signed
+Access = (
+    PublicAccess | KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess | SocketAccess | SignedLinkAccess
+)
 
 PRINCIPAL = web.RequestKey("principal", Principal)
 BEARER = web.RequestKey("bearer", str)
-RATE = web.RequestKey("rate", Standing)
+RATE_LIMIT = web.RequestKey("rate", RateLimitState)
 
 
 @dataclass(slots=True)
-class Door:
+class Authenticator:
     """Admits requests; one for an application, holding its failure counts."""
 
-    surface: Surface
-    limiter: Limiter
-    rates: Rates
-    markers: dict[object, Access] = field(default_factory=dict)
+    context: WebContext
+    lockout: FailureLockout
+    rate_limiter: RequestRateLimiter
+    access_by_route: dict[object, Access] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, surface: Surface) -> Door:
+    def for_context(cls, context: WebContext) -> Authenticator:
         """Return the door of a surface."""
-        bounds = surface.bounds
-        limiter = Limiter(failures=bounds.auth_failures, window=bounds.auth_window)
-        return cls(surface, limiter, Rates(bounds.requests_per_minute))
+        bounds = context.limits
+        limiter = FailureLockout(failures=bounds.auth_failures, window=bounds.auth_window)
+        return cls(context, limiter, RequestRateLimiter(bounds.requests_per_minute))
 
     def middleware(self) -> Middleware:
         """Return the aiohttp middleware that asks every route's marker."""
@@ -86,87 +88,89 @@ class Door:
         @web.middleware
         async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
             if request.match_info.http_exception is None:
-                await self.admit(request, self.markers[request.match_info.route])
+                await self.authorize(request, self.access_by_route[request.match_info.route])
             return await handler(request)
 
         return admit
 
-    async def admit(self, request: web.Request, access: Access) -> None:
+    async def authorize(self, request: web.Request, access: Access) -> None:
         """Raise a Problem unless the request may pass; remembers who asks."""
-        if request.method not in SAFE or isinstance(access, Socket):
+        if request.method not in SAFE_METHODS or isinstance(access, SocketAccess):
             self.check_origin(request)
         match access:
-            case Key(scope=scope):
-                principal = await self.authenticate(request, bearer_of(request))
+            case KeyAccess(scope=scope):
+                principal = await self.authenticate(request, bearer_token(request))
                 request[PRINCIPAL] = principal  # refused or not: the audit log wants to know
-                self._count(request, f"key {principal.key}")
-                require(principal, scope)
-            case Admin():
-                await self._operator(request, bearer_of(request))
-            case JobToken():
-                self._open_or_locked(request, b"")
-                self._count(request, self.address(request))
-                request[BEARER] = bearer_of(request)
+                self._check_rate_limit(request, f"key {principal.key}")
+                require_scope(principal, scope)
+            case AdminAccess():
+                await self._authenticate_operator(request, bearer_token(request))
+            case JobTokenAccess():
+                self._check_lockout(request, b"")
+                self._check_rate_limit(request, self.client_address(request))
+                request[BEARER] = bearer_token(request)
             case _:
-                self._count(request, self.address(request))
+                self._check_rate_limit(request, self.client_address(request))
 
-    def _count(self, request: web.Request, asker: str) -> None:
+    def _check_rate_limit(self, request: web.Request, client: str) -> None:
         """Take the request out of the asker's minute; 429 when that is used up."""
-        standing = self.rates.take(asker)
-        request[RATE] = standing
+        standing = self.rate_limiter.try_acquire(client)
+        request[RATE_LIMIT] = standing
         if not standing.allowed:
-            raise Problem(
+            raise HttpProblem(
                 429, f"more than {standing.quota} requests a minute (DOVECOTE_REQUESTS_PER_MINUTE); slow down"
             )
 
     async def authenticate(self, request: web.Request, bearer: str) -> Principal:
         """Return who the key is; 401 when nobody, 429 for an address that failed too often."""
-        digest = digest_of(bearer)
-        self._open_or_locked(request, digest)
-        principal = await self.surface.gatekeeper.authenticate(bearer)
+        digest = key_digest(bearer)
+        self._check_lockout(request, digest)
+        principal = await self.context.api_key_authenticator.authenticate(bearer)
         if principal is None:
-            raise self.refused(request)
-        self.limiter.proved(self.address(request), digest)
-        self.known(request, principal.key)
+            raise self.failed_authentication(request)
+        self.lockout.record_success(self.client_address(request), digest)
+        self.count_connection(request, principal.key)
         return principal
 
-    async def _operator(self, request: web.Request, bearer: str) -> None:
-        digest = digest_of(bearer)
-        self._open_or_locked(request, digest)
-        admin = self.surface.admin_key
+    async def _authenticate_operator(self, request: web.Request, bearer: str) -> None:
+        digest = key_digest(bearer)
+        self._check_lockout(request, digest)
+        admin = self.context.admin_key
         if admin is not None and admin.matches(bearer):
-            self.limiter.proved(self.address(request), digest)
+            self.lockout.record_success(self.client_address(request), digest)
             return
-        if await self.surface.gatekeeper.authenticate(bearer) is None:
-            raise self.refused(request)
+        if await self.context.api_key_authenticator.authenticate(bearer) is None:
+            raise self.failed_authentication(request)
         remedy = "" if admin is not None else "; none is configured (DOVECOTE_ADMIN_KEY)"
-        raise Problem(403, f"this takes the operator's admin key{remedy}")
+        raise HttpProblem(403, f"this takes the operator's admin key{remedy}")
 
-    def known(self, request: web.Request, key: str) -> None:
+    def count_connection(self, request: web.Request, key: str) -> None:
         """Count the connection by who it is from now on; 429 for one too many."""
-        crowd = request.config_dict.get(CROWD)
-        if crowd is not None and not crowd.identifies(request.transport, key):
-            raise Problem(429, "too many connections with this key", headers={"Retry-After": "5"}, close=True)
+        crowd = request.config_dict.get(CONNECTION_LIMITER)
+        if crowd is not None and not crowd.identify(request.transport, key):
+            raise HttpProblem(
+                429, "too many connections with this key", headers={"Retry-After": "5"}, close=True
+            )
 
-    def refused(self, request: web.Request) -> Problem:
+    def failed_authentication(self, request: web.Request) -> HttpProblem:
         """Count a failure and return the 401."""
-        self.limiter.failed(self.address(request))
+        self.lockout.record_failure(self.client_address(request))
         return unauthorized()
 
-    def _open_or_locked(self, request: web.Request, digest: bytes) -> None:
-        address = self.address(request)
-        left = self.limiter.locked(address)
-        if left > 0 and not self.limiter.is_proven(address, digest):
-            raise Problem(
+    def _check_lockout(self, request: web.Request, digest: bytes) -> None:
+        address = self.client_address(request)
+        left = self.lockout.locked_for(address)
+        if left > 0 and not self.lockout.has_succeeded(address, digest):
+            raise HttpProblem(
                 429,
                 "too many failed attempts from this address; try again later",
                 headers={"Retry-After": str(math.ceil(left))},
             )
 
-    def address(self, request: web.Request) -> str:
+    def client_address(self, request: web.Request) -> str:
         """Return the address failures are counted by."""
         forwarded = request.headers.getall("X-Forwarded-For", [])
-        return client_address(request.remote or "", forwarded, self.surface.trusted_proxies)
+        return client_address(request.remote or "", forwarded, self.context.trusted_proxies)
 
     def check_origin(self, request: web.Request) -> None:
         """Refuse what a browser sends from another site's page."""
@@ -174,14 +178,14 @@ class Door:
         if origin is None:
             crossing = request.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
             if crossing or "Cookie" in request.headers:
-                raise Problem(403, "this request comes from another site")
-        elif len(request.headers.getall("Origin")) > 1 or not self.is_own(origin, request.headers):
-            raise Problem(403, "this origin may not use the gateway; the operator can list it")
+                raise HttpProblem(403, "this request comes from another site")
+        elif len(request.headers.getall("Origin")) > 1 or not self.is_allowed_origin(origin, request.headers):
+            raise HttpProblem(403, "this origin may not use the gateway; the operator can list it")
 
-    def is_own(self, origin: str, headers: object) -> bool:
+    def is_allowed_origin(self, origin: str, headers: object) -> bool:
         """Say whether an origin is exactly one listed, the public one, or this very host by its address."""
-        public = self.surface.public_url
-        if origin in self.surface.origins or (public and origin == _origin_of(public)):
+        public = self.context.public_url
+        if origin in self.context.allowed_origins or (public and origin == _origin_of(public)):
             return True
         host = headers.get("Host", "")  # type: ignore[attr-defined]
         return origin in (f"http://{host}", f"https://{host}") and _is_address(host)
@@ -201,7 +205,7 @@ def _is_address(host: str) -> bool:
         return False
 
 
-def bearer_of(request: web.Request) -> str:
+def bearer_token(request: web.Request) -> str:
     """Return the one bearer token of the request; 401 for none, several or another scheme."""
     given = request.headers.getall("Authorization", [])
     scheme, _, token = given[0].partition(" ") if len(given) == 1 else ("", "", "")
@@ -210,14 +214,14 @@ def bearer_of(request: web.Request) -> str:
     return token.strip()
 
 
-def unauthorized() -> Problem:
+def unauthorized() -> HttpProblem:
     """Return the one answer to a missing, wrong or revoked key."""
-    return Problem(
+    return HttpProblem(
         401, "a valid key is needed: Authorization: Bearer <key>", headers={"WWW-Authenticate": "Bearer"}
     )
 
 
-def require(principal: Principal, scope: Scope) -> None:
+def require_scope(principal: Principal, scope: KeyScope) -> None:
     """Refuse a key without the scope."""
     if scope not in principal.scopes:
-        raise Problem(403, f"this key does not have the scope {scope!r}")
+        raise HttpProblem(403, f"this key does not have the scope {scope!r}")

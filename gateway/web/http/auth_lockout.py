@@ -7,11 +7,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
-_REMEMBERED = 10_000
+_MAX_TRACKED = 10_000
 Network = IPv4Network | IPv6Network
 
 
-def normal(address: str) -> str:
+def normalize_address(address: str) -> str:
     """Return one spelling for one peer: mapped IPv4 as IPv4, IPv6 as its /64."""
     try:
         parsed = ip_address(address.partition("%")[0])
@@ -25,15 +25,15 @@ def normal(address: str) -> str:
     return str(parsed)
 
 
-def client_address(peer: str, forwarded: Sequence[str], trusted: Sequence[Network]) -> str:
+def client_address(peer: str, forwarded_for: Sequence[str], trusted: Sequence[Network]) -> str:
     """Return who asks: the nearest address of X-Forwarded-For that is no proxy of ours.
 
     The header is believed only as far as the peers that wrote it are configured.
     """
-    chain = [part.strip() for line in forwarded for part in line.split(",") if part.strip()]
-    current = normal(peer)
+    chain = [part.strip() for line in forwarded_for for part in line.split(",") if part.strip()]
+    current = normalize_address(peer)
     while chain and _within(current, trusted):
-        current = normal(chain.pop())
+        current = normalize_address(chain.pop())
     return current
 
 
@@ -45,7 +45,7 @@ def _within(address: str, networks: Sequence[Network]) -> bool:
     return any(parsed in network for network in networks)
 
 
-class Limiter:
+class FailureLockout:
     """Locks an address out after too many failures, for the rest of the window.
 
     A key that has opened the door from that address before still does, so that one wrong script does not
@@ -55,33 +55,33 @@ class Limiter:
     def __init__(
         self, *, failures: int = 30, window: float = 60.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._most = failures
+        self._max_failures = failures
         self._window = window
         self._clock = clock
         self._failures: OrderedDict[str, tuple[float, int]] = OrderedDict()
-        self._proven: OrderedDict[tuple[str, bytes], None] = OrderedDict()
+        self._succeeded: OrderedDict[tuple[str, bytes], None] = OrderedDict()
 
-    def locked(self, address: str) -> float:
+    def locked_for(self, address: str) -> float:
         """Return the seconds until the address may try again, 0 when it may now."""
         since, count = self._failures.get(address, (0.0, 0))
         left = since + self._window - self._clock()
-        return left if count >= self._most and left > 0 else 0.0
+        return left if count >= self._max_failures and left > 0 else 0.0
 
-    def failed(self, address: str) -> None:
+    def record_failure(self, address: str) -> None:
         """Count a failure."""
         since, count = self._failures.pop(address, (self._clock(), 0))
         if since + self._window <= self._clock():
             since, count = self._clock(), 0
         self._failures[address] = (since, count + 1)
-        while len(self._failures) > _REMEMBERED:
+        while len(self._failures) > _MAX_TRACKED:
             self._failures.popitem(last=False)
 
-    def proved(self, address: str, digest: bytes) -> None:
+    def record_success(self, address: str, digest: bytes) -> None:
         """Remember that this key opened the door from here."""
-        self._proven[address, digest] = None
-        while len(self._proven) > _REMEMBERED:
-            self._proven.popitem(last=False)
+        self._succeeded[address, digest] = None
+        while len(self._succeeded) > _MAX_TRACKED:
+            self._succeeded.popitem(last=False)
 
-    def is_proven(self, address: str, digest: bytes) -> bool:
+    def has_succeeded(self, address: str, digest: bytes) -> bool:
         """Say whether this key has opened the door from here before."""
-        return (address, digest) in self._proven
+        return (address, digest) in self._succeeded

@@ -14,105 +14,107 @@ from typing import Any
 
 from aiohttp import web
 
-from gateway.web.http.auth_lockout import normal
-from gateway.web.http.context import Bounds
-from gateway.web.http.problems import Problem
+from gateway.web.http.auth_lockout import normalize_address
+from gateway.web.http.context import WebLimits
+from gateway.web.http.problems import HttpProblem
 
 log = logging.getLogger("dovecote.web")
 
-GRACE = 1.0
+GRACE_SECONDS = 1.0
 """Seconds in which a connection may say who it is before it counts."""
 
-BURST = 16
+BURST_FACTOR = 16
 """Times the limit at which connections are closed at once, grace or not."""
 
 
-class Crowd:
+class ConnectionLimiter:
     """The open connections, by address while anonymous and by key once known."""
 
-    def __init__(self, bounds: Bounds) -> None:
-        self._bounds = bounds
+    def __init__(self, limits: WebLimits) -> None:
+        self._limits = limits
         self._anonymous: Counter[str] = Counter()
-        self._known: dict[asyncio.BaseTransport, str] = {}
+        self._identified: dict[asyncio.BaseTransport, str] = {}
         self._by_key: Counter[str] = Counter()
 
     def address(self, transport: asyncio.BaseTransport) -> str:
         """Return the address a connection is counted by; none for a unix socket."""
         peer = transport.get_extra_info("peername")
-        return normal(peer[0]) if isinstance(peer, tuple) else ""
+        return normalize_address(peer[0]) if isinstance(peer, tuple) else ""
 
-    def arrives(self, transport: asyncio.BaseTransport) -> bool:
+    def add(self, transport: asyncio.BaseTransport) -> bool:
         """Count a new connection; False when it must not stay."""
         address = self.address(transport)
         if not address:
             return True
         self._anonymous[address] += 1
-        return self._anonymous[address] <= self._bounds.anonymous_connections * BURST
+        return self._anonymous[address] <= self._limits.anonymous_connections * BURST_FACTOR
 
-    def is_too_many(self, transport: asyncio.BaseTransport) -> bool:
+    def over_limit(self, transport: asyncio.BaseTransport) -> bool:
         """Say whether a connection that is still anonymous stands beyond its address's limit."""
-        if transport in self._known:
+        if transport in self._identified:
             return False
-        return self._anonymous[self.address(transport)] > self._bounds.anonymous_connections
+        return self._anonymous[self.address(transport)] > self._limits.anonymous_connections
 
-    def identifies(self, transport: asyncio.BaseTransport | None, key: str) -> bool:
+    def identify(self, transport: asyncio.BaseTransport | None, key: str) -> bool:
         """Count a connection by its key from now on; False when the key has too many."""
-        if transport is None or not self.address(transport) or transport in self._known:
+        if transport is None or not self.address(transport) or transport in self._identified:
             return True
-        if self._by_key[key] >= self._bounds.connections_per_key:
+        if self._by_key[key] >= self._limits.connections_per_key:
             return False
-        self._known[transport] = key
+        self._identified[transport] = key
         self._by_key[key] += 1
-        self._less(self._anonymous, self.address(transport))
+        self._decrement(self._anonymous, self.address(transport))
         return True
 
-    def leaves(self, transport: asyncio.BaseTransport) -> None:
+    def discard(self, transport: asyncio.BaseTransport) -> None:
         """Forget a connection."""
-        key = self._known.pop(transport, None)
+        key = self._identified.pop(transport, None)
         if key is not None:
-            self._less(self._by_key, key)
+            self._decrement(self._by_key, key)
         elif address := self.address(transport):
-            self._less(self._anonymous, address)
+            self._decrement(self._anonymous, address)
 
     @staticmethod
-    def _less(counter: Counter[str], name: str) -> None:
+    def _decrement(counter: Counter[str], name: str) -> None:
         counter[name] -= 1
         if counter[name] <= 0:
             del counter[name]
 
 
-CROWD = web.AppKey("crowd", Crowd)
+CONNECTION_LIMITER = web.AppKey("crowd", ConnectionLimiter)
 
 
 class _Connection(web.RequestHandler):
     """aiohttp's connection, counted, and polite about what is no HTTP at all."""
 
-    __slots__ = ("_anonymous", "_crowd")
+    __slots__ = ("_connection_limiter", "_grace_timer")
 
-    def __init__(self, crowd: Crowd, manager: web.Server, **options: Any) -> None:
+    def __init__(self, connection_limiter: ConnectionLimiter, manager: web.Server, **options: Any) -> None:
         super().__init__(manager, **options)
-        self._crowd = crowd
-        self._anonymous: asyncio.TimerHandle | None = None
+        self._connection_limiter = connection_limiter
+        self._grace_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Count the connection, or end it."""
-        stays = self._crowd.arrives(transport)
+        stays = self._connection_limiter.add(transport)
         super().connection_made(transport)
         if not stays:
             self.force_close()
-        elif self._crowd.is_too_many(transport):
-            self._anonymous = asyncio.get_running_loop().call_later(GRACE, self._look_again)
+        elif self._connection_limiter.over_limit(transport):
+            self._grace_timer = asyncio.get_running_loop().call_later(
+                GRACE_SECONDS, self._close_if_over_limit
+            )
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Forget the connection."""
-        if self._anonymous is not None:
-            self._anonymous.cancel()
+        if self._grace_timer is not None:
+            self._grace_timer.cancel()
         if self.transport is not None:
-            self._crowd.leaves(self.transport)
+            self._connection_limiter.discard(self.transport)
         super().connection_lost(exc)
 
-    def _look_again(self) -> None:
-        if self.transport is not None and self._crowd.is_too_many(self.transport):
+    def _close_if_over_limit(self) -> None:
+        if self.transport is not None and self._connection_limiter.over_limit(self.transport):
             self.force_close()
 
     def handle_error(
@@ -124,32 +126,32 @@ class _Connection(web.RequestHandler):
     ) -> web.StreamResponse:
         """Answer what could not be read as HTTP, without repeating it, here or in the log."""
         if status >= 500:  # noqa: PLR2004 - ours, not the client's
-            log.error("a connection failed", exc_info=exc)
+            log.error("connection.failed", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("the answer has begun")
         words = "this is not a request that can be read" if status < 500 else "something went wrong inside"  # noqa: PLR2004
-        return Problem(status, words, close=True).response()
+        return HttpProblem(status, words, close=True).to_response()
 
 
 class _Server(web.Server):
     """Makes our connections in the place of aiohttp's."""
 
-    crowd: Crowd
+    connection_limiter: ConnectionLimiter
 
     def __call__(self) -> web.RequestHandler:
-        return _Connection(self.crowd, self, loop=self._loop, **self._kwargs)
+        return _Connection(self.connection_limiter, self, loop=self._loop, **self._kwargs)
 
 
-class Runner(web.AppRunner):
+class LimitedAppRunner(web.AppRunner):
     """aiohttp's runner, with every connection counted."""
 
-    def __init__(self, application: web.Application, bounds: Bounds, **options: Any) -> None:
+    def __init__(self, application: web.Application, limits: WebLimits, **options: Any) -> None:
         super().__init__(application, **options)
-        self._crowd = Crowd(bounds)
-        application[CROWD] = self._crowd
+        self._connection_limiter = ConnectionLimiter(limits)
+        application[CONNECTION_LIMITER] = self._connection_limiter
 
     async def _make_server(self) -> web.Server:
         made = await super()._make_server()
         made.__class__ = _Server  # aiohttp has no other way to bring one's own connection
-        made.crowd = self._crowd  # type: ignore[attr-defined]
+        made.crowd = self._connection_limiter  # type: ignore[attr-defined]
         return made

@@ -8,23 +8,23 @@ from datetime import datetime
 from ipaddress import IPv4Network, IPv6Network
 from typing import Protocol
 
-from channels.port import Answer, Finding, Incoming
+from channels.port import CheckResult, WebhookRequest, WebhookResponse
 from delivery.database.engine import Database
-from gateway.accounts.api_keys import Gatekeeper
+from gateway.accounts.api_keys import ApiKeyAuthenticator
 from gateway.accounts.vault import Secret
-from gateway.environments.quotas import Quotas
+from gateway.environments.quotas import WorkspaceQuotas
 from gateway.environments.workspaces import Workspaces
-from gateway.infra.replica_presence import Presence
+from gateway.infra.replica_presence import ReplicaPresence
 from gateway.observability.readiness import Health
-from gateway.records.records import Book
-from gateway.services import Core
+from gateway.records.records import Records
+from gateway.services import Services
 from gateway.store.accounts.records import Record
-from gateway.web.http.auth_lockout import Limiter
-from gateway.web.http.request_metrics import Answered, unnoted
+from gateway.web.http.auth_lockout import FailureLockout
+from gateway.web.http.request_metrics import RequestObserver, ignore_request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class WebLimits:
     """Limits of the public face; times in seconds."""
 
     auth_failures: int = 30
@@ -39,26 +39,26 @@ class Bounds:
     requests_per_minute: int = 60_000
 
 
-class Inboxes(Protocol):
+class OpenChannels(Protocol):
     """The channels that are open in this process (or can be opened to receive a post)."""
 
-    async def receive(self, channel: str, request: Incoming) -> Answer | None:
+    async def receive(self, channel: str, request: WebhookRequest) -> WebhookResponse | None:
         """Give a posted request to a channel's inbox; None when there is no such channel."""
 
-    async def probe(self, record: Record) -> tuple[Finding, ...]:
+    async def probe(self, record: Record) -> tuple[CheckResult, ...]:
         """Ask a channel's platform whether its settings are right; raises ChannelError."""
 
 
-async def _nobody(_account: str, _record: str) -> None:
+async def _ignore(_account: str, _record: str) -> None:
     """Tell nobody."""
 
 
-async def _always() -> Health:
+async def _always_ready() -> Health:
     return Health(ready=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surface:
+class WebContext:
     """What requests are answered from. `core` holds the gateway's own doors (turns, jobs, …).
 
     `alone_since`: whatever was begun before this moment and is not done was begun by a process that died.
@@ -66,23 +66,23 @@ class Surface:
     """
 
     database: Database
-    book: Book
-    gatekeeper: Gatekeeper
-    core: Core | None = None
-    alone_since: datetime | None = None
-    presence: Presence | None = None
+    records: Records
+    api_key_authenticator: ApiKeyAuthenticator
+    services: Services | None = None
+    sole_process_since: datetime | None = None
+    presence: ReplicaPresence | None = None
     admin_key: Secret | None = None
     public_url: str | None = None
-    origins: frozenset[str] = frozenset()
+    allowed_origins: frozenset[str] = frozenset()
     trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
-    bounds: Bounds = Bounds()
-    inboxes: Inboxes | None = None
+    limits: WebLimits = WebLimits()
+    channels: OpenChannels | None = None
     workspaces: Workspaces | None = None
-    quotas: Quotas = field(default_factory=Quotas)
-    channels_changed: Callable[[str, str], Awaitable[None]] = _nobody
-    account_removed: Callable[[str, str], Awaitable[None]] = _nobody
-    health: Callable[[], Awaitable[Health]] = _always
+    quotas: WorkspaceQuotas = field(default_factory=WorkspaceQuotas)
+    on_channel_changed: Callable[[str, str], Awaitable[None]] = _ignore
+    on_account_deleted: Callable[[str, str], Awaitable[None]] = _ignore
+    health: Callable[[], Awaitable[Health]] = _always_ready
     metrics: Callable[[], bytes] = bytes
-    answered: Answered = unnoted
-    guesses: Limiter = field(default_factory=lambda: Limiter(failures=10, window=60.0))
+    observe_request: RequestObserver = ignore_request
+    pairing_lockout: FailureLockout = field(default_factory=lambda: FailureLockout(failures=10, window=60.0))
     """Wrong pairing codes, counted by channel."""

@@ -7,9 +7,9 @@ from typing import Annotated, Generic, Protocol, TypeVar
 
 from pydantic import Field
 
-from gateway.web.http.route import Shown, Strict
+from gateway.web.http.route import RequestModel, ResponseModel
 
-Item = TypeVar("Item", bound=Shown)
+Item = TypeVar("Item", bound=ResponseModel)
 
 
 class _Identified(Protocol):
@@ -18,10 +18,10 @@ class _Identified(Protocol):
         """The id a cursor is made of."""
 
 
-Found = TypeVar("Found", bound=_Identified)
+Row = TypeVar("Row", bound=_Identified)
 
 
-class Page(Strict):
+class PageQuery(RequestModel):
     """Which part of a list: `cursor` is the `next` of the page before."""
 
     limit: Annotated[int, Field(ge=1, le=200)] = 50
@@ -33,14 +33,14 @@ class Page(Strict):
         return self.cursor or ""
 
 
-class Items(Shown, Generic[Item]):
+class ListPage(ResponseModel, Generic[Item]):
     """One page; `next` is null on the last."""
 
     items: list[Item]
     next: str | None = None
 
 
-def cut(found: Sequence[Found], limit: int) -> tuple[Sequence[Found], str | None]:
+def paginate(rows: Sequence[Row], limit: int) -> tuple[Sequence[Row], str | None]:
     """Return the page of what was found with one more than `limit` asked for, and its `next`."""
-    page = found[:limit]
-    return page, page[-1].id if len(found) > limit and page else None
+    page = rows[:limit]
+    return page, page[-1].id if len(rows) > limit and page else None

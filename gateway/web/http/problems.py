@@ -11,36 +11,43 @@ from typing import Any
 from aiohttp import web
 from pydantic import BaseModel, Field
 
-from delivery.database.engine import Unavailable
-from gateway.records.errors import InUse, Invalid, Managed, Missing, RecordError, Taken
-from sandbox.config import Problem as Fault
+from delivery.database.engine import DatabaseUnavailable
+from gateway.records.errors import (
+    InUse,
+    InvalidRecord,
+    ManagedByOperator,
+    RecordError,
+    RecordNameTaken,
+    RecordNotFound,
+)
+from sandbox.config import ConfigProblem as Fault
 
 log = logging.getLogger("dovecote.web")
 
 MEDIA_TYPE = "application/problem+json"
-OPENAI = "/v1/"
+OPENAI_PREFIX = "/v1/"
 """Below it, an error is told in the words of OpenAI's clients as well."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class FaultShape(BaseModel):
+class ProblemError(BaseModel):
     """One thing wrong with the input: where (JSON pointer) and what is allowed."""
 
     pointer: str
     detail: str
 
 
-class ProblemShape(BaseModel):
+class ProblemDetails(BaseModel):
     """What every error answer looks like."""
 
     type: str = "about:blank"
     title: str
     status: int
     detail: str = ""
-    errors: list[FaultShape] = Field(default_factory=list)
+    errors: list[ProblemError] = Field(default_factory=list)
 
 
-class Problem(Exception):
+class HttpProblem(Exception):
     """An answer that is an error; raised anywhere below the routes."""
 
     def __init__(
@@ -61,7 +68,7 @@ class Problem(Exception):
         self.members = dict(members or {})
         self.close = close
 
-    def response(self) -> web.Response:
+    def to_response(self) -> web.Response:
         """Return the problem as an HTTP answer."""
         shape: dict[str, Any] = {
             "type": "about:blank",
@@ -82,75 +89,82 @@ class Problem(Exception):
         return answer
 
 
-def not_found(what: str = "there is nothing here") -> Problem:
+def not_found(detail: str = "there is nothing here") -> HttpProblem:
     """Return the one answer for what does not exist and for what is another's."""
-    return Problem(404, what)
+    return HttpProblem(404, detail)
 
 
-def invalid(errors: Iterable[Fault]) -> Problem:
+def invalid(errors: Iterable[Fault]) -> HttpProblem:
     """Return the answer for input of the wrong shape."""
     found = tuple(errors)
-    return Problem(422, f"{len(found)} problem{'s' if len(found) != 1 else ''} with the input", errors=found)
+    return HttpProblem(
+        422, f"{len(found)} problem{'s' if len(found) != 1 else ''} with the input", errors=found
+    )
 
 
-IN_PATH = "path"
+PATH_POINTER = "path"
 """Where the path is wrong; `header/NAME` is a header, `?/NAME` a value of the query."""
 
 
-def misplaced(pointer: str, detail: str) -> Problem:
+def invalid_field(pointer: str, detail: str) -> HttpProblem:
     """Return the answer for one thing that is wrong, with its place."""
     return invalid([Fault(pointer=pointer, detail=detail)])
 
 
-_STATUS: Mapping[type[RecordError], int] = {Missing: 404, Taken: 409, InUse: 409, Managed: 409}
+_STATUS: Mapping[type[RecordError], int] = {
+    RecordNotFound: 404,
+    RecordNameTaken: 409,
+    InUse: 409,
+    ManagedByOperator: 409,
+}
 
 
-def _of_record(error: RecordError) -> Problem:
-    if isinstance(error, Invalid):
+def _from_record_error(error: RecordError) -> HttpProblem:
+    if isinstance(error, InvalidRecord):
         return invalid(error.problems)
-    return Problem(_STATUS.get(type(error), 422), str(error))
+    return HttpProblem(_STATUS.get(type(error), 422), str(error))
 
 
-def _of_http(error: web.HTTPException) -> Problem:
+def _from_http_exception(error: web.HTTPException) -> HttpProblem:
     kept = {name: value for name, value in error.headers.items() if name in ("Allow", "Retry-After")}
     words = {404: "there is nothing at this path", 405: f"this path takes {kept.get('Allow', 'no method')}"}
-    return Problem(error.status, words.get(error.status, error.reason), headers=kept)
+    return HttpProblem(error.status, words.get(error.status, error.reason), headers=kept)
 
 
-def translate(error: Exception) -> Problem:
+def translate_error(error: Exception) -> HttpProblem:
     """Return what an exception is to the outside; the unexpected is logged and told as a bare 500."""
-    if isinstance(error, Problem):
+    if isinstance(error, HttpProblem):
         return error
     if isinstance(error, RecordError):
-        return _of_record(error)
+        return _from_record_error(error)
     if isinstance(error, web.HTTPException):
-        return _of_http(error)
-    if isinstance(error, Unavailable):
-        return Problem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
-    log.error("a request failed", exc_info=error)
-    return Problem(500, "something went wrong inside; it is in the gateway's log")
+        return _from_http_exception(error)
+    if isinstance(error, DatabaseUnavailable):
+        return HttpProblem(503, "the database does not answer; try again", headers={"Retry-After": "2"})
+    log.error("request.failed", exc_info=error)
+    return HttpProblem(500, "something went wrong inside; it is in the gateway's log")
 
 
 @web.middleware
-async def answer_problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+async def problem_middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
     """Turn whatever is raised below into a problem."""
     try:
         return await handler(request)
     except web.HTTPException as error:
         if error.status < 400:  # noqa: PLR2004 - a redirect is no error
             raise
-        return _answered(request, translate(error))
+        return _to_response(request, translate_error(error))
     except Exception as error:  # noqa: BLE001 - the outermost loop of a request: translate logs it
-        return _answered(request, translate(error))
+        return _to_response(request, translate_error(error))
 
 
-def _answered(request: web.Request, problem: Problem) -> web.Response:
-    if request.path.startswith(OPENAI):
+def _to_response(request: web.Request, problem: HttpProblem) -> web.Response:
+    if request.path.startswith(OPENAI_PREFIX):
         problem.members["error"] = openai_error(problem)
-    return problem.response()
+    return problem.to_response()
 
 
-def openai_error(problem: Problem) -> dict[str, Any]:
+def openai_error(problem: HttpProblem) -> dict[str, Any]:
     """Return a problem as OpenAI's clients read it."""
     details = "; ".join(f"{one.pointer}: {one.detail}" for one in problem.errors)
     return {

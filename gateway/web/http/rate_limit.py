@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
-WINDOW = 60.0
-_REMEMBERED = 10_000
+WINDOW_SECONDS = 60.0
+_MAX_TRACKED = 10_000
 _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RateLimitState:
     """What one asker may still do: `remaining` requests now, all of them after `reset` seconds."""
 
     allowed: bool
@@ -30,13 +30,13 @@ class Standing:
     def headers(self) -> dict[str, str]:
         """Return what every answer tells of it."""
         told = {
-            "RateLimit-Policy": f'"default";q={self.quota};w={WINDOW:g}',
+            "RateLimit-Policy": f'"default";q={self.quota};w={WINDOW_SECONDS:g}',
             "RateLimit": f'"default";r={self.remaining};t={math.ceil(self.reset)}',
         }
         return told if self.allowed else told | {"Retry-After": str(math.ceil(self.retry_after))}
 
 
-class Rates:
+class RequestRateLimiter:
     """A bucket for every asker, of a minute's worth of requests; bounded in number."""
 
     def __init__(self, per_minute: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -44,21 +44,21 @@ class Rates:
         self._clock = clock
         self._full_at: OrderedDict[str, float] = OrderedDict()
 
-    def take(self, asker: str) -> Standing:
+    def try_acquire(self, client: str) -> RateLimitState:
         """Take one request out of the asker's bucket, if there is one (GCRA)."""
-        now, step = self._clock(), WINDOW / self.quota
-        full_at = max(self._full_at.pop(asker, now), now)
-        wait = full_at + step - now - WINDOW
+        now, step = self._clock(), WINDOW_SECONDS / self.quota
+        full_at = max(self._full_at.pop(client, now), now)
+        wait = full_at + step - now - WINDOW_SECONDS
         allowed = wait <= _ROUNDING
         if allowed:
             full_at += step
-        self._full_at[asker] = full_at
-        while len(self._full_at) > _REMEMBERED:
+        self._full_at[client] = full_at
+        while len(self._full_at) > _MAX_TRACKED:
             self._full_at.popitem(last=False)
-        return Standing(
+        return RateLimitState(
             allowed=allowed,
             quota=self.quota,
-            remaining=max(0, math.floor((WINDOW - (full_at - now)) / step + _ROUNDING)),
+            remaining=max(0, math.floor((WINDOW_SECONDS - (full_at - now)) / step + _ROUNDING)),
             reset=full_at - now,
             retry_after=max(wait, 0.0),
         )

@@ -10,21 +10,21 @@ from typing import Any, NoReturn
 
 from aiohttp import web
 
-from gateway.records.errors import pointer
-from gateway.web.http.problems import Problem, invalid
-from sandbox.config import Problem as Fault
+from gateway.records.errors import json_pointer
+from gateway.web.http.problems import HttpProblem, invalid
+from sandbox.config import ConfigProblem as Fault
 
-PRE_AUTH = 256 * 1024
+PRE_AUTH_BYTES = 256 * 1024
 """Bytes anybody may send before we know who it is."""
 
-AUTHENTICATED = 1024 * 1024
+AUTHENTICATED_BYTES = 1024 * 1024
 DEADLINE = 10.0
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
-DEEPEST = 32
+MAX_DEPTH = 32
 JSON_TYPES = frozenset({"application/json", "application/merge-patch+json"})
 
 
-class _Refused(ValueError):
+class _InvalidJson(ValueError):
     """The text is JSON to some, and we do not take it."""
 
 
@@ -32,24 +32,24 @@ async def read_bytes(request: web.Request, *, limit: int, deadline: float = DEAD
     """Return the body; 413 beyond `limit` bytes, 408 after `deadline` seconds, 415 when compressed."""
     encoding = request.headers.get("Content-Encoding", "identity").strip().lower()
     if encoding not in ("", "identity"):
-        raise Problem(415, "compressed bodies are not taken", close=True)
+        raise HttpProblem(415, "compressed bodies are not taken", close=True)
     if (request.content_length or 0) > limit:
         raise too_large(limit)
     try:
         async with asyncio.timeout(deadline):
-            return await _bounded(request, limit)
+            return await _read_bounded(request, limit)
     except TimeoutError:
-        raise Problem(408, f"the body did not arrive within {deadline:g} seconds", close=True) from None
+        raise HttpProblem(408, f"the body did not arrive within {deadline:g} seconds", close=True) from None
     except web.RequestPayloadError as error:
-        raise Problem(400, "the body is not framed as its headers say", close=True) from error
+        raise HttpProblem(400, "the body is not framed as its headers say", close=True) from error
 
 
-def too_large(limit: int) -> Problem:
+def too_large(limit: int) -> HttpProblem:
     """Return the answer for a body beyond the limit."""
-    return Problem(413, f"the body is larger than {limit} bytes", close=True)
+    return HttpProblem(413, f"the body is larger than {limit} bytes", close=True)
 
 
-async def _bounded(request: web.Request, limit: int) -> bytes:
+async def _read_bounded(request: web.Request, limit: int) -> bytes:
     parts = bytearray()
     async for part in request.content.iter_any():
         parts += part
@@ -62,7 +62,7 @@ def require_json(request: web.Request) -> None:
     """Refuse a body of another media type: a page of another origin can send those without asking."""
     kind = request.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
     if kind not in JSON_TYPES:
-        raise Problem(415, "the Content-Type must be application/json", close=True)
+        raise HttpProblem(415, "the Content-Type must be application/json", close=True)
 
 
 def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
@@ -73,65 +73,69 @@ def parse_json(raw: bytes, *, lenient: bool = False) -> Any:
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Problem(400, f"the body is not UTF-8 (byte {error.start})") from None
+        raise HttpProblem(400, f"the body is not UTF-8 (byte {error.start})") from None
     try:
         value = json.loads(
-            text, object_pairs_hook=_once, parse_constant=_no_number, parse_float=_finite, parse_int=_whole
+            text,
+            object_pairs_hook=_reject_repeated_keys,
+            parse_constant=_reject_constant,
+            parse_float=_parse_float,
+            parse_int=_parse_int,
         )
-        value = _walked(value, (), lenient=lenient)
+        value = _check_value(value, (), lenient=lenient)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise Problem(400, f"the body is not JSON: {error.msg} ({where})") from None
+        raise HttpProblem(400, f"the body is not JSON: {error.msg} ({where})") from None
     except RecursionError:
-        raise Problem(400, f"the body nests deeper than {DEEPEST} levels") from None
-    except _Refused as error:
-        raise Problem(400, str(error)) from None
+        raise HttpProblem(400, f"the body nests deeper than {MAX_DEPTH} levels") from None
+    except _InvalidJson as error:
+        raise HttpProblem(400, str(error)) from None
     return value
 
 
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _reject_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise _Refused("the body repeats a key within one object")
+        raise _InvalidJson("the body repeats a key within one object")
     return found
 
 
-def _no_number(_text: str) -> NoReturn:
-    raise _Refused("the body holds NaN or Infinity, which JSON does not have")
+def _reject_constant(_text: str) -> NoReturn:
+    raise _InvalidJson("the body holds NaN or Infinity, which JSON does not have")
 
 
-def _finite(text: str) -> float:
+def _parse_float(text: str) -> float:
     number = float(text)
     if not math.isfinite(number):
-        raise _Refused("the body holds a number that is too large")
+        raise _InvalidJson("the body holds a number that is too large")
     return number
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     if len(text) > 20:  # noqa: PLR2004 - digits of the largest 64-bit number, and a sign
-        raise _Refused("the body holds a number that is too large")
+        raise _InvalidJson("the body holds a number that is too large")
     return int(text)
 
 
-def _walked(value: Any, path: tuple[object, ...], *, lenient: bool) -> Any:
-    if len(path) > DEEPEST:
-        raise _Refused(f"the body nests deeper than {DEEPEST} levels")
+def _check_value(value: Any, path: tuple[object, ...], *, lenient: bool) -> Any:
+    if len(path) > MAX_DEPTH:
+        raise _InvalidJson(f"the body nests deeper than {MAX_DEPTH} levels")
     if isinstance(value, str):
-        return _storable(value, path, lenient=lenient)
+        return _check_text(value, path, lenient=lenient)
     if isinstance(value, dict):
         return {
-            _storable(key, path, lenient=False): _walked(inner, (*path, key), lenient=lenient)
+            _check_text(key, path, lenient=False): _check_value(inner, (*path, key), lenient=lenient)
             for key, inner in value.items()
         }
     if isinstance(value, list):
-        return [_walked(inner, (*path, place), lenient=lenient) for place, inner in enumerate(value)]
+        return [_check_value(inner, (*path, place), lenient=lenient) for place, inner in enumerate(value)]
     return value
 
 
-def _storable(text: str, path: tuple[object, ...], *, lenient: bool) -> str:
+def _check_text(text: str, path: tuple[object, ...], *, lenient: bool) -> str:
     if not _UNSTORABLE.search(text):
         return text
     if lenient:
         return _UNSTORABLE.sub("\N{REPLACEMENT CHARACTER}", text)
-    where = pointer(path).encode("utf-8", "replace").decode()
+    where = json_pointer(path).encode("utf-8", "replace").decode()
     raise invalid([Fault(pointer=where, detail="must not hold NUL or half of a surrogate pair")])

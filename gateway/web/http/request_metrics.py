@@ -8,17 +8,17 @@ from collections.abc import Callable
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-Answered = Callable[[str, str, int, float | None], None]
+RequestObserver = Callable[[str, str, int, float | None], None]
 """Note an answer: method, route, status, and seconds (None for a stream, which lasts as its reader does)."""
 
 METHODS = frozenset({"GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS"})
 
 
-def unnoted(_method: str, _route: str, _status: int, _seconds: float | None) -> None:
+def ignore_request(_method: str, _route: str, _status: int, _seconds: float | None) -> None:
     """Nobody counts."""
 
 
-def middleware(note: Answered) -> Middleware:
+def middleware(observe: RequestObserver) -> Middleware:
     """Return the outermost middleware: it sees what is really answered."""
 
     @web.middleware
@@ -26,7 +26,7 @@ def middleware(note: Answered) -> Middleware:
         begun = time.monotonic()
         response = await handler(request)
         took = time.monotonic() - begun if isinstance(response, web.Response) else None
-        note(_method(request), _route(request), response.status, took)
+        observe(_method(request), _route(request), response.status, took)
         return response
 
     return counted

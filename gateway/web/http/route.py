@@ -10,49 +10,57 @@ from aiohttp import web
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from gateway.accounts.api_keys import Principal
-from gateway.records.errors import explain
-from gateway.services import Core
+from gateway.records.errors import to_problems
+from gateway.services import Services
 from gateway.web.http import idempotency, request_body
-from gateway.web.http.auth import BEARER, PRINCIPAL, Access, Admin, Door, JobToken, Key
-from gateway.web.http.context import Surface
-from gateway.web.http.problems import Problem, invalid, misplaced
-from sandbox.config import Problem as Fault
+from gateway.web.http.auth import (
+    BEARER,
+    PRINCIPAL,
+    Access,
+    AdminAccess,
+    Authenticator,
+    JobTokenAccess,
+    KeyAccess,
+)
+from gateway.web.http.context import WebContext
+from gateway.web.http.problems import HttpProblem, invalid, invalid_field
+from sandbox.config import ConfigProblem as Fault
 
-SURFACE = web.AppKey("surface", Surface)
-DOOR = web.AppKey("door", Door)
-LARGE = 6
+CONTEXT = web.AppKey("surface", WebContext)
+AUTHENTICATOR = web.AppKey("door", Authenticator)
+LARGE_BODY_FACTOR = 6
 """How many times longer a large body may take."""
 
 
-class Strict(BaseModel):
+class RequestModel(BaseModel):
     """A request's shape: unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Shown(BaseModel):
+class ResponseModel(BaseModel):
     """An answer's shape."""
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
 
-class Nothing(Strict):
+class NoContent(RequestModel):
     """No body and no query."""
 
 
-Taken = TypeVar("Taken", bound=BaseModel)
-Asked = TypeVar("Asked", bound=BaseModel)
+Body = TypeVar("Body", bound=BaseModel)
+Query = TypeVar("Query", bound=BaseModel)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[Taken, Asked]):
+class ApiCall(Generic[Body, Query]):
     """One admitted request: who asks, and what, already checked."""
 
-    surface: Surface
+    context: WebContext
     request: web.Request
     path: Mapping[str, str]
-    body: Taken
-    query: Asked
+    body: Body
+    query: Query
     idempotency_key: str | None = None
 
     @property
@@ -66,15 +74,15 @@ class Call(Generic[Taken, Asked]):
         return self.request[PRINCIPAL].account
 
     @property
-    def core(self) -> Core:
+    def services(self) -> Services:
         """The gateway's own doors."""
-        if self.surface.core is None:
-            raise Problem(503, "this process answers for records only")
-        return self.surface.core
+        if self.context.services is None:
+            raise HttpProblem(503, "this process answers for records only")
+        return self.context.services
 
-    def refused(self) -> Problem:
+    def failed_authentication(self) -> HttpProblem:
         """Count a failed attempt to authenticate, and return its 401."""
-        return self.request.app[DOOR].refused(self.request)
+        return self.request.app[AUTHENTICATOR].failed_authentication(self.request)
 
     @property
     def token(self) -> str:
@@ -82,12 +90,12 @@ class Call(Generic[Taken, Asked]):
         return self.request[BEARER]
 
 
-Answered = BaseModel | web.StreamResponse | None
-Handler = Callable[[Call[Any, Any]], Awaitable[Answered]]
+HandlerResult = BaseModel | web.StreamResponse | None
+Handler = Callable[[ApiCall[Any, Any]], Awaitable[HandlerResult]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Route:
+class ApiRoute:
     """One line of the URL table. `raw` leaves the body to the handler (files, platforms, streams).
 
     `takes` None means no body. `status` is the answer's when the handler returns a model or None. `media`
@@ -101,32 +109,32 @@ class Route:
     access: Access
     handler: Handler
     summary: str
-    takes: type[BaseModel] | None = None
-    query: type[BaseModel] = Nothing
-    gives: Any = None
+    request_model: type[BaseModel] | None = None
+    query_model: type[BaseModel] = NoContent
+    response_model: Any = None
     status: int = 200
     raw: bool = False
     optional_body: bool = False
     lenient: bool = False
     body_bytes: int = 0
-    media: str | None = None
-    also: Mapping[int, str] = field(default_factory=dict)
+    media_type: str | None = None
+    error_responses: Mapping[int, str] = field(default_factory=dict)
     tag: str = ""
     hidden: bool = False
 
 
-def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def endpoint(route: ApiRoute) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """Return the aiohttp handler of a route: check, remember, perform, answer."""
 
     async def respond(request: web.Request) -> web.StreamResponse:
-        surface = request.app[SURFACE]
+        surface = request.app[CONTEXT]
         raw = b"" if route.raw else await _body(surface, route, request)
         query = _query(route, request)
-        body = _parsed(route, raw)
-        remembers = not route.raw and isinstance(route.access, Key | Admin)
-        key = idempotency.key_of(request) if remembers else None
-        call: Call[Any, Any] = Call(
-            surface=surface,
+        body = _parse(route, raw)
+        remembers = not route.raw and isinstance(route.access, KeyAccess | AdminAccess)
+        key = idempotency.parse_key(request) if remembers else None
+        call: ApiCall[Any, Any] = ApiCall(
+            context=surface,
             request=request,
             path=_path(request),
             body=body,
@@ -134,82 +142,82 @@ def endpoint(route: Route) -> Callable[[web.Request], Awaitable[web.StreamRespon
             idempotency_key=key,
         )
         if key is None:
-            return answer(route, await route.handler(call))
+            return to_response(route, await route.handler(call))
 
         async def perform() -> web.Response:
-            given = answer(route, await route.handler(call))
+            given = to_response(route, await route.handler(call))
             if not isinstance(given, web.Response):
-                raise misplaced(idempotency.HEADER, "a stream is not answered twice: leave it out")
+                raise invalid_field(idempotency.HEADER, "a stream is not answered twice: leave it out")
             return given
 
         who = request[PRINCIPAL].account if PRINCIPAL in request else ""
-        digest = idempotency.digest_of(request, raw)
-        return await idempotency.Once(surface, who, key, digest).answer(perform)
+        digest = idempotency.request_digest(request, raw)
+        return await idempotency.IdempotentRequest(surface, who, key, digest).run(perform)
 
     return respond
 
 
-async def _body(surface: Surface, route: Route, request: web.Request) -> bytes:
-    known = isinstance(route.access, Key | Admin)
-    limit = surface.bounds.body_bytes if known else request_body.PRE_AUTH
-    if isinstance(route.access, JobToken):
-        limit = surface.bounds.body_bytes
-    deadline = surface.bounds.body_deadline * (LARGE if route.body_bytes else 1)
+async def _body(context: WebContext, route: ApiRoute, request: web.Request) -> bytes:
+    known = isinstance(route.access, KeyAccess | AdminAccess)
+    limit = context.limits.body_bytes if known else request_body.PRE_AUTH_BYTES
+    if isinstance(route.access, JobTokenAccess):
+        limit = context.limits.body_bytes
+    deadline = context.limits.body_deadline * (LARGE_BODY_FACTOR if route.body_bytes else 1)
     raw = await request_body.read_bytes(request, limit=max(limit, route.body_bytes), deadline=deadline)
-    if raw and route.takes is not None:
+    if raw and route.request_model is not None:
         request_body.require_json(request)
-    if raw and route.takes is None and raw.strip() not in (b"", b"{}"):
-        raise Problem(400, "this request takes no body")
+    if raw and route.request_model is None and raw.strip() not in (b"", b"{}"):
+        raise HttpProblem(400, "this request takes no body")
     return raw
 
 
-def _parsed(route: Route, raw: bytes) -> BaseModel:
-    if route.takes is None or (not raw and route.optional_body):
-        return Nothing() if route.takes is None else route.takes()
+def _parse(route: ApiRoute, raw: bytes) -> BaseModel:
+    if route.request_model is None or (not raw and route.optional_body):
+        return NoContent() if route.request_model is None else route.request_model()
     if not raw:
-        raise Problem(400, "this request needs a JSON body")
+        raise HttpProblem(400, "this request needs a JSON body")
     value = request_body.parse_json(raw, lenient=route.lenient)
     if not isinstance(value, dict):
         raise invalid([Fault(pointer="", detail="the body must be a JSON object")])
-    return _validated(route.takes, value, "")
+    return _validate(route.request_model, value, "")
 
 
-def _query(route: Route, request: web.Request) -> BaseModel:
-    given = {name: request.query[name] for name in request.query if name in _names(route.query)}
+def _query(route: ApiRoute, request: web.Request) -> BaseModel:
+    given = {name: request.query[name] for name in request.query if name in _field_names(route.query_model)}
     for name, value in given.items():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
             raise invalid([Fault(pointer=f"?/{name}", detail="must not hold NUL or broken characters")])
-    return _validated(route.query, given, "?")
+    return _validate(route.query_model, given, "?")
 
 
-def _names(model: type[BaseModel]) -> set[str]:
+def _field_names(model: type[BaseModel]) -> set[str]:
     return {about.alias or name for name, about in model.model_fields.items()}
 
 
-def _validated(model: type[BaseModel], value: Mapping[str, Any], below: str) -> BaseModel:
+def _validate(model: type[BaseModel], value: Mapping[str, Any], below: str) -> BaseModel:
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        raise invalid(explain(error, below=below)) from None
+        raise invalid(to_problems(error, below=below)) from None
 
 
 def _path(request: web.Request) -> Mapping[str, str]:
     """Return the path's parts; what no id or name can be is not found, and reaches no SQL."""
     for value in request.match_info.values():
         if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-            raise Problem(404, "there is nothing at this path")
+            raise HttpProblem(404, "there is nothing at this path")
     return request.match_info
 
 
-def answer(route: Route, given: Answered) -> web.StreamResponse:
+def to_response(route: ApiRoute, result: HandlerResult) -> web.StreamResponse:
     """Return what a handler gave as an HTTP answer."""
-    if isinstance(given, web.StreamResponse):
-        return given
-    if given is None:
+    if isinstance(result, web.StreamResponse):
+        return result
+    if result is None:
         return web.Response(status=204 if route.status == 200 else route.status)  # noqa: PLR2004 - OK
     return web.Response(
         status=route.status,
-        body=given.model_dump_json(by_alias=True).encode(),
+        body=result.model_dump_json(by_alias=True).encode(),
         content_type="application/json",
         headers={"Cache-Control": "no-store"},
     )

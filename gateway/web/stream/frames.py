@@ -18,192 +18,195 @@ from pydantic import (
     ValidationError,
 )
 
-from delivery.events.port import Recorded
+from delivery.events.port import StoredEvent
 from delivery.events.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed
 from gateway.web.http import request_body
 from gateway.web.http.attachments import Attachments
-from gateway.web.http.problems import Problem
+from gateway.web.http.problems import HttpProblem
 
 BATCH_BYTES = 256 * 1024
 _CURSOR = re.compile(r"^(?:([0-9a-z_]{1,40})-)?([0-9]{1,20})$")
 
-Named = Annotated[StrictStr, Field(min_length=1, max_length=200)]
+NameField = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 Position = Annotated[StrictInt, Field(ge=0)] | Annotated[StrictStr, Field(pattern=_CURSOR.pattern)]
 
 
-class BadFrame(Exception):
+class InvalidFrame(Exception):
     """What came is no frame at all: the connection ends."""
 
 
-class Mistaken(Exception):
+class ProtocolError(Exception):
     """A frame that cannot be obeyed: answered by an error, the connection stays."""
 
-    def __init__(self, code: str, detail: str, about: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, code: str, detail: str, fields: Mapping[str, Any] | None = None) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
-        self.about = dict(about or {})
+        self.fields = dict(fields or {})
 
 
 class _Frame(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Authenticate(_Frame):
+class AuthenticateFrame(_Frame):
     """The key, when it could not be sent as a header."""
 
     type: Literal["auth"]
     key: Annotated[StrictStr, Field(max_length=1000)]
 
 
-class Subscribe(_Frame):
+class SubscribeFrame(_Frame):
     """Follow a conversation from a position; without one, from now on."""
 
     type: Literal["subscribe"]
-    conversation: Named
+    conversation: NameField
     after: Position | None = None
     epoch: Annotated[StrictStr, Field(max_length=40)] | None = None
     deltas: StrictBool = True
     batch: StrictBool = False
 
 
-class Unsubscribe(_Frame):
+class UnsubscribeFrame(_Frame):
     """Follow a conversation no longer."""
 
     type: Literal["unsubscribe"]
-    conversation: Named
+    conversation: NameField
 
 
-class Send(_Frame):
+class SendFrame(_Frame):
     """Say something; `id` makes a repetition the same message."""
 
     type: Literal["send"]
-    conversation: Named | None = None
+    conversation: NameField | None = None
     text: Annotated[StrictStr, Field(min_length=1, max_length=60_000)]
-    id: Named
-    agent: Named | None = None
+    id: NameField
+    agent: NameField | None = None
     attachments: Attachments = ()
 
 
-class Approve(_Frame):
+class ApproveFrame(_Frame):
     """Decide on a tool call that waits."""
 
     type: Literal["approve"]
-    approval: Named
+    approval: NameField
     decision: Literal["approve", "deny"]
     comment: Annotated[StrictStr, Field(max_length=2000)] = ""
 
 
-class Cancel(_Frame):
+class CancelFrame(_Frame):
     """Cancel a turn."""
 
     type: Literal["cancel"]
-    turn: Named
+    turn: NameField
 
 
-class Ping(_Frame):
+class PingFrame(_Frame):
     """Is anybody there."""
 
     type: Literal["ping"]
 
 
-ClientFrame = Authenticate | Subscribe | Unsubscribe | Send | Approve | Cancel | Ping
+ClientFrame = (
+    AuthenticateFrame | SubscribeFrame | UnsubscribeFrame | SendFrame | ApproveFrame | CancelFrame | PingFrame
+)
 _FRAMES: Mapping[str, type[ClientFrame]] = {
-    "auth": Authenticate,
-    "subscribe": Subscribe,
-    "unsubscribe": Unsubscribe,
-    "send": Send,
-    "approve": Approve,
-    "cancel": Cancel,
-    "ping": Ping,
+    "auth": AuthenticateFrame,
+    "subscribe": SubscribeFrame,
+    "unsubscribe": UnsubscribeFrame,
+    "send": SendFrame,
+    "approve": ApproveFrame,
+    "cancel": CancelFrame,
+    "ping": PingFrame,
 }
-_ECHOED = ("id", "conversation", "approval", "turn")
+_ECHOED_FIELDS = ("id", "conversation", "approval", "turn")
 
 
 def parse(text: str) -> ClientFrame:
     """Return the frame of a text; raises BadFrame, or Mistaken for a known frame with wrong fields."""
     try:
         shape = request_body.parse_json(text.encode("utf-8", "surrogatepass"))
-    except Problem as problem:
-        raise BadFrame(problem.detail.replace("the body", "the frame")) from None
+    except HttpProblem as problem:
+        raise InvalidFrame(problem.detail.replace("the body", "the frame")) from None
     if not isinstance(shape, dict):
-        raise BadFrame("a frame is a JSON object")
+        raise InvalidFrame("a frame is a JSON object")
     kind = shape.get("type")
     if not isinstance(kind, str) or kind not in _FRAMES:
-        raise BadFrame(f"a frame's type is one of {', '.join(_FRAMES)}")
+        raise InvalidFrame(f"a frame's type is one of {', '.join(_FRAMES)}")
     try:
         return _FRAMES[kind].model_validate(shape)
     except ValidationError as error:
-        raise Mistaken("invalid", _explained(error), echo(shape)) from None
+        raise ProtocolError("invalid", _explain(error), echoed_fields(shape)) from None
 
 
-def echo(shape: Mapping[str, Any]) -> dict[str, Any]:
+def echoed_fields(shape: Mapping[str, Any]) -> dict[str, Any]:
     """Return what tells the client which of its frames an answer is about."""
-    return {key: shape[key] for key in _ECHOED if isinstance(shape.get(key), str)}
+    return {key: shape[key] for key in _ECHOED_FIELDS if isinstance(shape.get(key), str)}
 
 
-def _explained(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_input=False)[0]
     where = "/".join(str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr")))
     return f"{where}: {first['msg']}"[:300]
 
 
 @dataclass(frozen=True, slots=True)
-class Cursor:
+class StreamCursor:
     """A position, and the epoch it belongs to if that was said."""
 
     seq: int
     epoch: str | None = None
 
 
-def cursor_of(value: int | str) -> Cursor | None:
+def parse_cursor(value: int | str) -> StreamCursor | None:
     """Return the cursor of `N` or `<epoch>-N`, None when it is neither."""
     if isinstance(value, int):
-        return Cursor(value)
+        return StreamCursor(value)
     found = _CURSOR.match(value)
-    return Cursor(int(found[2]), found[1]) if found else None
+    return StreamCursor(int(found[2]), found[1]) if found else None
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class EncodedFrame:
     """A frame as text, with the seq a reader may resume from once it has it."""
 
     body: bytes
     seq: int | None = None
 
 
-def written(frame: Frame, conversation: str, *, batch: bool) -> Iterator[Written]:
+def encode_frames(frame: Frame, conversation: str, *, batch: bool) -> Iterator[EncodedFrame]:
     """Return what a reader gets for a frame of the replay."""
     if not isinstance(frame, Events):
-        yield Written(
-            dumped(control(frame, conversation)), frame.seq if isinstance(frame, CaughtUp) else None
+        yield EncodedFrame(
+            encode_json(control_frame(frame, conversation)),
+            frame.seq if isinstance(frame, CaughtUp) else None,
         )
     elif batch and len(frame.items) > 1:
-        yield from _batched(frame.items)
+        yield from _encode_batches(frame.items)
     else:
         for item in frame.items:
-            yield Written(item.as_json(), item.seq)
+            yield EncodedFrame(item.as_json(), item.seq)
 
 
-def _batched(items: Sequence[Recorded]) -> Iterator[Written]:
+def _encode_batches(items: Sequence[StoredEvent]) -> Iterator[EncodedFrame]:
     waiting: list[bytes] = []
     size = last = 0
     for item in items:
         body = item.as_json()
         if waiting and size + len(body) > BATCH_BYTES:
-            yield Written(_batch(waiting), last)
+            yield EncodedFrame(_encode_batch(waiting), last)
             waiting, size = [], 0
         waiting.append(body)
         size += len(body)
         last = item.seq
-    yield Written(_batch(waiting), last)
+    yield EncodedFrame(_encode_batch(waiting), last)
 
 
-def _batch(bodies_of_events: Sequence[bytes]) -> bytes:
+def _encode_batch(bodies_of_events: Sequence[bytes]) -> bytes:
     return b'{"type":"events","items":[' + b",".join(bodies_of_events) + b"]}"
 
 
-def control(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str) -> dict[str, Any]:
+def control_frame(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str) -> dict[str, Any]:
     """Return the public shape of a frame that is no event."""
     match frame:
         case Subscribed():
@@ -216,17 +219,22 @@ def control(frame: Subscribed | CaughtUp | Gap | Reset, conversation: str) -> di
         case CaughtUp():
             shape = {"type": "caught_up", "seq": frame.seq}
         case Gap():
-            shape = {"type": "gap", "from": frame.first, "to": frame.last, "snapshot": snapshot(conversation)}
+            shape = {
+                "type": "gap",
+                "from": frame.first,
+                "to": frame.last,
+                "snapshot": snapshot_path(conversation),
+            }
         case Reset():
-            shape = {"type": "reset", "epoch": frame.epoch, "snapshot": snapshot(conversation)}
+            shape = {"type": "reset", "epoch": frame.epoch, "snapshot": snapshot_path(conversation)}
     return shape | {"conversation": conversation}
 
 
-def snapshot(conversation: str) -> str:
+def snapshot_path(conversation: str) -> str:
     """Return where the conversation can be read as it is."""
     return f"/conversations/{conversation}/snapshot"
 
 
-def dumped(shape: Mapping[str, Any]) -> bytes:
+def encode_json(shape: Mapping[str, Any]) -> bytes:
     """Return a frame as JSON text."""
     return json.dumps(shape, separators=(",", ":"), ensure_ascii=False).encode()

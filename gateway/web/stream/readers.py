@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from delivery.database.engine import Unavailable
-from delivery.events.port import Stream
+from delivery.database.engine import DatabaseUnavailable
+from delivery.events.port import EventStream
 from gateway.accounts.api_keys import Principal
-from gateway.web.http.problems import Problem
-from gateway.web.stream.frames import Approve, Cancel, Send
+from gateway.web.http.problems import HttpProblem
+from gateway.web.stream.frames import ApproveFrame, CancelFrame, SendFrame
 
 _log = logging.getLogger(__name__)
 
-CHECK_KEYS_EVERY = 2.0
+KEY_CHECK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class SubmittedMessage:
     """What became of something said."""
 
     turn: str
@@ -30,42 +30,42 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readership:
+class StreamServices:
     """The doors behind a socket. Those that obey raise `frames.Mistaken`, `authenticate` a Problem."""
 
-    stream: Stream
+    stream: EventStream
     authenticate: Callable[[web.Request, str], Awaitable[Principal]]
-    still_valid: Callable[[Principal], Awaitable[bool]]
+    is_still_valid: Callable[[Principal], Awaitable[bool]]
     find_conversation: Callable[[Principal, str], Awaitable[str | None]]
-    enter_conversation: Callable[[Principal, str], Awaitable[str | None]]
-    submit: Callable[[Principal, Send], Awaitable[Accepted]]
-    decide: Callable[[Principal, Approve], Awaitable[None]]
-    cancel: Callable[[Principal, Cancel], Awaitable[None]]
+    get_or_create_conversation: Callable[[Principal, str], Awaitable[str | None]]
+    submit: Callable[[Principal, SendFrame], Awaitable[SubmittedMessage]]
+    decide: Callable[[Principal, ApproveFrame], Awaitable[None]]
+    cancel: Callable[[Principal, CancelFrame], Awaitable[None]]
 
 
-class Reader:
+class StreamReader:
     """One open connection: who reads, and how it is told to end."""
 
-    __slots__ = ("code", "ended", "principal", "reason")
+    __slots__ = ("closed", "code", "principal", "reason")
 
     def __init__(self, principal: Principal | None) -> None:
         self.principal = principal
-        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.closed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.code = 1000
         self.reason = ""
 
-    def end(self, code: int, reason: str) -> None:
+    def close(self, code: int, reason: str) -> None:
         """Ask the connection to end; the first reason counts."""
-        if not self.ended.done():
+        if not self.closed.done():
             self.code, self.reason = code, reason
-            self.ended.set_result(None)
+            self.closed.set_result(None)
 
 
-class Readers:
+class StreamReaders:
     """All open connections of this process; cuts those whose key is gone, and all at the end."""
 
     def __init__(self) -> None:
-        self._open: set[Reader] = set()
+        self._open: set[StreamReader] = set()
         self._closing = False
 
     @property
@@ -73,54 +73,56 @@ class Readers:
         """How many connections are open."""
         return len(self._open)
 
-    def codes(self) -> set[int]:
+    def close_codes(self) -> set[int]:
         """Return the codes with which connections are being closed."""
-        return {reader.code for reader in self._open if reader.ended.done()}
+        return {reader.code for reader in self._open if reader.closed.done()}
 
     @contextmanager
-    def admitted(self, principal: Principal | None) -> Iterator[Reader]:
+    def register(self, principal: Principal | None) -> Iterator[StreamReader]:
         """Know of a connection while it lasts; raises a Problem when the gateway stops."""
         if self._closing:
-            raise Problem(503, "the gateway is stopping", headers={"Retry-After": "1"})
-        reader = Reader(principal)
+            raise HttpProblem(503, "the gateway is stopping", headers={"Retry-After": "1"})
+        reader = StreamReader(principal)
         self._open.add(reader)
         try:
             yield reader
         finally:
             self._open.discard(reader)
 
-    def revoked(self, key: str) -> None:
+    def close_for_key(self, key: str) -> None:
         """Cut everybody who reads with a key that is no longer valid."""
         for reader in self._open:
             if reader.principal is not None and reader.principal.key == key:
-                reader.end(4401, "the key was revoked")
+                reader.close(4401, "the key was revoked")
 
-    async def shut(self, _application: object = None) -> None:
+    async def close_all(self, _application: object = None) -> None:
         """Cut everybody: the gateway stops."""
         self._closing = True
         for reader in self._open:
-            reader.end(1012, "the gateway restarts")
+            reader.close(1012, "the gateway restarts")
 
-    async def watch(self, still_valid: Callable[[Principal], Awaitable[bool]], stop: asyncio.Event) -> None:
+    async def run(self, is_still_valid: Callable[[Principal], Awaitable[bool]], stop: asyncio.Event) -> None:
         """Look now and then whether the keys in use are still valid (another replica may revoke them)."""
         while not stop.is_set():
             with suppress(TimeoutError):
-                async with asyncio.timeout(CHECK_KEYS_EVERY):
+                async with asyncio.timeout(KEY_CHECK_SECONDS):
                     await stop.wait()
             for principal in {reader.principal for reader in self._open if reader.principal is not None}:
-                await self._check(principal, still_valid)
+                await self._check_key(principal, is_still_valid)
 
-    async def _check(self, principal: Principal, still_valid: Callable[[Principal], Awaitable[bool]]) -> None:
+    async def _check_key(
+        self, principal: Principal, is_still_valid: Callable[[Principal], Awaitable[bool]]
+    ) -> None:
         try:
-            if not await still_valid(principal):
-                self.revoked(principal.key)
-        except Unavailable:
-            _log.debug("cannot look whether a key is still valid")
+            if not await is_still_valid(principal):
+                self.close_for_key(principal.key)
+        except DatabaseUnavailable:
+            _log.debug("api_key.check_failed")
 
-    async def watched(self, still_valid: Callable[[Principal], Awaitable[bool]]) -> AsyncIterator[None]:
+    async def running(self, is_still_valid: Callable[[Principal], Awaitable[bool]]) -> AsyncIterator[None]:
         """Watch while an application runs (for `cleanup_ctx`)."""
         stop = asyncio.Event()
-        watching = asyncio.create_task(self.watch(still_valid, stop))
+        watching = asyncio.create_task(self.run(is_still_valid, stop))
         yield
         stop.set()
         await watching

@@ -6,23 +6,23 @@ import asyncio
 
 from aiohttp import WSMsgType, web
 
-from delivery.broker.light_event import Bell
-from gateway.web.stream.frames import Written
+from delivery.broker.light_event import LightEvent
+from gateway.web.stream.frames import EncodedFrame
 
-MOST_FRAMES = 256
-MOST_BYTES = 1024 * 1024
-FRAMES_AHEAD = 2
+MAX_FRAMES = 256
+MAX_BYTES = 1024 * 1024
+MAX_STALLED_FRAMES = 2
 """Frames that are made ready while the network takes nothing more."""
 
-SLOW_AFTER = 5.0
+SLOW_AFTER_SECONDS = 5.0
 """Seconds in which a peer takes nothing at all, after which it is too slow."""
 
 
-class TooSlow(Exception):
+class ClientTooSlow(Exception):
     """The peer does not read what it asked for."""
 
 
-class Outgoing:
+class SendBuffer:
     """A queue whose writers wait for room: a slow reader slows its own replay and nobody else's.
 
     While the network takes nothing more, hardly anything is queued: what happens meanwhile waits where all
@@ -30,90 +30,90 @@ class Outgoing:
     """
 
     __slots__ = (
-        "_begun",
         "_bytes",
         "_frames",
-        "_patience",
-        "_room",
+        "_not_empty",
+        "_not_full",
         "_socket",
-        "_some",
-        "_watch",
+        "_stall_timer",
+        "_timeout",
+        "_write_started",
         "last_seq",
     )
 
     def __init__(self, socket: web.WebSocketResponse) -> None:
         self.last_seq = 0
         self._socket = socket
-        self._frames: list[Written] = []
+        self._frames: list[EncodedFrame] = []
         self._bytes = 0
-        self._some = Bell()
-        self._room: asyncio.Event | None = None  # made when somebody waits: idle sockets are many
-        self._begun: float | None = None
-        self._patience: asyncio.Timeout | None = None
-        self._watch: asyncio.TimerHandle | None = None
+        self._not_empty = LightEvent()
+        self._not_full: asyncio.Event | None = None  # made when somebody waits: idle sockets are many
+        self._write_started: float | None = None
+        self._timeout: asyncio.Timeout | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
 
-    async def put(self, frame: Written) -> None:
+    async def put(self, frame: EncodedFrame) -> None:
         """Queue a frame, after waiting for room."""
         while self._frames and (
-            (self._begun is not None and len(self._frames) >= FRAMES_AHEAD)
-            or len(self._frames) >= MOST_FRAMES
-            or self._bytes + len(frame.body) > MOST_BYTES
+            (self._write_started is not None and len(self._frames) >= MAX_STALLED_FRAMES)
+            or len(self._frames) >= MAX_FRAMES
+            or self._bytes + len(frame.body) > MAX_BYTES
         ):
-            self._room = self._room or asyncio.Event()
-            self._room.clear()
-            await self._room.wait()
+            self._not_full = self._not_full or asyncio.Event()
+            self._not_full.clear()
+            await self._not_full.wait()
         self._frames.append(frame)
         self._bytes += len(frame.body)
-        self._some.ring()
+        self._not_empty.set()
 
     async def run(self) -> None:
         """Write until cancelled; raises TooSlow, and ConnectionError when the peer is gone."""
         try:
-            async with asyncio.timeout(None) as self._patience:
+            async with asyncio.timeout(None) as self._timeout:
                 while True:
                     while not self._frames:
-                        await self._some.wait()
-                    await self._write(self._next())
+                        await self._not_empty.wait()
+                    await self._write(self._pop())
         except TimeoutError:
-            raise TooSlow from None
+            raise ClientTooSlow from None
         finally:
-            if self._watch is not None:
-                self._watch.cancel()
+            if self._stall_timer is not None:
+                self._stall_timer.cancel()
 
-    def _next(self) -> Written:
+    def _pop(self) -> EncodedFrame:
         frame = self._frames.pop(0)
         self._bytes -= len(frame.body)
-        if self._room is not None:
-            self._room.set()
+        if self._not_full is not None:
+            self._not_full.set()
         return frame
 
-    async def _write(self, frame: Written) -> None:
+    async def _write(self, frame: EncodedFrame) -> None:
         if frame.seq is not None:
             self.last_seq = frame.seq  # a frame that is begun comes before any close frame
         loop = asyncio.get_running_loop()
-        self._begun = loop.time()
-        if self._watch is None:  # one timer for many frames
-            self._watch = loop.call_later(SLOW_AFTER, self._look)
+        self._write_started = loop.time()
+        if self._stall_timer is None:  # one timer for many frames
+            self._stall_timer = loop.call_later(SLOW_AFTER_SECONDS, self._check_stalled)
         await self._socket.send_frame(frame.body, WSMsgType.TEXT)
-        self._begun = None
+        self._write_started = None
 
-    def _look(self) -> None:
+    def _check_stalled(self) -> None:
         """End the writing when one frame has been under way for too long."""
-        self._watch = None
-        if self._begun is None or self._patience is None:
+        self._stall_timer = None
+        if self._write_started is None or self._timeout is None:
             return
         loop = asyncio.get_running_loop()
-        ends = self._begun + SLOW_AFTER
+        ends = self._write_started + SLOW_AFTER_SECONDS
         if loop.time() < ends:
-            self._watch = loop.call_at(ends, self._look)
+            self._stall_timer = loop.call_at(ends, self._check_stalled)
         else:
-            self._patience.reschedule(loop.time())
+            self._timeout.reschedule(loop.time())
 
     async def flush(self) -> None:
         """Write what is queued, as far as the peer takes it."""
         try:
             while self._frames:
-                async with asyncio.timeout(SLOW_AFTER):
-                    await self._socket.send_frame(self._next().body, WSMsgType.TEXT)
+                async with asyncio.timeout(SLOW_AFTER_SECONDS):
+                    await self._socket.send_frame(self._pop().body, WSMsgType.TEXT)
         except TimeoutError:
-            raise TooSlow from None
+            raise ClientTooSlow from None

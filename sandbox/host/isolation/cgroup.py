@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Cgroup:
     """The control groups of one run or job; `own` is made for it alone, None where there are none.
 
     `joins` are the groups its processes enter: `own` and, with version 1, the sandbox's in the other

@@ -22,21 +22,21 @@ from pathlib import Path
 
 import structlog
 
-from sandbox.host.isolation.cgroup import Group
+from sandbox.host.isolation.cgroup import Cgroup
 from sandbox.host.isolation.process_tree import descendants
-from sandbox.model import Spec
+from sandbox.model import SandboxSpec
 
 _log = structlog.get_logger(__name__)
 
-MOUNTS = Path("/sys/fs/cgroup")
+CGROUP_MOUNT = Path("/sys/fs/cgroup")
 CONTROLLERS = ("memory", "pids", "cpu")
-PERIOD = 100_000
-_STARTING = 60.0
+CPU_PERIOD = 100_000
+_START_SECONDS = 60.0
 _serial = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class CgroupLayout:
     """What this machine offers: our directory for each controller, and where runs get theirs."""
 
     version: int = 0
@@ -51,37 +51,39 @@ class Layout:
         """All directories of ours, once each."""
         return frozenset((*self.bases.values(), *((self.runs,) if self.runs else ())))
 
-    def files(self, spec: Spec) -> Iterator[tuple[str, str, str]]:
+    def files(self, spec: SandboxSpec) -> Iterator[tuple[str, str, str]]:
         """Yield (controller, file, value) for the limits of a spec."""
         memory = str(spec.memory_mb * 1024 * 1024)
-        quota = str(max(1000, int(spec.cpus * PERIOD)))
+        quota = str(max(1000, int(spec.cpus * CPU_PERIOD)))
         yield "pids", "pids.max", str(spec.pids)
         if self.version == 1:
             yield "memory", "memory.limit_in_bytes", memory
             yield "memory", "memory.memsw.limit_in_bytes", memory
-            yield "cpu", "cpu.cfs_period_us", str(PERIOD)
+            yield "cpu", "cpu.cfs_period_us", str(CPU_PERIOD)
             yield "cpu", "cpu.cfs_quota_us", quota
         else:
             yield "memory", "memory.max", memory
             yield "memory", "memory.swap.max", "0"
-            yield "cpu", "cpu.max", f"{quota} {PERIOD}"
+            yield "cpu", "cpu.max", f"{quota} {CPU_PERIOD}"
 
 
-def probe(tag: str, mounts: Path = MOUNTS, own: str | None = None) -> Layout:
+def probe(tag: str, mounts: Path = CGROUP_MOUNT, own: str | None = None) -> CgroupLayout:
     """Make our directories where that is allowed and say what came of it; an empty Layout is none."""
     text = Path("/proc/self/cgroup").read_text(encoding="utf-8") if own is None else own
     paths = {name: path for line in text.splitlines() for name, path in _entries(line)}
     if (mounts / "cgroup.controllers").exists():
-        return _probe_second(_inside(mounts, paths.get("", "/")), tag)
+        return _probe_v2(_group_directory(mounts, paths.get("", "/")), tag)
     bases: dict[str, Path] = {}
     for controller in CONTROLLERS:
-        if controller in paths and (base := _made(_inside(mounts / controller, paths[controller]) / tag)):
+        if controller in paths and (
+            base := _create(_group_directory(mounts / controller, paths[controller]) / tag)
+        ):
             bases[controller] = base
-    unified = _made(_inside(mounts / "unified", paths.get("", "/")) / tag)
+    unified = _create(_group_directory(mounts / "unified", paths.get("", "/")) / tag)
     if unified is not None and not (unified / "cgroup.kill").exists():
         unified = None
     runs = unified or bases.get("pids") or bases.get("memory")
-    return Layout(version=1, bases=bases, runs=runs) if runs else Layout()
+    return CgroupLayout(version=1, bases=bases, runs=runs) if runs else CgroupLayout()
 
 
 def _entries(line: str) -> Iterator[tuple[str, str]]:
@@ -90,13 +92,13 @@ def _entries(line: str) -> Iterator[tuple[str, str]]:
         yield controller, path
 
 
-def _inside(mount: Path, path: str) -> Path:
+def _group_directory(mount: Path, path: str) -> Path:
     """Return where a group is mounted; a container sees its own group as the root of the mount."""
     group = mount / path.lstrip("/")
     return group if group.is_dir() else mount
 
 
-def _made(path: Path) -> Path | None:
+def _create(path: Path) -> Path | None:
     try:
         path.mkdir(exist_ok=True)
     except OSError:
@@ -104,20 +106,20 @@ def _made(path: Path) -> Path | None:
     return path if os.access(path / "cgroup.procs", os.W_OK) else None
 
 
-def _probe_second(own: Path, tag: str) -> Layout:
+def _probe_v2(own: Path, tag: str) -> CgroupLayout:
     """Version 2: a group with processes cannot hand controllers down, so we may have to step aside first."""
-    base = _made(own / tag)
+    base = _create(own / tag)
     if base is None:
-        return Layout()
-    if not _hand_down(own) and _step_aside(own):
-        _hand_down(own)
-    _hand_down(base)
+        return CgroupLayout()
+    if not _enable_controllers(own) and _move_to_child(own):
+        _enable_controllers(own)
+    _enable_controllers(base)
     present = _words(base / "cgroup.subtree_control")
     bases = {controller: base for controller in CONTROLLERS if controller in present}
-    return Layout(version=2, bases=bases, runs=base)
+    return CgroupLayout(version=2, bases=bases, runs=base)
 
 
-def _hand_down(group: Path) -> bool:
+def _enable_controllers(group: Path) -> bool:
     wanted = [name for name in CONTROLLERS if name in _words(group / "cgroup.controllers")]
     for name in set(wanted) - _words(group / "cgroup.subtree_control"):
         with contextlib.suppress(OSError):
@@ -125,7 +127,7 @@ def _hand_down(group: Path) -> bool:
     return set(wanted) <= _words(group / "cgroup.subtree_control")
 
 
-def _step_aside(own: Path) -> bool:
+def _move_to_child(own: Path) -> bool:
     """Move the gateway and its children to a group of their own, if nobody else lives in this one."""
     try:
         residents = {int(word) for word in _words(own / "cgroup.procs")}
@@ -148,13 +150,13 @@ def _words(path: Path) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cage:
+class SandboxCgroups:
     """The limits of one sandbox and the groups of what runs in it."""
 
-    layout: Layout
+    layout: CgroupLayout
     name: str
 
-    def bound(self, spec: Spec) -> None:
+    def apply_limits(self, spec: SandboxSpec) -> None:
         """Make the sandbox's groups and write its limits; limits may change while something runs."""
         for root in self.layout.roots:
             (root / self.name).mkdir(parents=True, exist_ok=True)
@@ -162,22 +164,22 @@ class Cage:
             if controller in self.layout:
                 self._write(self.layout.bases[controller] / self.name / file, value)
 
-    def plan(self, name: str) -> Group:
+    def cgroup_for(self, name: str) -> Cgroup:
         """Return the group of one run or job, which is not made yet."""
         if self.layout.runs is None:
-            return Group()
+            return Cgroup()
         own = self.layout.runs / self.name / name
         others = {base / self.name for base in self.layout.bases.values() if base != self.layout.runs}
-        return Group(joins=(*sorted(others), own), own=own)
+        return Cgroup(joins=(*sorted(others), own), own=own)
 
-    def open_run(self, spec: Spec) -> Group:
+    def create_run_cgroup(self, spec: SandboxSpec) -> Cgroup:
         """Return a new group for a run, named for this process: a later one can tell it is left over."""
-        group = self.plan(f"run-{os.getpid()}-{next(_serial)}")
+        group = self.cgroup_for(f"run-{os.getpid()}-{next(_serial)}")
         if group.own is not None:
             try:
                 group.own.mkdir()
             except FileNotFoundError:
-                self.bound(spec)
+                self.apply_limits(spec)
                 group.own.mkdir()
         return group
 
@@ -186,7 +188,7 @@ class Cage:
         for root in self.layout.roots:
             directory = root / self.name
             for child in _directories(directory):
-                group = Group(own=child)
+                group = Cgroup(own=child)
                 group.kill()
                 group.remove()
             with contextlib.suppress(OSError):
@@ -195,16 +197,14 @@ class Cage:
 
     def _write(self, path: Path, value: str) -> None:
         try:
-            _set(path, value)
+            _write_limit(path, value)
         except FileNotFoundError:  # no swap accounting here
             return
         except OSError as error:
-            _log.warning(
-                "a sandbox's limit could not be set", file=str(path), value=value, because=str(error)
-            )
+            _log.warning("sandbox.limit_failed", file=str(path), value=value, because=str(error))
 
 
-def _set(path: Path, value: str) -> None:
+def _write_limit(path: Path, value: str) -> None:
     """Write a limit; version 1 refuses one of memory above the old one of memory and swap, so lift that."""
     try:
         path.write_text(value, encoding="ascii")
@@ -216,13 +216,13 @@ def _set(path: Path, value: str) -> None:
         path.write_text(value, encoding="ascii")
 
 
-def sweep(layout: Layout, keep: frozenset[str]) -> None:
+def sweep(layout: CgroupLayout, keep: frozenset[str]) -> None:
     """Remove what dead gateways left: their runs' groups, and sandboxes' groups that are not in `keep`."""
     for root in layout.roots:
         for sandbox in _directories(root):
             for child in _directories(sandbox):
-                if _orphaned(child):
-                    group = Group(own=child)
+                if _is_orphaned(child):
+                    group = Cgroup(own=child)
                     group.kill()
                     group.remove()
             if sandbox.name not in keep:
@@ -230,7 +230,7 @@ def sweep(layout: Layout, keep: frozenset[str]) -> None:
                     sandbox.rmdir()
 
 
-def leave(layout: Layout) -> bool:
+def remove_all(layout: CgroupLayout) -> bool:
     """Remove our directories as far as nothing runs in them; True when all are gone."""
     sweep(layout, frozenset())
     for root in layout.roots:
@@ -239,14 +239,14 @@ def leave(layout: Layout) -> bool:
     return not any(root.exists() for root in layout.roots)
 
 
-def _orphaned(group: Path) -> bool:
+def _is_orphaned(group: Path) -> bool:
     """Whether a run's gateway is dead, or a job's group has been empty for longer than starting one takes."""
     kind, _, rest = group.name.partition("-")
     owner = rest.partition("-")[0]
     if kind == "run":
         return not Path(f"/proc/{owner}").exists()
     try:
-        return not Group(own=group).processes() and time.time() - group.stat().st_mtime > _STARTING
+        return not Cgroup(own=group).processes() and time.time() - group.stat().st_mtime > _START_SECONDS
     except OSError:
         return False
 

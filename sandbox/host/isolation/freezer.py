@@ -15,34 +15,34 @@ from pathlib import Path
 
 from sandbox.host.isolation.process_tree import descendants, is_stopped
 
-_PATIENCE = 2.0
-_PAUSE = 0.005
+_TIMEOUT_SECONDS = 2.0
+_PAUSE_SECONDS = 0.005
 
 
 def freeze(supervisor: int, group: Path | None) -> None:
     """Have a job stand still with its supervisor."""
     _send(supervisor, signal.SIGSTOP)
-    if _is_written(group, "1"):
+    if _write_freeze(group, "1"):
         return
-    end = time.monotonic() + _PATIENCE
+    end = time.monotonic() + _TIMEOUT_SECONDS
     while time.monotonic() < end:
         going = [pid for pid in descendants(supervisor) if not is_stopped(pid)]
         if not going:
             return
         for pid in going:
             _send(pid, signal.SIGSTOP)
-        time.sleep(_PAUSE)
+        time.sleep(_PAUSE_SECONDS)
 
 
 def thaw(supervisor: int, group: Path | None) -> None:
     """Have it go on, whichever way it was stopped."""
-    _is_written(group, "0")
+    _write_freeze(group, "0")
     for pid in descendants(supervisor):
         _send(pid, signal.SIGCONT)
     _send(supervisor, signal.SIGCONT)
 
 
-def _is_written(group: Path | None, word: str) -> bool:
+def _write_freeze(group: Path | None, word: str) -> bool:
     if group is None:
         return False
     try:

@@ -12,12 +12,12 @@ from functools import cache
 from pathlib import Path
 
 _PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin"
-_CLOSED = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
+_NO_PORTS = ("-t", "none", "-u", "none", "-T", "none", "-U", "none", "--no-map-gw")
 """No port in either direction and no way to the host by the gateway's address: its loopback stays its own."""
 
 RESOLVER = Path("/etc/resolv.conf")
-PATIENCE = 5.0
-LONGEST_COMPLAINT = 300
+TIMEOUT_SECONDS = 5.0
+MAX_ERROR_LENGTH = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,21 +35,21 @@ class Networking:
 
 
 @cache
-def find(chosen: Path | None, trial: tuple[str, ...]) -> Networking:
+def find(chosen: Path | None, probe_command: tuple[str, ...]) -> Networking:
     """Return what this machine offers for networked sandboxes, tried out once by running `trial` in it."""
     resolver = RESOLVER.resolve() if RESOLVER.exists() else None
     program = str(chosen) if chosen else shutil.which("pasta", path=_PATH)
     if program is None:
         return Networking(resolver=resolver)
     identity = ("--runas", "0") if os.getuid() == 0 else ()
-    wrapper = (program, "--quiet", "--foreground", *identity, "--config-net", *_CLOSED, "--")
-    trouble = _trouble((*wrapper, *trial))
+    wrapper = (program, "--quiet", "--foreground", *identity, "--config-net", *_NO_PORTS, "--")
+    trouble = _probe_error((*wrapper, *probe_command))
     if trouble is not None:
         return Networking(resolver=resolver, detail=f"{program} does not work here: {trouble}")
     return Networking(wrapper=wrapper, resolver=resolver, detail=program)
 
 
-def _trouble(argv: tuple[str, ...]) -> str | None:
+def _probe_error(argv: tuple[str, ...]) -> str | None:
     """Run an empty sandbox in a networked namespace and return the last it said of what went wrong."""
     try:
         process = subprocess.Popen(  # noqa: S603 - the operator's program
@@ -64,7 +64,7 @@ def _trouble(argv: tuple[str, ...]) -> str | None:
         return str(error)
     with process:
         try:
-            complaint = process.communicate(timeout=PATIENCE)[1]
+            complaint = process.communicate(timeout=TIMEOUT_SECONDS)[1]
         except subprocess.TimeoutExpired:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -72,4 +72,4 @@ def _trouble(argv: tuple[str, ...]) -> str | None:
     if process.returncode == 0:
         return None
     last = complaint.decode(errors="replace").strip().rpartition("\n")[2]
-    return last[:LONGEST_COMPLAINT] or f"exit code {process.returncode}"
+    return last[:MAX_ERROR_LENGTH] or f"exit code {process.returncode}"

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _SPIN, _SPINS = 0.0002, 500
-_STILL = frozenset({b"T", b"t", b"Z", b"X", b""})
+_STOPPED_STATES = frozenset({b"T", b"t", b"Z", b"X", b""})
 
 
 def parent_of(pid: int) -> int | None:
@@ -22,7 +22,7 @@ def parent_of(pid: int) -> int | None:
     return None if fields[0] in {b"Z", b"X"} else int(fields[1])
 
 
-def leads_namespace(pid: int) -> bool:
+def is_namespace_init(pid: int) -> bool:
     """Whether a live process is the first of a pid namespace below ours."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace").splitlines()
@@ -33,15 +33,15 @@ def leads_namespace(pid: int) -> bool:
     return len(numbers) > 1 and numbers[-1] == "1" and told.get("State", ["Z"])[0] not in {"Z", "X"}
 
 
-def kill_with_all_below(root: int) -> None:
+def kill_tree(root: int) -> None:
     """Kill a process and all below it, though it may be forking this very moment: it is stopped first."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(root, signal.SIGSTOP)
         for _ in range(_SPINS):
-            if _state(root) in _STILL:
+            if _state(root) in _STOPPED_STATES:
                 break
             time.sleep(_SPIN)
-        signal_below(root, signal.SIGKILL)
+        signal_tree(root, signal.SIGKILL)
         os.kill(root, signal.SIGKILL)
 
 
@@ -54,16 +54,16 @@ def _state(pid: int) -> bytes:
 
 def is_stopped(pid: int) -> bool:
     """Whether a process stands still, or is no more."""
-    return _state(pid) in _STILL
+    return _state(pid) in _STOPPED_STATES
 
 
-def bury(pid: int) -> None:
+def reap(pid: int) -> None:
     """Reap a dead process if it has become ours: a container's first process inherits all orphans."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
-def children_of() -> dict[int, list[int]]:
+def children_by_parent() -> dict[int, list[int]]:
     """Return the live children of every process that has some."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
@@ -74,7 +74,7 @@ def children_of() -> dict[int, list[int]]:
 
 def descendants(root: int) -> Iterator[int]:
     """Yield the live processes below `root`, parents before children."""
-    children = children_of()
+    children = children_by_parent()
     waiting = list(children.get(root, ()))
     while waiting:
         pid = waiting.pop(0)
@@ -82,14 +82,14 @@ def descendants(root: int) -> Iterator[int]:
         waiting.extend(children.get(pid, ()))
 
 
-def signal_below(root: int, number: signal.Signals, *, sparing: int = 0) -> int:
+def signal_tree(root: int, number: signal.Signals, *, exclude: int = 0) -> int:
     """Send a signal to every process below `root` but `sparing` and return how many there were.
 
     Parents come first: the first process of a pid namespace takes all others of it with it.
     """
     count = 0
     for pid in descendants(root):
-        if pid != sparing:
+        if pid != exclude:
             count += 1
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)

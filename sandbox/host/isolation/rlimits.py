@@ -12,19 +12,19 @@ import resource
 from collections.abc import Sequence
 from pathlib import Path
 
-from sandbox.host.isolation.cgroup import Group
-from sandbox.host.isolation.cgroups import Layout
-from sandbox.model import Spec
+from sandbox.host.isolation.cgroup import Cgroup
+from sandbox.host.isolation.cgroups import CgroupLayout
+from sandbox.model import SandboxSpec
 
 OPEN_FILES = 4096
-NAMESPACED_COUNTS = (5, 14)
+NAMESPACED_NPROC_KERNEL = (5, 14)
 """Since this kernel RLIMIT_NPROC counts per user namespace; before, it counts all processes of the user."""
 
 _JOIN = 'while [ "$1" != -- ]; do echo 0 >"$1" || exit 125; shift; done; shift; exec "$@"'
 JOIN_FAILED = 125
 
 
-def trampoline(layout: Layout, spec: Spec, group: Group, file_bytes: int) -> list[str]:
+def limit_argv(layout: CgroupLayout, spec: SandboxSpec, group: Cgroup, file_bytes: int) -> list[str]:
     """Return the argv that sets limits, enters the groups and then becomes the program after it."""
     soft = [f"ulimit -c 0; ulimit -f {_capped(resource.RLIMIT_FSIZE, file_bytes) // 512}"]
     soft.append(f"ulimit -n {_capped(resource.RLIMIT_NOFILE, OPEN_FILES)}; umask 022")
@@ -34,11 +34,11 @@ def trampoline(layout: Layout, spec: Spec, group: Group, file_bytes: int) -> lis
     return ["/bin/sh", "-c", "; ".join([*soft, _JOIN]), "sh", *joins, "--"]
 
 
-def crowd_limit(layout: Layout, spec: Spec, *, own_namespace: bool) -> Sequence[str]:
+def process_limit(layout: CgroupLayout, spec: SandboxSpec, *, own_namespace: bool) -> Sequence[str]:
     """Return the argv prefix that bounds the number of processes where control groups do not."""
     if "pids" in layout:
         return ()
-    precise = own_namespace and _kernel() >= NAMESPACED_COUNTS
+    precise = own_namespace and _kernel() >= NAMESPACED_NPROC_KERNEL
     wanted = _capped(resource.RLIMIT_NPROC, spec.pids if precise else spec.pids + _threads_of_user())
     script = f'ulimit -u {wanted} 2>/dev/null || ulimit -p {wanted}; exec "$@"'
     return ("/bin/sh", "-c", script, "sh")

@@ -25,7 +25,7 @@ _GENERATED = {
     "resolv.conf": "",
 }
 _COPIED = ("nsswitch.conf", "ld.so.cache", "localtime", "ssl/openssl.cnf", "mime.types")
-_SHOWN = (
+_BOUND = (
     "alternatives",
     "ssl/certs",
     "ca-certificates/extracted",
@@ -41,7 +41,7 @@ _PROC_READ_ONLY = ("/proc/sys", "/proc/acpi", "/proc/scsi")
 
 def write_etc(directory: Path) -> None:
     """Write the sandboxes' /etc, the same for all of them."""
-    for name in _SHOWN:
+    for name in _BOUND:
         if Path("/etc", name).is_dir():
             (directory / name).mkdir(parents=True, exist_ok=True)
     (directory / "ssl").mkdir(parents=True, exist_ok=True)
@@ -56,7 +56,7 @@ def write_etc(directory: Path) -> None:
         fresh.rename(directory / name)
 
 
-def programs(etc: Path) -> Iterator[str]:
+def program_arguments(etc: Path) -> Iterator[str]:
     """Yield the bubblewrap arguments for programs and /etc."""
     yield from ("--ro-bind", "/usr", "/usr")
     for name in _SYSTEM:
@@ -66,12 +66,12 @@ def programs(etc: Path) -> Iterator[str]:
         elif path.is_dir():
             yield from ("--ro-bind", name, name)
     yield from ("--ro-bind", str(etc), "/etc")
-    for name in _SHOWN:
+    for name in _BOUND:
         if (etc / name).is_dir():
             yield from ("--ro-bind-try", f"/etc/{name}", f"/etc/{name}")
 
 
-def kernel_files() -> Iterator[str]:
+def kernel_arguments() -> Iterator[str]:
     """Yield the arguments for /proc and /dev.
 
     A gateway that runs as root has its sandboxed processes own root's files in /proc, capabilities or not:

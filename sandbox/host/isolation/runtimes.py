@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 NAMES = ("bash", "python3", "node", "uv")
-INSIDE = "/opt/runtimes"
+SANDBOX_DIRECTORY = "/opt/runtimes"
 _SYSTEM = (Path("/usr/local/bin"), Path("/usr/bin"), Path("/bin"))
 
 
@@ -29,7 +29,11 @@ class Runtime:
         """Yield the bubblewrap arguments that show it inside."""
         if self.folder is None:
             return
-        inside = f"{INSIDE}/bin/{self.name}" if self.folder == self.program else f"{INSIDE}/{self.name}"
+        inside = (
+            f"{SANDBOX_DIRECTORY}/bin/{self.name}"
+            if self.folder == self.program
+            else f"{SANDBOX_DIRECTORY}/{self.name}"
+        )
         yield from ("--ro-bind", str(self.folder), inside)
 
     @property
@@ -37,7 +41,11 @@ class Runtime:
         """The entry of PATH that it needs inside."""
         if self.folder is None:
             return None
-        return f"{INSIDE}/bin" if self.folder == self.program else f"{INSIDE}/{self.name}/bin"
+        return (
+            f"{SANDBOX_DIRECTORY}/bin"
+            if self.folder == self.program
+            else f"{SANDBOX_DIRECTORY}/{self.name}/bin"
+        )
 
 
 @cache
@@ -53,9 +61,9 @@ def missing(found: Sequence[Runtime]) -> Sequence[str]:
 
 
 def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:
-    for directory in (*directories, *_SYSTEM, *_elsewhere()):
+    for directory in (*directories, *_SYSTEM, *_usual_directories()):
         program = directory / name
-        if not _native(program):
+        if not _is_native(program):
             continue
         resolved = program.resolve()
         if resolved.is_relative_to("/usr"):
@@ -67,7 +75,7 @@ def _find(name: str, directories: tuple[Path, ...]) -> Runtime | None:
     return None
 
 
-def _elsewhere() -> Iterator[Path]:
+def _usual_directories() -> Iterator[Path]:
     home = Path.home()
     yield from (Path(sys.prefix) / "bin", home / ".local/bin", home / ".cargo/bin")
     yield from sorted(home.glob(".pyenv/versions/*/bin"), reverse=True)
@@ -75,7 +83,7 @@ def _elsewhere() -> Iterator[Path]:
     yield from (Path("/opt/node/bin"), Path("/opt/homebrew/bin"))
 
 
-def _native(program: Path) -> bool:
+def _is_native(program: Path) -> bool:
     """Whether it can be executed and is a real program, not a shim that needs its owner's home."""
     try:
         if not os.access(program, os.X_OK):

@@ -7,34 +7,34 @@ from pathlib import Path
 from sandbox.host.run.job_spec import OUTPUT, TRUNCATED
 
 
-class Tail:
+class OutputTail:
     """Keeps the last `limit` bytes; `flush` shows them. A flood costs twice the limit, never the disk."""
 
     def __init__(self, directory: Path, limit: int) -> None:
         self._directory = directory
         self._limit = limit
-        self._kept = bytearray()
-        self._dropped = False
+        self._buffer = bytearray()
+        self._truncated = False
         self.dirty = False
 
     def add(self, chunk: bytes) -> None:
         """Add output."""
-        self._kept += chunk
+        self._buffer += chunk
         self.dirty = True
-        if len(self._kept) > 2 * self._limit:
+        if len(self._buffer) > 2 * self._limit:
             self._cut()
 
     def content(self) -> bytes:
         """Return the last bytes there are."""
         self._cut()
-        return bytes(self._kept)
+        return bytes(self._buffer)
 
     def flush(self) -> None:
         """Make the file say what has come so far; readers see the old or the new one."""
         if not self.dirty:
             return
         content = self.content()
-        if self._dropped:
+        if self._truncated:
             (self._directory / TRUNCATED).touch(mode=0o600)
         fresh = self._directory / f".{OUTPUT}"
         fresh.write_bytes(content)
@@ -42,7 +42,7 @@ class Tail:
         self.dirty = False
 
     def _cut(self) -> None:
-        surplus = len(self._kept) - self._limit
+        surplus = len(self._buffer) - self._limit
         if surplus > 0:
-            del self._kept[:surplus]
-            self._dropped = True
+            del self._buffer[:surplus]
+            self._truncated = True

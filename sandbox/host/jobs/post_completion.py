@@ -12,23 +12,23 @@ import json
 import socket
 import sys
 
-PATIENCE = 20.0
+TIMEOUT_SECONDS = 20.0
 
 
-class _Unix(http.client.HTTPConnection):
+class _UnixConnection(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("gateway", timeout=PATIENCE)
+        super().__init__("gateway", timeout=TIMEOUT_SECONDS)
         self._path = path
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(PATIENCE)
+        self.sock.settimeout(TIMEOUT_SECONDS)
         self.sock.connect(self._path)
 
 
 def post(socket_path: str, path: str, token: str, body: str) -> int:
     """POST `body` and return the status, 0 when there was no answer."""
-    connection = _Unix(socket_path)
+    connection = _UnixConnection(socket_path)
     headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
     try:
         connection.request("POST", path, body=body.encode("utf-8"), headers=headers)

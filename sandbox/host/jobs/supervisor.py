@@ -23,17 +23,17 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, NoReturn
 
-from sandbox.host.isolation.cgroup import Group
-from sandbox.host.isolation.process_tree import kill_with_all_below, signal_below
-from sandbox.host.jobs.completion_report import Reporter
-from sandbox.host.jobs.output_tail import Tail
-from sandbox.host.run.job_spec import EXIT, STARTED, TRUNCATED, Order, seal, take_lock
+from sandbox.host.isolation.cgroup import Cgroup
+from sandbox.host.isolation.process_tree import kill_tree, signal_tree
+from sandbox.host.jobs.completion_report import CompletionReporter
+from sandbox.host.jobs.output_tail import OutputTail
+from sandbox.host.run.job_spec import EXIT, STARTED, TRUNCATED, JobSpec, acquire_lock, memfd_of
 from sandbox.workspaces.local_files import write_durably
 
-GRACE = 5.0
-FLUSH = 0.2
+GRACE_SECONDS = 5.0
+FLUSH_SECONDS = 0.2
 CHUNK = 65536
-READY, KNOWN = b"ready", b"known"
+READY, ALREADY_STARTED = b"ready", b"known"
 CANNOT_START = 126
 
 
@@ -41,20 +41,20 @@ def main() -> NoReturn:
     """Take the order on stdin and start over as a daemon; say `ready` or `known` on stdout meanwhile."""
     directory = Path(sys.argv[1])
     os.umask(0o077)
-    order = Order.load(sys.stdin.buffer.read())
+    order = JobSpec.decode(sys.stdin.buffer.read())
     told, telling = os.pipe()
     if os.fork() == 0:
         os.close(told)
-        _detach(directory)
+        _daemonize(directory)
         supervise(directory, order, telling)
         os._exit(0)
     os.close(telling)
     answer = os.read(told, 64)
     os.write(1, answer)
-    os._exit(0 if answer in {READY, KNOWN} else 1)
+    os._exit(0 if answer in {READY, ALREADY_STARTED} else 1)
 
 
-def _detach(directory: Path) -> None:
+def _daemonize(directory: Path) -> None:
     os.setsid()
     os.chdir("/")
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -63,56 +63,56 @@ def _detach(directory: Path) -> None:
         os.dup2(descriptor, target)
 
 
-def supervise(directory: Path, order: Order, telling: int) -> None:
+def supervise(directory: Path, spec: JobSpec, reply_pipe: int) -> None:
     """Run the job of `directory` unless somebody has already; the lock is held to the end."""
     lock = _wait_for_lock(directory)
     if lock is None or (directory / STARTED).exists():
-        _tell(telling, KNOWN)
+        _send_reply(reply_pipe, ALREADY_STARTED)
         return
-    started = {"pid": os.getpid(), "boot": order.boot, "group": order.group, "rests": order.rests}
+    started = {"pid": os.getpid(), "boot": spec.boot, "group": spec.group, "rests": spec.rests}
     write_durably(directory / STARTED, json.dumps(started).encode())
-    keeper = Keeper(directory, order)
-    _tell(telling, READY)
-    code = keeper.see_through()
+    keeper = CommandRunner(directory, spec)
+    _send_reply(reply_pipe, READY)
+    code = keeper.wait()
     write_durably(directory / EXIT, json.dumps({"exit_code": code}).encode())
-    Reporter(order.post).report(code, keeper.output(), truncated=(directory / TRUNCATED).exists())
+    CompletionReporter(spec.post).report(code, keeper.output(), truncated=(directory / TRUNCATED).exists())
 
 
 def _wait_for_lock(directory: Path) -> int | None:
     """Take the lock; who merely asked whether it is held lets go of it at once."""
     for _ in range(40):
-        lock = take_lock(directory)
+        lock = acquire_lock(directory)
         if lock is not None or (directory / STARTED).exists():
             return lock
         time.sleep(0.05)
     return None
 
 
-def _tell(telling: int, word: bytes) -> None:
+def _send_reply(reply_pipe: int, reply: bytes) -> None:
     with contextlib.suppress(OSError):  # the launcher may have been killed; the job is no less started
-        os.write(telling, word)
-        os.close(telling)
+        os.write(reply_pipe, reply)
+        os.close(reply_pipe)
 
 
 class Phase(Enum):
     """How far the ending of a command has gone."""
 
     RUNNING = 0
-    ASKED = 1
+    STOP_REQUESTED = 1
     TERMINATED = 2
     KILLED = 3
 
 
-class Keeper:
+class CommandRunner:
     """Runs one command: gathers its output, ends it on time-out or request, and knows its exit code."""
 
-    def __init__(self, directory: Path, order: Order) -> None:
-        self._order = order
-        self._tail = Tail(directory, order.output_limit)
+    def __init__(self, directory: Path, spec: JobSpec) -> None:
+        self._spec = spec
+        self._tail = OutputTail(directory, spec.output_limit)
         self._phase = Phase.RUNNING
-        self._deadline = time.monotonic() + order.timeout if order.timeout > 0 else math.inf
-        self._group = Group(own=Path(order.group) if order.group else None)
-        signal.signal(signal.SIGTERM, self._ask_to_stop)
+        self._deadline = time.monotonic() + spec.timeout if spec.timeout > 0 else math.inf
+        self._group = Cgroup(own=Path(spec.group) if spec.group else None)
+        signal.signal(signal.SIGTERM, self._request_stop)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         self._process = self._start()
@@ -121,7 +121,7 @@ class Keeper:
         """Return the last bytes of the output."""
         return self._tail.content()
 
-    def see_through(self) -> int:
+    def wait(self) -> int:
         """Return the exit code once the command and all it started are gone."""
         process = self._process
         if process is None or process.stdout is None:
@@ -132,22 +132,22 @@ class Keeper:
             selector.register(end, selectors.EVENT_READ)
             selector.register(process.stdout, selectors.EVENT_READ)
             while process.poll() is None:
-                self._press(process.pid)
-                self._gather(process.stdout, selector, FLUSH)
+                self._enforce_deadline(process.pid)
+                self._read_output(process.stdout, selector, FLUSH_SECONDS)
                 self._tail.flush()
             selector.unregister(end)
-            self._end_the_rest()
-            while selector.get_map() and selector.select(GRACE):
-                self._gather(process.stdout, selector, 0)
+            self._kill_remaining()
+            while selector.get_map() and selector.select(GRACE_SECONDS):
+                self._read_output(process.stdout, selector, 0)
         self._tail.flush()
         code = process.returncode
         return 128 - code if code < 0 else code
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        order = self._order
+        order = self._spec
         if self._group.own is not None:
             self._group.own.mkdir(parents=True, exist_ok=True)
-        secret = seal(order.secret)
+        secret = memfd_of(order.secret)
         passed = ["--args", str(secret), "--"] if order.secret else []
         try:
             return subprocess.Popen(  # noqa: S603 - the sandbox is what runs the account's script
@@ -167,9 +167,9 @@ class Keeper:
         finally:
             os.close(secret)
 
-    def _gather(self, output: IO[bytes], selector: selectors.BaseSelector, patience: float) -> None:
+    def _read_output(self, output: IO[bytes], selector: selectors.BaseSelector, timeout: float) -> None:
         """Take what output there is, waiting at most so long for some."""
-        for key, _ in selector.select(patience):
+        for key, _ in selector.select(timeout):
             if key.fileobj is not output:
                 continue
             with contextlib.suppress(BlockingIOError):
@@ -178,31 +178,31 @@ class Keeper:
                 if not chunk:
                     selector.unregister(output)
 
-    def _ask_to_stop(self, _number: int, _frame: FrameType | None) -> None:
+    def _request_stop(self, _number: int, _frame: FrameType | None) -> None:
         if self._phase is Phase.RUNNING:
-            self._phase = Phase.ASKED
+            self._phase = Phase.STOP_REQUESTED
 
-    def _press(self, outermost: int) -> None:
+    def _enforce_deadline(self, outermost: int) -> None:
         """TERM when asked to stop or out of time, KILL when that did not help for five seconds.
 
         TERM goes to the command's processes only: bubblewrap would take it for its own and kill them at once.
         """
         now = time.monotonic()
         if self._phase is Phase.RUNNING and now >= self._deadline:
-            self._phase = Phase.ASKED
-        if self._phase is Phase.ASKED:
+            self._phase = Phase.STOP_REQUESTED
+        if self._phase is Phase.STOP_REQUESTED:
             self._phase = Phase.TERMINATED
-            self._deadline = now + GRACE
-            if not signal_below(outermost, signal.SIGTERM):
+            self._deadline = now + GRACE_SECONDS
+            if not signal_tree(outermost, signal.SIGTERM):
                 self._deadline = now
         elif self._phase is Phase.TERMINATED and now >= self._deadline:
             self._phase = Phase.KILLED
             self._group.kill()
-            kill_with_all_below(outermost)
+            kill_tree(outermost)
 
-    def _end_the_rest(self) -> None:
+    def _kill_remaining(self) -> None:
         """Wait until what the command left in the background is dead too, and remove its group."""
-        end = time.monotonic() + GRACE
+        end = time.monotonic() + GRACE_SECONDS
         while not self._group.remove() and time.monotonic() < end:
             self._group.kill()
             time.sleep(0.005)

@@ -18,22 +18,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TypeVar
 
-from sandbox.errors import Refused, Unreachable
-from sandbox.host.isolation.cgroup import Group
-from sandbox.host.isolation.process_tree import bury, kill_with_all_below, leads_namespace
+from sandbox.errors import ProviderRefused, ProviderUnreachable
+from sandbox.host.isolation.cgroup import Cgroup
+from sandbox.host.isolation.process_tree import is_namespace_init, kill_tree, reap
 from sandbox.host.isolation.rlimits import JOIN_FAILED
-from sandbox.host.run.job_spec import seal
-from sandbox.host.run.pipes import Drain, Feed, Watch
-from sandbox.model import OUTPUT_CAP, Command, Result
+from sandbox.host.run.job_spec import memfd_of
+from sandbox.host.run.pipes import PipeReader, PipeWriter, ProcessWatcher
+from sandbox.model import OUTPUT_CAP, ExecRequest, ExecResult
 
 KILLED = 128 + signal.SIGKILL
-PATIENCE = 5.0
+KILL_TIMEOUT_SECONDS = 5.0
 """Seconds to wait for killed processes to be gone; the kernel needs milliseconds."""
 
 Returned = TypeVar("Returned")
 
 
-class Vanished(Unreachable):
+class CgroupRemoved(ProviderUnreachable):
     """The sandbox's control group was removed before the command could enter it; nothing was run."""
 
 
@@ -46,7 +46,7 @@ class Launch:
     suffix: Sequence[str]
     secret: Sequence[str] = ()
     environment: dict[str, str]
-    group: Group
+    group: Cgroup
     directory: str = "/"
 
     def argv(self, arguments: int, status: int) -> list[str]:
@@ -55,23 +55,23 @@ class Launch:
         return [*self.prefix, *self.program, *passed, *self.suffix]
 
 
-async def execute(run: Run, command: Command) -> Result:
+async def execute(run: Run, command: ExecRequest) -> ExecResult:
     """Run to the end, to the time-out or to cancellation; everything it started is dead on return."""
     started = time.monotonic()
-    run.take(command)
+    run.set_command(command)
     timed_out = False
     try:
         async with asyncio.timeout(command.timeout):
-            await run.main.ended.wait()
+            await run.main_process.ended.wait()
     except TimeoutError:
         timed_out = True
     finally:
-        await _finished(run.perish())
+        await _shielded(run.kill_all())
     duration = int((time.monotonic() - started) * 1000)
     return run.result(timed_out=timed_out, duration=duration)
 
 
-async def _finished(work: Awaitable[Returned]) -> Returned:
+async def _shielded(work: Awaitable[Returned]) -> Returned:
     """Await `work` to its end although we are being cancelled, then let the cancellation go on."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
@@ -92,38 +92,38 @@ class Run:
     been started long before there is a command.
     """
 
-    def __init__(self, launch: Launch, *, stdin: bool, waits: bool = False) -> None:
+    def __init__(self, launch: Launch, *, stdin: bool, reads_script: bool = False) -> None:
         self._launch = launch
-        self._waits = waits
+        self._reads_script = reads_script
         with ExitStack() as inherited:
             ends = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
             (out, out_end), (error, error_end), (status, status_end) = ends
             for end in (out_end, error_end, status_end):
                 inherited.callback(os.close, end)
-            arguments = seal(launch.secret)
+            arguments = memfd_of(launch.secret)
             inherited.callback(os.close, arguments)
             try:
                 passed, outputs = (arguments, status_end), (out_end, error_end)
-                self._process = self._start(launch, passed, outputs, stdin=stdin or waits)
+                self._process = self._start(launch, passed, outputs, stdin=stdin or reads_script)
             except OSError as failure:
                 for end in (out, error, status):
                     os.close(end)
-                raise Refused(f"the command could not be started: {failure}") from failure
-        self.main = Watch(self._process.pid)
-        self._out, self._error = Drain(out, OUTPUT_CAP), Drain(error, OUTPUT_CAP)
-        self._status = Drain(status, 4096)
-        self._feed: Feed | None = None
+                raise ProviderRefused(f"the command could not be started: {failure}") from failure
+        self.main_process = ProcessWatcher(self._process.pid)
+        self._out, self._error = PipeReader(out, OUTPUT_CAP), PipeReader(error, OUTPUT_CAP)
+        self._status = PipeReader(status, 4096)
+        self._writer: PipeWriter | None = None
 
     @property
-    def group(self) -> Group:
+    def group(self) -> Cgroup:
         """The run's control group."""
         return self._launch.group
 
-    def take(self, command: Command) -> None:
+    def set_command(self, command: ExecRequest) -> None:
         """Give the run its command: how much of its output is kept, and what it reads."""
         self._out.limit = self._error.limit = min(command.output_limit, OUTPUT_CAP)
-        script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._waits else b""
-        self._feed = self._feeding(script + command.stdin)
+        script = command.script.encode("utf-8", "surrogateescape") + b"\0" if self._reads_script else b""
+        self._writer = self._open_writer(script + command.stdin)
 
     @staticmethod
     def _start(
@@ -140,25 +140,25 @@ class Run:
             start_new_session=True,
         )
 
-    def _feeding(self, content: bytes) -> Feed | None:
+    def _open_writer(self, content: bytes) -> PipeWriter | None:
         if self._process.stdin is None:
             return None
         descriptor = os.dup(self._process.stdin.fileno())
         self._process.stdin.close()
-        return Feed(descriptor, content)
+        return PipeWriter(descriptor, content)
 
-    async def perish(self) -> None:
+    async def kill_all(self) -> None:
         """Kill whatever is left of the run and wait until it is gone; then give everything back."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(KILL_TIMEOUT_SECONDS):
                 self._kill()
-                await self.main.ended.wait()
-                await self._kill_inside()
-                await self._empty_group()
+                await self.main_process.ended.wait()
+                await self._kill_namespace()
+                await self._remove_group()
                 for drain in (self._out, self._error, self._status):
                     await drain.ended.wait()
         except TimeoutError:
-            raise Unreachable("processes of the command do not end though they were killed") from None
+            raise ProviderUnreachable("processes of the command do not end though they were killed") from None
         finally:
             self._close()
 
@@ -167,7 +167,7 @@ class Run:
 
         The outermost process may not have entered the group yet, so it is killed on its own as well.
         """
-        if self.main.ended.is_set():
+        if self.main_process.ended.is_set():
             return
         if self._launch.group.own is not None:
             self._launch.group.kill()
@@ -175,45 +175,45 @@ class Run:
         elif not self._launch.secret:
             self._process.terminate()
         else:
-            kill_with_all_below(self._process.pid)
+            kill_tree(self._process.pid)
 
-    async def _kill_inside(self) -> None:
+    async def _kill_namespace(self) -> None:
         """See the first process of the pid namespace dead, and with it all others there."""
-        first = self._first_inside()
+        first = self._namespace_init()
         if first is None:
             return
-        inside = Watch(first)
+        inside = ProcessWatcher(first)
         try:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(first, signal.SIGKILL)
             await inside.ended.wait()
-            bury(first)
+            reap(first)
         finally:
             inside.close()
 
-    async def _empty_group(self) -> None:
+    async def _remove_group(self) -> None:
         pause = 0.001
         while not self._launch.group.remove():
             self._launch.group.kill()
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.05)
 
-    def _first_inside(self) -> int | None:
+    def _namespace_init(self) -> int | None:
         """Return the first process of the run's pid namespace if it is still there."""
-        self._status.pull()
-        pid = self._told().get("child-pid")
-        return pid if pid is not None and leads_namespace(pid) else None
+        self._status.read_available()
+        pid = self._read_status().get("child-pid")
+        return pid if pid is not None and is_namespace_init(pid) else None
 
-    def _told(self) -> dict[str, int]:
+    def _read_status(self) -> dict[str, int]:
         """Return what bubblewrap told on its status pipe: child-pid at once, exit-code at the end."""
         told: dict[str, int] = {}
-        for line in bytes(self._status.kept).splitlines():
+        for line in bytes(self._status.content).splitlines():
             with contextlib.suppress(ValueError):
                 told.update(json.loads(line))
         return told
 
     def _close(self) -> None:
-        for part in (self._out, self._error, self._status, self._feed, self.main):
+        for part in (self._out, self._error, self._status, self._writer, self.main_process):
             if part is not None:
                 part.close()
         if self._process.stdin is not None:
@@ -222,12 +222,12 @@ class Run:
             self._process.kill()
         self._process.wait()
 
-    def result(self, *, timed_out: bool, duration: int) -> Result:
+    def result(self, *, timed_out: bool, duration: int) -> ExecResult:
         """Return what came of it; raises Refused or Unreachable when the command itself never ran."""
-        return Result(
+        return ExecResult(
             exit_code=KILLED if timed_out else self._exit_code(),
-            stdout=bytes(self._out.kept),
-            stderr=bytes(self._error.kept),
+            stdout=bytes(self._out.content),
+            stderr=bytes(self._error.content),
             timed_out=timed_out,
             stdout_truncated=self._out.truncated,
             stderr_truncated=self._error.truncated,
@@ -238,10 +238,10 @@ class Run:
         returned = self._process.returncode
         if returned < 0:  # its outermost process was killed: out of memory, or an operator
             return 128 - returned
-        told = self._told()
+        told = self._read_status()
         if not self._launch.secret or "exit-code" in told:
             return told.get("exit-code", returned)
-        complaint = bytes(self._error.kept).decode(errors="replace").strip()
+        complaint = bytes(self._error.content).decode(errors="replace").strip()
         if returned == JOIN_FAILED:
-            raise Vanished(f"the sandbox's control group went away: {complaint}")
-        raise Refused(f"the sandbox could not be made: {complaint or f'bwrap ended with {returned}'}")
+            raise CgroupRemoved(f"the sandbox's control group went away: {complaint}")
+        raise ProviderRefused(f"the sandbox could not be made: {complaint or f'bwrap ended with {returned}'}")

@@ -8,29 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sandbox.host.isolation import bubblewrap, rlimits
-from sandbox.host.isolation.cgroup import Group
-from sandbox.host.isolation.cgroups import Layout
+from sandbox.host.isolation.cgroup import Cgroup
+from sandbox.host.isolation.cgroups import CgroupLayout
 from sandbox.host.isolation.network import Networking
 from sandbox.host.isolation.runtimes import Runtime
 from sandbox.host.run.execution import Launch
 from sandbox.host.settings import HostSettings
-from sandbox.model import Network, Spec
-from sandbox.port import Surroundings
+from sandbox.model import Network, SandboxSpec
+from sandbox.port import ProviderContext
 
 _PACKAGES = str(Path(__file__).resolve().parents[3])
-_ARGUMENT = 128 * 1024
-LONGEST_SCRIPT = _ARGUMENT - 1
+_MAX_ARGUMENT_BYTES = 128 * 1024
+MAX_SCRIPT_BYTES = _MAX_ARGUMENT_BYTES - 1
 """Linux takes no longer single argument (MAX_ARG_STRLEN)."""
 
 
-def neighbour(module: str) -> list[str]:
+def program_argv(module: str) -> list[str]:
     """Return the argv that runs `main` of one of our light modules, without site packages."""
     start = f"import sys; sys.path.insert(0, {_PACKAGES!r}); from {module} import main; main()"
     return [sys.executable, "-I", "-S", "-c", start]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class SandboxPaths:
     """Where one sandbox keeps what is its own, below the provider's state directory."""
 
     directory: Path
@@ -46,7 +46,7 @@ class Place:
         return self.directory / "label"
 
     @property
-    def asleep(self) -> Path:
+    def frozen_marker(self) -> Path:
         """A file that is there while jobs of it stand still."""
         return self.directory / "asleep"
 
@@ -62,12 +62,12 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class HostEnvironment:
     """The machine; `binary` is None where the operator allowed plain processes."""
 
     settings: HostSettings
-    surroundings: Surroundings
-    layout: Layout
+    context: ProviderContext
+    layout: CgroupLayout
     binary: Path | None
     runtimes: tuple[Runtime, ...]
     networking: Networking
@@ -75,26 +75,26 @@ class Machine:
     @property
     def etc(self) -> Path:
         """The generated files of /etc."""
-        return self.surroundings.state / "etc"
+        return self.context.state / "etc"
 
-    def launch(self, spec: Spec, place: Place, group: Group, script: str) -> Launch:
+    def launch(self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, script: str) -> Launch:
         """Return how to run a bash script in a sandbox."""
-        prefix = rlimits.trampoline(self.layout, spec, group, self.settings.max_file_bytes)
-        crowd = rlimits.crowd_limit(self.layout, spec, own_namespace=self.binary is not None)
+        prefix = rlimits.limit_argv(self.layout, spec, group, self.settings.max_file_bytes)
+        crowd = rlimits.process_limit(self.layout, spec, own_namespace=self.binary is not None)
         suffix = [*crowd, "/bin/bash", "-c", script]
         if self.binary is None:
-            return self._plain(spec, place, group, prefix=prefix, suffix=suffix)
+            return self._plain_launch(spec, paths, group, prefix=prefix, suffix=suffix)
         outer = self.networking.wrapper if spec.network is Network.ALLOW_ALL else ()
         return Launch(
             prefix=prefix,
             program=[*outer, str(self.binary)],
             suffix=suffix,
-            secret=bubblewrap.arguments(spec, self._room(spec, place)),
+            secret=bubblewrap.arguments(spec, self._mounts(spec, paths)),
             environment={},
             group=group,
         )
 
-    def poster(self, program: Path) -> tuple[list[str], list[str]]:
+    def completion_argv(self, program: Path) -> tuple[list[str], list[str]]:
         """Return argv and secret arguments that run the callback program inside namespaces of its own.
 
         Only python3 of /usr can be there; without it, or without namespaces, it runs beside the supervisor.
@@ -102,8 +102,8 @@ class Machine:
         inside = self._python_inside()
         if self.binary is None or inside is None:
             return [sys.executable, "-I", "-S", str(program)], []
-        spec = Spec(label="", namespace="callback", memory_mb=64)
-        room = bubblewrap.Room(etc=self.etc, callbacks=self.surroundings.callbacks)
+        spec = SandboxSpec(label="", namespace="callback", memory_mb=64)
+        room = bubblewrap.Mounts(etc=self.etc, callbacks=self.context.callbacks)
         words = bubblewrap.arguments(spec, room)
         shown = ["--ro-bind", str(program), "/callback.py"]
         command = [str(inside.program), "-I", "-S", "/callback.py"]
@@ -118,38 +118,38 @@ class Machine:
         """Return the callback socket's path where the poster runs."""
         if self._python_inside() is not None:
             return f"{bubblewrap.CALLBACKS}/{bubblewrap.SOCKET}"
-        return str(self.surroundings.callbacks / bubblewrap.SOCKET)
+        return str(self.context.callbacks / bubblewrap.SOCKET)
 
-    def _room(self, spec: Spec, place: Place) -> bubblewrap.Room:
+    def _mounts(self, spec: SandboxSpec, paths: SandboxPaths) -> bubblewrap.Mounts:
         networked = spec.network is Network.ALLOW_ALL
-        return bubblewrap.Room(
+        return bubblewrap.Mounts(
             etc=self.etc,
-            callbacks=self.surroundings.callbacks,
-            home=place.home if spec.persistent else None,
+            callbacks=self.context.callbacks,
+            home=paths.home if spec.persistent else None,
             runtimes=self.runtimes,
             resolver=self.networking.resolver if networked else None,
             share_network=networked,
         )
 
-    def _plain(
-        self, spec: Spec, place: Place, group: Group, *, prefix: list[str], suffix: list[str]
+    def _plain_launch(
+        self, spec: SandboxSpec, paths: SandboxPaths, group: Cgroup, *, prefix: list[str], suffix: list[str]
     ) -> Launch:
-        directory = spec.workspace or place.scratch
+        directory = spec.workspace or paths.scratch
         found = [
             path for runtime in self.runtimes if runtime.folder for path in (str(runtime.program.parent),)
         ]
         environment: Mapping[str, str] = {
             **spec.env,
             **bubblewrap.fixed_environment(),
-            "PATH": ":".join([str(place.home / ".local/bin"), *found, "/usr/local/bin", "/usr/bin", "/bin"]),
-            "HOME": str(place.home),
-            "NPM_CONFIG_PREFIX": str(place.home / ".local"),
+            "PATH": ":".join([str(paths.home / ".local/bin"), *found, "/usr/local/bin", "/usr/bin", "/bin"]),
+            "HOME": str(paths.home),
+            "NPM_CONFIG_PREFIX": str(paths.home / ".local"),
             "DOVECOTE_WORKSPACE": str(directory),
-            "DOVECOTE_CALLBACK": str(self.surroundings.callbacks / bubblewrap.SOCKET),
+            "DOVECOTE_CALLBACK": str(self.context.callbacks / bubblewrap.SOCKET),
         }
         return Launch(
             prefix=prefix,
-            program=neighbour("sandbox.host.run.subreaper"),
+            program=program_argv("sandbox.host.run.subreaper"),
             suffix=suffix,
             environment=dict(environment),
             group=group,

@@ -23,7 +23,7 @@ LOCK, STARTED, OUTPUT, TRUNCATED, EXIT = "lock", "started", "output", "truncated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Post:
+class CompletionRequest:
     """How the end of a job is told: a program that reads `payload` and prints the HTTP status it got."""
 
     argv: list[str]
@@ -35,7 +35,7 @@ class Post:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class JobSpec:
     """A job for the supervisor: the command line before and after bubblewrap's descriptor, and the bounds."""
 
     prefix: list[str]
@@ -50,20 +50,20 @@ class Order:
     output_limit: int
     boot: str
     rests: bool
-    post: Post
+    post: CompletionRequest
 
-    def dump(self) -> bytes:
+    def encode(self) -> bytes:
         """Return the order as it goes through the pipe."""
         return json.dumps(asdict(self)).encode("utf-8", "surrogatepass")
 
     @classmethod
-    def load(cls, raw: bytes) -> Order:
+    def decode(cls, raw: bytes) -> JobSpec:
         """Return the order that `dump` wrote."""
         fields: dict[str, Any] = json.loads(raw)
-        return cls(**{**fields, "post": Post(**fields["post"])})
+        return cls(**{**fields, "post": CompletionRequest(**fields["post"])})
 
 
-def seal(words: Sequence[str]) -> int:
+def memfd_of(words: Sequence[str]) -> int:
     """Return a descriptor from which bubblewrap reads `words` (`--args`), NUL after each."""
     descriptor = os.memfd_create("arguments")
     os.write(descriptor, "".join(f"{word}\0" for word in words).encode("utf-8", "surrogateescape"))
@@ -71,7 +71,7 @@ def seal(words: Sequence[str]) -> int:
     return descriptor
 
 
-def take_lock(directory: Path) -> int | None:
+def acquire_lock(directory: Path) -> int | None:
     """Return a descriptor that holds the job's lock until it is closed, None if a supervisor has it."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -82,9 +82,9 @@ def take_lock(directory: Path) -> int | None:
     return descriptor
 
 
-def supervised(directory: Path) -> bool:
+def is_supervised(directory: Path) -> bool:
     """Whether a supervisor of the job is alive."""
-    descriptor = take_lock(directory)
+    descriptor = acquire_lock(directory)
     if descriptor is None:
         return True
     os.close(descriptor)

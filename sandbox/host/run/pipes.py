@@ -9,20 +9,20 @@ import os
 CHUNK = 65536
 
 
-class Drain:
+class PipeReader:
     """Reads a pipe to its end and keeps the first `limit` bytes; the rest is read and dropped."""
 
     def __init__(self, descriptor: int, limit: int) -> None:
         self._descriptor = descriptor
         self.limit = limit
         self._loop = asyncio.get_running_loop()
-        self.kept = bytearray()
+        self.content = bytearray()
         self.truncated = False
         self.ended = asyncio.Event()
         os.set_blocking(descriptor, False)
-        self._loop.add_reader(descriptor, self.pull)
+        self._loop.add_reader(descriptor, self.read_available)
 
-    def pull(self) -> None:
+    def read_available(self) -> None:
         """Read what is there now."""
         if self.ended.is_set():
             return
@@ -35,9 +35,9 @@ class Drain:
         if not chunk:
             self.close()
             return
-        room = self.limit - len(self.kept)
+        room = self.limit - len(self.content)
         self.truncated = self.truncated or len(chunk) > room
-        self.kept += chunk[:room]
+        self.content += chunk[:room]
 
     def close(self) -> None:
         """Stop reading and close the pipe; what was kept stays."""
@@ -47,7 +47,7 @@ class Drain:
             self.ended.set()
 
 
-class Feed:
+class PipeWriter:
     """Writes bytes into a pipe as fast as the reader takes them, then closes it; a reader may leave early."""
 
     def __init__(self, descriptor: int, content: bytes) -> None:
@@ -76,7 +76,7 @@ class Feed:
             os.close(self._descriptor)
 
 
-class Watch:
+class ProcessWatcher:
     """Tells when a process, ours or not, has ended; a process that is not there any more has."""
 
     def __init__(self, pid: int) -> None:

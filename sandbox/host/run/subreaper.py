@@ -14,13 +14,13 @@ import sys
 from types import FrameType
 from typing import NoReturn
 
-from sandbox.host.isolation.process_tree import signal_below
+from sandbox.host.isolation.process_tree import signal_tree
 
 _SET_PDEATHSIG = 1
 _SET_CHILD_SUBREAPER = 36
 
 
-class _Told(Exception):
+class _Terminated(Exception):
     """Somebody wants us to end."""
 
 
@@ -32,17 +32,17 @@ def main() -> NoReturn:
     signal.signal(signal.SIGTERM, _stop)
     child = os.fork()
     if child == 0:
-        _become(sys.argv[1:])
+        _exec(sys.argv[1:])
     try:
         code = _wait_for(child)
-    except _Told:
+    except _Terminated:
         code = 128 + signal.SIGKILL
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _end_the_rest()
+    _kill_remaining()
     sys.exit(code)
 
 
-def _become(argv: list[str]) -> NoReturn:
+def _exec(argv: list[str]) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         os.execv(argv[0], argv)  # noqa: S606 - the operator allowed plain processes
@@ -52,7 +52,7 @@ def _become(argv: list[str]) -> NoReturn:
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:
-    raise _Told
+    raise _Terminated
 
 
 def _wait_for(child: int) -> int:
@@ -63,8 +63,8 @@ def _wait_for(child: int) -> int:
             return code if code >= 0 else 128 - code
 
 
-def _end_the_rest() -> None:
-    while signal_below(os.getpid(), signal.SIGKILL):
+def _kill_remaining() -> None:
+    while signal_tree(os.getpid(), signal.SIGKILL):
         try:
             os.wait()
         except ChildProcessError:

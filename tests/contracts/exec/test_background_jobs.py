@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from sandbox.errors import Refused, Unreachable, Unsafe
-from sandbox.exec.background_jobs import Callback, Detached, key_of, reported
-from sandbox.model import OUTPUT_CAP, Command, Job, JobState, Result
-from sandbox_rigs import Gateway, processes_with, some_nap, until
+from sandbox.errors import ProviderRefused, ProviderUnreachable, UnsafePath
+from sandbox.exec.background_jobs import BackgroundJobs, CompletionCallback, job_key, parse_report
+from sandbox.model import OUTPUT_CAP, BackgroundJob, BackgroundJobState, ExecRequest, ExecResult
+from sandbox_rigs import CallbackServer, processes_with, unique_sleep_seconds, until
 
 TOKEN = "the-job-token"
-JOB, ANOTHER = f"job_1_{os.getpid()}", f"job_2_{os.getpid()}"
+JOB, OTHER_JOB = f"job_1_{os.getpid()}", f"job_2_{os.getpid()}"
 """Boxes here share this machine's processes, which are found by their job's id: each worker has its own."""
 
 
@@ -28,7 +28,7 @@ def _program(name: str) -> Path:
     return Path(sys.executable).resolve() if name == "python3" else Path(str(shutil.which(name)))
 
 
-class Box:
+class ScriptHost:
     """A directory that plays a box: HOME and the working directory are in it, the shell is chosen."""
 
     def __init__(self, directory: Path, *programs: str) -> None:
@@ -41,7 +41,7 @@ class Box:
             for name in programs:
                 Path(self.path, name).symlink_to(_program(name))
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script as a box would."""
         process = await asyncio.create_subprocess_exec(
             "/bin/bash",
@@ -55,87 +55,87 @@ class Box:
         )
         async with asyncio.timeout(command.timeout):
             out, err = await process.communicate(command.stdin)
-        return Result(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
+        return ExecResult(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
 
     def directory(self, job_id: str) -> Path:
         """Return where a job's files are."""
-        return self.home / ".dovecote/jobs" / key_of(job_id)
+        return self.home / ".dovecote/jobs" / job_key(job_id)
 
 
 @pytest.fixture
-async def box(tmp_path: Path) -> AsyncIterator[Box]:
+async def script_host(tmp_path: Path) -> AsyncIterator[ScriptHost]:
     """Return a box; its jobs are ended afterwards."""
-    box = Box(tmp_path)
+    box = ScriptHost(tmp_path)
     yield box
-    for job_id in (JOB, ANOTHER):
-        await Detached(run=box.run).stop(job_id)
+    for job_id in (JOB, OTHER_JOB):
+        await BackgroundJobs(run=box.run).stop(job_id)
 
 
 @pytest.fixture
-def jobs(box: Box) -> Detached:
+def jobs(box: ScriptHost) -> BackgroundJobs:
     """Return the jobs of the box."""
-    return Detached(run=box.run)
+    return BackgroundJobs(run=box.run)
 
 
-async def exited(jobs: Detached, job_id: str = JOB) -> tuple[int | None, bytes, bool]:
+async def wait_for_exit(jobs: BackgroundJobs, job_id: str = JOB) -> tuple[int | None, bytes, bool]:
     """Return exit code, output and whether it is cut, once the job has ended."""
 
     async def over() -> bool:
-        return (await jobs.report(job_id)).state is not JobState.RUNNING
+        return (await jobs.report(job_id)).state is not BackgroundJobState.RUNNING
 
     await until(over)
     report = await jobs.report(job_id)
-    assert report.state is JobState.EXITED
+    assert report.state is BackgroundJobState.EXITED
     return report.exit_code, report.output, report.truncated
 
 
-async def begun(jobs: Detached, words: bytes = b"begun") -> None:
+async def wait_for_output(jobs: BackgroundJobs, text: bytes = b"begun") -> None:
     """Wait until the job's output holds these words."""
 
     async def holds() -> bool:
-        return words in (await jobs.report(JOB)).output
+        return text in (await jobs.report(JOB)).output
 
     await until(holds)
 
 
-async def test_a_job_runs_on_and_tells_its_end(box: Box, jobs: Detached) -> None:
+async def test_a_job_runs_on_and_tells_its_end(box: ScriptHost, jobs: BackgroundJobs) -> None:
     """Output is readable while a job runs, and its exit code and both streams at its end."""
     script = "echo begun; echo bad >&2; while ! test -e go; do sleep 0.02; done; exit 4"
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=script))
-    await begun(jobs, b"bad\n")
-    assert (await jobs.report(JOB)).state is JobState.RUNNING
-    assert await jobs.running() == 1
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await wait_for_output(jobs, b"bad\n")
+    assert (await jobs.report(JOB)).state is BackgroundJobState.RUNNING
+    assert await jobs.count_running() == 1
     (box.home / "go").touch()
-    assert await exited(jobs) == (4, b"begun\nbad\n", False)
-    assert await jobs.running() == 0
+    assert await wait_for_exit(jobs) == (4, b"begun\nbad\n", False)
+    assert await jobs.count_running() == 0
 
 
-async def test_an_id_is_started_once(box: Box, jobs: Detached) -> None:
+async def test_an_id_is_started_once(box: ScriptHost, jobs: BackgroundJobs) -> None:
     """Spawning an id many times at once, and again after its end, starts it once; others are unknown."""
-    job = Job(id=JOB, token=TOKEN, script="echo once >> runs")
+    job = BackgroundJob(id=JOB, token=TOKEN, script="echo once >> runs")
     await asyncio.gather(*(jobs.spawn(job) for _ in range(5)))
-    await exited(jobs)
+    await wait_for_exit(jobs)
     await jobs.spawn(job)
     assert (box.home / "runs").read_text() == "once\n"
     assert not list(box.directory(JOB).glob("order*"))
-    assert (await jobs.report(ANOTHER)).state is JobState.UNKNOWN
-    await jobs.stop(ANOTHER)
+    assert (await jobs.report(OTHER_JOB)).state is BackgroundJobState.UNKNOWN
+    await jobs.stop(OTHER_JOB)
 
 
 @pytest.mark.parametrize("amount", [1000, 999, 1001, 5_000_000])
-async def test_the_end_of_the_output_is_kept(box: Box, jobs: Detached, amount: int) -> None:
+async def test_the_end_of_the_output_is_kept(box: ScriptHost, jobs: BackgroundJobs, amount: int) -> None:
     """The last bytes stay, whole where they fit, and the disk never holds more than twice of them."""
     script = f"head -c {amount - 5} /dev/zero; printf '\\377last'"
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=script, output_limit=1000))
-    code, output, truncated = await exited(jobs)
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script, output_limit=1000))
+    code, output, truncated = await wait_for_exit(jobs)
     assert (code, len(output), truncated) == (0, min(amount, 1000), amount > 1000)
     assert output.endswith(b"\0\xfflast")
     assert (box.directory(JOB) / "log").stat().st_size <= 2000
 
 
-async def test_an_endless_flood_is_bounded(box: Box, jobs: Detached) -> None:
+async def test_an_endless_flood_is_bounded(box: ScriptHost, jobs: BackgroundJobs) -> None:
     """`yes` fills no disk while it runs."""
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script="yes"))
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="yes"))
 
     async def cut() -> bool:
         return (box.directory(JOB) / "truncated").exists()
@@ -144,82 +144,82 @@ async def test_an_endless_flood_is_bounded(box: Box, jobs: Detached) -> None:
     sizes = [file.stat().st_size for file in box.directory(JOB).glob("log*")]
     assert sum(sizes) <= 4 * OUTPUT_CAP
     await jobs.stop(JOB)
-    assert (await exited(jobs))[0] == 128 + signal.SIGTERM
+    assert (await wait_for_exit(jobs))[0] == 128 + signal.SIGTERM
 
 
-async def test_stopping_asks_first(jobs: Detached) -> None:
+async def test_stopping_asks_first(jobs: BackgroundJobs) -> None:
     """TERM lets a job clean up, and its own exit code is told."""
-    nap = some_nap()
+    nap = unique_sleep_seconds()
     script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {nap} & wait"
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=script))
-    await begun(jobs)
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await wait_for_output(jobs)
     await jobs.stop(JOB)
-    assert await exited(jobs) == (3, b"begun\ncleaned\n", False)
+    assert await wait_for_exit(jobs) == (3, b"begun\ncleaned\n", False)
     await jobs.stop(JOB)
     assert processes_with(nap) == []
 
 
-async def test_stopping_insists(jobs: Detached) -> None:
+async def test_stopping_insists(jobs: BackgroundJobs) -> None:
     """What ignores TERM is killed, in other sessions and without the marked environment as well."""
-    nap = some_nap()
+    nap = unique_sleep_seconds()
     script = (
         f"trap '' TERM; setsid sleep {nap} & env -i setsid bash -c 'sleep {nap}; :' & "
         f"(setsid sleep {nap} &); echo begun; while true; do sleep 0.1; done"
     )
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=script))
-    await begun(jobs)
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    await wait_for_output(jobs)
     await jobs.stop(JOB)
-    assert (await exited(jobs))[0] == 137
+    assert (await wait_for_exit(jobs))[0] == 137
     assert processes_with(nap) == []
 
 
-async def test_a_time_out_ends_a_job(jobs: Detached) -> None:
+async def test_a_time_out_ends_a_job(jobs: BackgroundJobs) -> None:
     """A job past its own time-out gets TERM."""
-    nap = some_nap()
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=f"sleep {nap}", timeout=0.3))
-    assert (await exited(jobs))[0] == 143
+    nap = unique_sleep_seconds()
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=f"sleep {nap}", timeout=0.3))
+    assert (await wait_for_exit(jobs))[0] == 143
     assert processes_with(nap) == []
 
 
-async def test_what_a_job_leaves_behind_goes_with_it(jobs: Detached) -> None:
+async def test_what_a_job_leaves_behind_goes_with_it(jobs: BackgroundJobs) -> None:
     """A daemon of a job dies with the job."""
-    nap = some_nap()
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script=f"(setsid sleep {nap} &); echo done"))
-    assert await exited(jobs) == (0, b"done\n", False)
+    nap = unique_sleep_seconds()
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=f"(setsid sleep {nap} &); echo done"))
+    assert await wait_for_exit(jobs) == (0, b"done\n", False)
     assert processes_with(nap) == []
 
 
-async def test_a_killed_supervisor_is_told_as_137(box: Box, jobs: Detached) -> None:
+async def test_a_killed_supervisor_is_told_as_137(box: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job whose supervisor is dead did not end by itself."""
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script="sleep 30"))
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="sleep 30"))
     os.kill(int((box.directory(JOB) / "started").readlink().name.split()[0]), signal.SIGKILL)
-    assert (await exited(jobs))[0] == 137
+    assert (await wait_for_exit(jobs))[0] == 137
 
 
-async def test_another_life_of_the_box_is_told(box: Box, jobs: Detached) -> None:
+async def test_another_life_of_the_box_is_told(box: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job of an earlier boot is gone with it; a process that happens to have its number is not it."""
     directory = box.directory(JOB)
     directory.mkdir(parents=True)
     (directory / "log").write_bytes(b"so far\n")
     (directory / "started").symlink_to("1 1 another-boot:1")
     report = await jobs.report(JOB)
-    assert (report.state, report.output) == (JobState.RECREATED, b"so far\n")
+    assert (report.state, report.output) == (BackgroundJobState.RECREATED, b"so far\n")
     await jobs.stop(JOB)
 
 
-async def test_the_end_is_told_over_a_socket(box: Box, tmp_path: Path) -> None:
+async def test_the_end_is_told_over_a_socket(box: ScriptHost, tmp_path: Path) -> None:
     """A job's outcome and token arrive at the unix socket, once more after a 503."""
-    gateway = Gateway(socket=tmp_path / "s", statuses=[503])
-    jobs = Detached(run=box.run, callback=Callback(socket=str(gateway.socket)))
+    gateway = CallbackServer(socket=tmp_path / "s", statuses=[503])
+    jobs = BackgroundJobs(run=box.run, callback=CompletionCallback(socket=str(gateway.socket)))
     async with gateway.listening():
-        await jobs.spawn(Job(id=JOB, token=TOKEN, script="printf 'r\\303\\266\\377\"\\n'; exit 9"))
+        await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="printf 'r\\303\\266\\377\"\\n'; exit 9"))
         for _ in range(2):
             told = await gateway.next()
             assert (told.job_id, told.exit_code, told.output) == (JOB, 9, 'rö\ufffd"\n')
             assert told.authorization == f"Bearer {TOKEN}"
 
 
-SMALL = (
+MINIMAL_PROGRAMS = (
     *("sh", "bash", "setsid", "mkfifo", "dd", "tail", "base64", "grep", "readlink", "mkdir", "mv", "rm"),
     *("ln", "cat", "sleep", "wc", "tr", "sed", "printf"),
 )
@@ -245,11 +245,11 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     port = runner.addresses[0][1]
-    callback = Callback(url=f"http://127.0.0.1:{port}/under/")
-    jobs = Detached(run=Box(tmp_path, *SMALL, poster).run, callback=callback)
+    callback = CompletionCallback(url=f"http://127.0.0.1:{port}/under/")
+    jobs = BackgroundJobs(run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS, poster).run, callback=callback)
     try:
         script = "printf 'a\\t\"b\\\\\\n\\nend'; exit 2"
-        await jobs.spawn(Job(id=JOB, token=TOKEN, script=script, output_limit=limit))
+        await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script, output_limit=limit))
         async with asyncio.timeout(20):
             told = await taken.get()
     finally:
@@ -261,26 +261,30 @@ async def test_the_end_is_told_by_what_there_is(tmp_path: Path, poster: str, lim
 
 async def test_a_box_without_a_poster_keeps_its_job(tmp_path: Path) -> None:
     """Nothing to tell with is no trouble: the reconciler asks."""
-    jobs = Detached(run=Box(tmp_path, *SMALL).run, callback=Callback(url="http://127.0.0.1:9"))
-    await jobs.spawn(Job(id=JOB, token=TOKEN, script="echo fine"))
-    assert await exited(jobs) == (0, b"fine\n", False)
+    jobs = BackgroundJobs(
+        run=ScriptHost(tmp_path, *MINIMAL_PROGRAMS).run, callback=CompletionCallback(url="http://127.0.0.1:9")
+    )
+    await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="echo fine"))
+    assert await wait_for_exit(jobs) == (0, b"fine\n", False)
 
 
-async def test_what_cannot_be_passed_on_is_refused(jobs: Detached) -> None:
+async def test_what_cannot_be_passed_on_is_refused(jobs: BackgroundJobs) -> None:
     """NUL, scripts too long and tokens that are none do not reach the box; a full box says why."""
     for script in ("a\0b", "x" * 200_000):
-        with pytest.raises(Unsafe):
-            await jobs.spawn(Job(id=JOB, token=TOKEN, script=script))
-    with pytest.raises(Unsafe):
-        await Detached(run=jobs.run, callback=Callback(url="http://x")).spawn(
-            Job(id=JOB, token='a"\nb', script="true")
+        with pytest.raises(UnsafePath):
+            await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
+    with pytest.raises(UnsafePath):
+        await BackgroundJobs(run=jobs.run, callback=CompletionCallback(url="http://x")).spawn(
+            BackgroundJob(id=JOB, token='a"\nb', script="true")
         )
-    with pytest.raises(Refused):
-        await Detached(run=jobs.run, directory="/proc/nowhere").spawn(Job(id="j", token="", script="true"))
+    with pytest.raises(ProviderRefused):
+        await BackgroundJobs(run=jobs.run, directory="/proc/nowhere").spawn(
+            BackgroundJob(id="j", token="", script="true")
+        )
 
 
 @pytest.mark.parametrize("answer", [b"", b"what\n", b"exited -\n", b"exited 0\n", b"running - no\nA"])
 def test_nonsense_is_no_answer(answer: bytes) -> None:
     """A box that says something else than a report is one that does not answer."""
-    with pytest.raises(Unreachable):
-        reported(answer)
+    with pytest.raises(ProviderUnreachable):
+        parse_report(answer)

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.errors import Unreachable, Unsafe
-from sandbox.exec.exec_sandbox import Boxed
-from sandbox.model import Command
-from sandbox_rigs import processes_with, some_nap
+from sandbox.errors import ProviderUnreachable, UnsafePath
+from sandbox.exec.exec_sandbox import ExecSandbox
+from sandbox.model import ExecRequest
+from sandbox_rigs import processes_with, unique_sleep_seconds
 
 SHELLS = [shell for shell in ("/bin/dash", "/bin/bash") if Path(shell).exists()]
 
 
-class Here:
+class LocalShellExec:
     """A vendor's exec: a shell of this machine."""
 
     def __init__(self, directory: Path, shell: str) -> None:
@@ -40,7 +40,7 @@ class Here:
             async with asyncio.timeout(timeout):
                 answer, _ = await child.communicate()
         except TimeoutError as error:
-            raise Unreachable from error
+            raise ProviderUnreachable from error
         finally:
             if child.returncode is None:
                 child.kill()
@@ -49,27 +49,31 @@ class Here:
 
 
 @pytest.fixture(params=SHELLS)
-def box(request: pytest.FixtureRequest, tmp_path: Path) -> Boxed:
+def exec_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> ExecSandbox:
     """Return a box with each shell."""
     env = {"GREETING": "hello 'w\u00f6rld'\n2", "PATH": "/nowhere"}
-    return Boxed(
-        exec=Here(tmp_path, request.param), mount=str(tmp_path / "work"), home="/root", user="root", env=env
+    return ExecSandbox(
+        exec=LocalShellExec(tmp_path, request.param),
+        mount=str(tmp_path / "work"),
+        home="/root",
+        user="root",
+        env=env,
     )
 
 
-async def test_a_result_is_told_byte_for_byte(box: Boxed) -> None:
+async def test_a_result_is_told_byte_for_byte(box: ExecSandbox) -> None:
     """Exit code, every byte of both streams, and stdin come through."""
     every = bytes(range(256)) * 4
-    result = await box.run(Command(script="cat; echo err >&2; exit 3", stdin=every))
+    result = await box.run(ExecRequest(script="cat; echo err >&2; exit 3", stdin=every))
     assert (result.exit_code, result.stdout, result.stderr) == (3, every, b"err\n")
-    assert (await box.run(Command(script="true"))).ok
+    assert (await box.run(ExecRequest(script="true"))).ok
 
 
-async def test_the_environment_is_what_was_given(box: Boxed) -> None:
+async def test_the_environment_is_what_was_given(box: ExecSandbox) -> None:
     """Declared variables arrive, the runtime's own win, and nothing of the box's own does."""
     os.environ["CANARY"] = "seen"
     try:
-        result = await box.run(Command(script='echo "$GREETING"; env | cut -d= -f1 | sort; pwd'))
+        result = await box.run(ExecRequest(script='echo "$GREETING"; env | cut -d= -f1 | sort; pwd'))
     finally:
         del os.environ["CANARY"]
     text = result.stdout.decode()
@@ -79,41 +83,41 @@ async def test_the_environment_is_what_was_given(box: Boxed) -> None:
     assert text.rstrip().endswith(box.mount)
 
 
-async def test_output_beyond_the_limit_is_dropped_and_said(box: Boxed) -> None:
+async def test_output_beyond_the_limit_is_dropped_and_said(box: ExecSandbox) -> None:
     """Exactly the limit is whole, one byte more is cut, and a flood does not last."""
-    whole = await box.run(Command(script="printf %100s x", output_limit=100))
-    cut = await box.run(Command(script="printf %101s x >&2", output_limit=100))
-    flood = await box.run(Command(script="head -c 20000000 /dev/zero", output_limit=100))
+    whole = await box.run(ExecRequest(script="printf %100s x", output_limit=100))
+    cut = await box.run(ExecRequest(script="printf %101s x >&2", output_limit=100))
+    flood = await box.run(ExecRequest(script="head -c 20000000 /dev/zero", output_limit=100))
     assert (len(whole.stdout), whole.stdout_truncated) == (100, False)
     assert (len(cut.stderr), cut.stderr_truncated) == (100, True)
     assert (len(flood.stdout), flood.stdout_truncated, flood.exit_code) == (100, True, 0)
 
 
-async def test_a_time_out_ends_the_whole_tree(box: Boxed) -> None:
+async def test_a_time_out_ends_the_whole_tree(box: ExecSandbox) -> None:
     """What left the session and what was reparented is dead when run returns."""
-    nap = some_nap()
+    nap = unique_sleep_seconds()
     script = f"(setsid sleep {nap} &); setsid sleep {nap} & echo begun; sleep {nap}"
-    result = await box.run(Command(script=script, timeout=0.5))
+    result = await box.run(ExecRequest(script=script, timeout=0.5))
     assert (result.timed_out, result.exit_code, result.stdout) == (True, 137, b"begun\n")
     assert processes_with(nap) == []
 
 
-async def test_what_a_command_leaves_behind_dies_with_it(box: Boxed) -> None:
+async def test_what_a_command_leaves_behind_dies_with_it(box: ExecSandbox) -> None:
     """A daemon without descriptors in its own session ends with its run; one of ours may stay."""
-    nap = some_nap()
+    nap = unique_sleep_seconds()
     daemon = f"setsid bash -c 'exec sleep {nap} <&- >&- 2>&-' & echo done"
-    assert (await box.run(Command(script=daemon))).stdout == b"done\n"
+    assert (await box.run(ExecRequest(script=daemon))).stdout == b"done\n"
     assert processes_with(nap) == []
-    await box.run_ours(Command(script=f"setsid sleep {nap} </dev/null >/dev/null 2>&1 &"))
+    await box.run_internal(ExecRequest(script=f"setsid sleep {nap} </dev/null >/dev/null 2>&1 &"))
     left = processes_with(nap)
     assert len(left) == 1
     os.kill(left[0], 9)
 
 
-async def test_cancelling_leaves_no_orphan(box: Boxed) -> None:
+async def test_cancelling_leaves_no_orphan(box: ExecSandbox) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
-    nap = some_nap()
-    task = asyncio.ensure_future(box.run(Command(script=f"setsid sleep {nap} & sleep {nap}")))
+    nap = unique_sleep_seconds()
+    task = asyncio.ensure_future(box.run(ExecRequest(script=f"setsid sleep {nap} & sleep {nap}")))
     async with asyncio.timeout(10):
         while len(processes_with(f"sleep\0{nap}")) < 2:  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.01)
@@ -123,8 +127,8 @@ async def test_cancelling_leaves_no_orphan(box: Boxed) -> None:
     assert processes_with(f"sleep\0{nap}") == []
 
 
-async def test_what_cannot_be_passed_on_is_refused(box: Boxed) -> None:
+async def test_what_cannot_be_passed_on_is_refused(box: ExecSandbox) -> None:
     """NUL and a script longer than an argument may be."""
     for script in ("echo \0", "x" * 200_000):
-        with pytest.raises(Unsafe):
-            await box.run(Command(script=script))
+        with pytest.raises(UnsafePath):
+            await box.run(ExecRequest(script=script))

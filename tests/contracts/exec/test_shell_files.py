@@ -10,22 +10,22 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sandbox.errors import Gone, Unreachable, Unsafe
+from sandbox.errors import ProviderUnreachable, SandboxGone, UnsafePath
 from sandbox.exec.shell_files import ShellFiles
-from sandbox.model import Command, Result
+from sandbox.model import ExecRequest, ExecResult
 
 EVERY_BYTE = bytes(range(256)) * 64
 HOSTILE = ["a b", "-rf", "$(touch x)", "new\nline", "quo'te\"", "*", "\\", "ünï", "trailing ", "tab\t", "\n"]
 
 
-class Shell:
+class TruncatingShell:
     """Runs scripts by one shell; `cut` drops the end of what is written."""
 
     def __init__(self, program: str, *, cut: int = 0) -> None:
         self.program = program
         self.cut = cut
 
-    async def run(self, command: Command) -> Result:
+    async def run(self, command: ExecRequest) -> ExecResult:
         """Run a script."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
@@ -36,7 +36,7 @@ class Shell:
             env={"PATH": "/usr/bin:/bin"},
         )
         out, err = await process.communicate(command.stdin[: len(command.stdin) - self.cut])
-        return Result(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
+        return ExecResult(exit_code=process.returncode or 0, stdout=out[: command.output_limit], stderr=err)
 
 
 @pytest.fixture(params=["bash", "dash"])
@@ -44,7 +44,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path) -> ShellFiles:
     """Return the files of a workspace with a strange name."""
     workspace = tmp_path / "work 'space'"
     workspace.mkdir()
-    return ShellFiles(run=Shell(f"/bin/{request.param}").run, root=str(workspace))
+    return ShellFiles(run=TruncatingShell(f"/bin/{request.param}").run, root=str(workspace))
 
 
 async def test_bytes_go_round(files: ShellFiles) -> None:
@@ -98,16 +98,16 @@ async def test_links_do_not_lead_out(files: ShellFiles) -> None:
     (root / "ring").symlink_to("ring")
     (root / "new").symlink_to("../outside/new")
     for path in ("leak", "out/secret", "up/outside/secret", "abs/hostname", "ring", "../x", "/etc/x", "n\0"):
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await files.read(path, limit=10)
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await files.write(path, b"x")
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         await files.write("new", b"x")
     for path in ("out/secret", "up/outside"):
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await files.remove(path)
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await files.copy(path, "stolen")
     assert {file.name for file in outside.iterdir()} == {"secret"}
     await files.remove("out")
@@ -135,7 +135,7 @@ async def test_what_is_not_there_is_told(files: ShellFiles) -> None:
             await broken
     with pytest.raises(FileExistsError):
         await files.copy("directory", "file")
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         await files.remove(".")
 
 
@@ -152,15 +152,19 @@ def test_a_replaced_file_keeps_its_mode(files: ShellFiles) -> None:
 def test_content_that_is_cut_short_changes_nothing(tmp_path: Path) -> None:
     """A connection that breaks while a file is sent leaves the old one."""
     (tmp_path / "file").write_text("old")
-    with pytest.raises(Unreachable):
-        asyncio.run(ShellFiles(run=Shell("/bin/bash", cut=3).run, root=str(tmp_path)).write("file", b"newer"))
+    with pytest.raises(ProviderUnreachable):
+        asyncio.run(
+            ShellFiles(run=TruncatingShell("/bin/bash", cut=3).run, root=str(tmp_path)).write(
+                "file", b"newer"
+            )
+        )
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("file", "old")]
 
 
 async def test_a_workspace_that_is_gone(tmp_path: Path) -> None:
     """Without the workspace's directory the sandbox is gone."""
-    with pytest.raises(Gone):
-        await ShellFiles(run=Shell("/bin/dash").run, root=str(tmp_path / "no")).read("x", limit=1)
+    with pytest.raises(SandboxGone):
+        await ShellFiles(run=TruncatingShell("/bin/dash").run, root=str(tmp_path / "no")).read("x", limit=1)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -171,7 +175,7 @@ async def test_a_workspace_that_is_gone(tmp_path: Path) -> None:
 )
 async def test_any_name_goes_round(tmp_path: Path, name: str) -> None:
     """What is written under any name is read under it."""
-    files = ShellFiles(run=Shell("/bin/dash").run, root=str(tmp_path))
+    files = ShellFiles(run=TruncatingShell("/bin/dash").run, root=str(tmp_path))
     if name in {".", ".."}:
         return
     await files.write(name, b"content")

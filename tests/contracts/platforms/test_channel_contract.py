@@ -21,7 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channel_rigs import CHANNEL, RIGS, Ear, Rig, opened, receiving, rigged
+from channel_rigs import CHANNEL, RIGS, ChannelRig, UpdateRecorder, open_connection, open_rig, receiving
 from channels.errors import (
     Ambiguous,
     ChannelError,
@@ -32,10 +32,10 @@ from channels.errors import (
     Unsupported,
 )
 from channels.markup import split
-from channels.message import Address, Button, File, Message, Press, Reply
-from channels.port import Channel, ChannelPlugin, Connection, Feature
+from channels.message import Address, Button, ButtonPress, File, Message, Reply
+from channels.port import ChannelFeature, ChannelPlugin, Connection, Sender
 from channels.registry import GROUP, installed
-from memory_channel_state import MemoryNotes
+from memory_channel_state import MemoryChannelState
 
 PLUGINS = list(installed().values())
 MODULES = {entry.name: entry.module for entry in entry_points(group=GROUP)}
@@ -49,7 +49,7 @@ SAMPLES = [
 _numbers = count()
 
 
-def a_reply(text: str, **others: Any) -> Reply:
+def make_reply(text: str, **others: Any) -> Reply:
     """Return a reply, each with a key of its own: a platform may recognise a repeated one."""
     return Reply(text=text, key=f"dlv_{next(_numbers)}.0", **others)
 
@@ -91,177 +91,183 @@ def test_a_manifest_imports_no_sdk() -> None:
 )
 def test_an_address_survives_dump_and_load(address: Address) -> None:
     """Days later a reply still finds its way."""
-    assert Address.load(address.dump()) == address
+    assert Address.decode(address.encode()) == address
 
 
 async def test_a_message_is_received_with_an_address_that_answers(
-    connection: Connection, rig: Rig, told: Message
+    connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """What a person says arrives, and a reply to its address is heard in the room."""
     assert (told.text, told.address.channel) == ("hello", CHANNEL)
-    sent = await connection.channel.send(Address.load(told.address.dump()), a_reply("good day"))
+    sent = await connection.sender.send(Address.decode(told.address.encode()), make_reply("good day"))
     assert sent.platform_id
-    assert [(heard.room, heard.text) for heard in rig.heard()] == [(told.address.room, "good day")]
+    assert [(heard.room, heard.text) for heard in rig.visible_messages()] == [(told.address.room, "good day")]
 
 
-async def test_the_reply_lands_in_its_thread(connection: Connection, rig: Rig) -> None:
+async def test_the_reply_lands_in_its_thread(connection: Connection, rig: ChannelRig) -> None:
     """A message of a thread has that thread in its address, and the answer goes there."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         thread = await rig.say_in_thread("in here")
         (update,) = await ear.wait(1)
     assert isinstance(update, Message)
     assert update.address.thread == thread
-    await connection.channel.send(update.address, a_reply("yes"))
-    assert rig.heard()[-1].thread == thread
+    await connection.sender.send(update.address, make_reply("yes"))
+    assert rig.visible_messages()[-1].thread == thread
 
 
 async def test_a_long_reply_is_split_and_loses_nothing(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """Every part of a long answer is taken by the platform, and each line arrives."""
     lines = [f"line{number} \N{GRINNING FACE} if a<b and c>d" for number in range(600)]
     text = "Intro\n\n```python\n" + "\n".join(lines) + "\n```\n\nThe *end*."
     for part in split(text, plugin.limits.text, plugin.limits.measure):
-        await connection.channel.send(told.address, a_reply(part))
-    heard = "\n".join(heard.text for heard in rig.heard())
-    assert len(rig.heard()) > 1
+        await connection.sender.send(told.address, make_reply(part))
+    heard = "\n".join(heard.text for heard in rig.visible_messages())
+    assert len(rig.visible_messages()) > 1
     assert [line for line in heard.splitlines() if line.startswith("line")] == lines
 
 
 async def test_a_rate_limit_carries_the_platforms_delay(
-    connection: Connection, rig: Rig, told: Message
+    connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """The caller learns how long to wait, and nothing was said."""
     await rig.throttle(17)
     with pytest.raises(RateLimited) as caught:
-        await connection.channel.send(told.address, a_reply("too fast"))
-    assert (caught.value.retry_after, caught.value.remedy, rig.heard()) == (17, "retry", [])
+        await connection.sender.send(told.address, make_reply("too fast"))
+    assert (caught.value.retry_after, caught.value.remedy, rig.visible_messages()) == (17, "retry", [])
 
 
-async def test_a_refused_token_needs_the_operator(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_a_refused_token_needs_the_operator(
+    connection: Connection, rig: ChannelRig, told: Message
+) -> None:
     """Neither sending nor receiving is tried for ever with a token that was revoked."""
     await rig.revoke()
     with pytest.raises(Unauthorized) as caught:
-        await connection.channel.send(told.address, a_reply("anyone?"))
+        await connection.sender.send(told.address, make_reply("anyone?"))
     assert caught.value.remedy == "operator"
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized):
-            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
+            await connection.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
 
 
-async def test_opening_with_a_wrong_token_needs_the_operator(plugin: ChannelPlugin, rig: Rig) -> None:
+async def test_opening_with_a_wrong_token_needs_the_operator(plugin: ChannelPlugin, rig: ChannelRig) -> None:
     """A wrong token is found when the channel is opened, and by the probe."""
-    wrong = rig.settings(token=rig.stranger)
+    wrong = rig.settings(token=rig.unknown_sender)
     with pytest.raises(Unauthorized):
-        async with opened(plugin, wrong):
+        async with open_connection(plugin, wrong):
             pass
     findings = await plugin.probe(plugin.settings(**wrong))
     assert any(not finding.ok and finding.remedy for finding in findings)
 
 
-async def test_the_probe_finds_a_working_channel_well(plugin: ChannelPlugin, rig: Rig) -> None:
+async def test_the_probe_finds_a_working_channel_well(plugin: ChannelPlugin, rig: ChannelRig) -> None:
     """`channels test` says what it looked at."""
     findings = await plugin.probe(plugin.settings(**rig.settings()))
     assert findings
     assert all(finding.ok for finding in findings)
 
 
-async def test_a_kicked_bot_gives_up(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_a_kicked_bot_gives_up(connection: Connection, rig: ChannelRig, told: Message) -> None:
     """A room that threw the bot out is dead for its deliveries."""
     await rig.kick()
     with pytest.raises(Undeliverable) as caught:
-        await connection.channel.send(told.address, a_reply("hello?"))
+        await connection.sender.send(told.address, make_reply("hello?"))
     assert caught.value.remedy == "give_up"
 
 
-async def test_a_fault_of_the_server_is_ambiguous(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_a_fault_of_the_server_is_ambiguous(
+    connection: Connection, rig: ChannelRig, told: Message
+) -> None:
     """After a 5xx nobody knows whether the message was sent; the adapter sends it once only."""
     await rig.fail()
     with pytest.raises(Ambiguous):
-        await connection.channel.send(told.address, a_reply("once"))
-    assert rig.sends() == 1
+        await connection.sender.send(told.address, make_reply("once"))
+    assert rig.send_count() == 1
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 async def test_a_broken_connection_is_ambiguous(
-    connection: Connection, rig: Rig, told: Message, carried_out: bool
+    connection: Connection, rig: ChannelRig, told: Message, carried_out: bool
 ) -> None:
     """A send whose answer never came is never repeated by the adapter."""
     await rig.cut_sending(carried_out=carried_out)
     with pytest.raises(Ambiguous):
-        await connection.channel.send(told.address, a_reply("once"))
-    assert (rig.sends(), len(rig.heard())) == (1, int(carried_out))
+        await connection.sender.send(told.address, make_reply("once"))
+    assert (rig.send_count(), len(rig.visible_messages())) == (1, int(carried_out))
 
 
 async def test_a_platform_that_cannot_be_reached_was_told_nothing(plugin: ChannelPlugin) -> None:
     """A refused connection is told apart from an ambiguous one."""
     async with AsyncExitStack() as stack:
-        async with rigged(plugin) as rig:
-            connection = await stack.enter_async_context(opened(plugin, rig.settings()))
+        async with open_rig(plugin) as rig:
+            connection = await stack.enter_async_context(open_connection(plugin, rig.settings()))
         with pytest.raises(Unreachable):
-            await connection.channel.send(Address(channel=CHANNEL, room="-4004"), a_reply("hello?"))
+            await connection.sender.send(Address(channel=CHANNEL, room="-4004"), make_reply("hello?"))
 
 
-async def test_refused_markup_is_sent_as_plain_text(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_refused_markup_is_sent_as_plain_text(
+    connection: Connection, rig: ChannelRig, told: Message
+) -> None:
     """Words matter more than their looks."""
     await rig.refuse_markup()
-    await connection.channel.send(told.address, a_reply("**bold** words"))
-    assert [heard.text for heard in rig.heard()] == ["**bold** words"]
+    await connection.sender.send(told.address, make_reply("**bold** words"))
+    assert [heard.text for heard in rig.visible_messages()] == ["**bold** words"]
 
 
 async def test_an_edit_may_be_repeated(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """A message can be made to say something else, and saying the same again succeeds."""
-    if Feature.EDIT not in plugin.features:
+    if ChannelFeature.EDIT not in plugin.features:
         pytest.skip("the channel cannot edit")
-    sent = await connection.channel.send(told.address, a_reply("first"))
+    sent = await connection.sender.send(told.address, make_reply("first"))
     for _ in range(2):
-        await connection.channel.edit(told.address, sent.platform_id, a_reply("**second**"))
-    assert [heard.text for heard in rig.heard()] == ["second"]
+        await connection.sender.edit(told.address, sent.platform_id, make_reply("**second**"))
+    assert [heard.text for heard in rig.visible_messages()] == ["second"]
 
 
 async def test_a_pressed_button_comes_back(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """A press names the button, the room and the person, and can be answered."""
-    if Feature.BUTTONS not in plugin.features:
+    if ChannelFeature.BUTTONS not in plugin.features:
         pytest.skip("the channel has no buttons")
     buttons = (Button(label="Yes", data="apr_1:yes"), Button(label="No", data="apr_1:no"))
-    sent = await connection.channel.send(told.address, a_reply("May I?", buttons=buttons))
-    ear = Ear()
+    sent = await connection.sender.send(told.address, make_reply("May I?", buttons=buttons))
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.press(sent.platform_id, "apr_1:no")
         async with asyncio.timeout(20):
-            while not isinstance(ear.updates[-1] if ear.updates else None, Press):
+            while not isinstance(ear.updates[-1] if ear.updates else None, ButtonPress):
                 await ear.wait(len(ear.updates) + 1)
     press = ear.updates[-1]
-    assert isinstance(press, Press)
+    assert isinstance(press, ButtonPress)
     assert (press.data, press.address, press.author) == ("apr_1:no", told.address, told.author)
-    await connection.channel.answer(press, "noted")
+    await connection.sender.reply_privately(press, "noted")
 
 
 async def test_files_go_both_ways(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """An attachment's bytes can be fetched, and a file can be sent."""
-    if not {Feature.UPLOAD, Feature.DOWNLOAD} <= plugin.features:
+    if not {ChannelFeature.UPLOAD, ChannelFeature.DOWNLOAD} <= plugin.features:
         pytest.skip("the channel has no files")
     content = bytes(range(256)) * 1000
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.send_file(content)
         async with asyncio.timeout(20):
             while not _attachments(ear):
                 await ear.wait(len(ear.updates) + 1)
     (attachment,) = _attachments(ear)
-    assert await _fetch(connection.channel, attachment.ref) == content
+    assert await _fetch(connection.sender, attachment.ref) == content
     file = File(name="result.bin", media_type="application/octet-stream", content=content, caption="here")
-    assert (await connection.channel.upload(told.address, file, key="dlv_2.0")).platform_id
+    assert (await connection.sender.upload(told.address, file, key="dlv_2.0")).platform_id
 
 
-def _attachments(ear: Ear) -> tuple[Any, ...]:
+def _attachments(ear: UpdateRecorder) -> tuple[Any, ...]:
     return next(
         (update.attachments for update in ear.updates if isinstance(update, Message) and update.attachments),
         (),
@@ -272,15 +278,15 @@ async def test_an_undeclared_feature_is_unsupported(
     plugin: ChannelPlugin, connection: Connection, told: Message
 ) -> None:
     """What a channel does not declare it refuses, and what it declares works."""
-    channel, address = connection.channel, told.address
-    calls: dict[Feature, Callable[[], Awaitable[object]]] = {
-        Feature.EDIT: lambda: channel.edit(address, "1", a_reply("x")),
-        Feature.TYPING: lambda: channel.typing(address),
-        Feature.UPLOAD: lambda: channel.upload(
+    channel, address = connection.sender, told.address
+    calls: dict[ChannelFeature, Callable[[], Awaitable[object]]] = {
+        ChannelFeature.EDIT: lambda: channel.edit(address, "1", make_reply("x")),
+        ChannelFeature.TYPING: lambda: channel.typing(address),
+        ChannelFeature.UPLOAD: lambda: channel.upload(
             address, File(name="a", media_type="text/plain", content=b"a"), key="k"
         ),
-        Feature.DOWNLOAD: lambda: _fetch(channel, "none"),
-        Feature.BUTTONS: lambda: channel.answer(_a_press(told), "x"),
+        ChannelFeature.DOWNLOAD: lambda: _fetch(channel, "none"),
+        ChannelFeature.BUTTONS: lambda: channel.reply_privately(_make_press(told), "x"),
     }
     for feature, call in calls.items():
         try:
@@ -293,29 +299,31 @@ async def test_an_undeclared_feature_is_unsupported(
             assert feature in plugin.features
 
 
-async def _fetch(channel: Channel, ref: str) -> bytes:
+async def _fetch(channel: Sender, ref: str) -> bytes:
     return b"".join([chunk async for chunk in channel.download(ref)])
 
 
-def _a_press(message: Message) -> Press:
-    return Press(key="k", address=message.address, author=message.author, data="d", token="none")
+def _make_press(message: Message) -> ButtonPress:
+    return ButtonPress(key="k", address=message.address, author=message.author, data="d", token="none")
 
 
 async def test_secrets_are_in_no_repr_and_no_log(
-    plugin: ChannelPlugin, rig: Rig, caplog: pytest.LogCaptureFixture
+    plugin: ChannelPlugin, rig: ChannelRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tokens and webhook secrets show up nowhere: not in reprs, errors or logs, whatever goes wrong."""
     caplog.set_level(logging.DEBUG)
     parsed = plugin.settings(**rig.webhook_settings())
     seen = [repr(parsed), str(parsed), parsed.model_dump_json()]
-    async with plugin.open(CHANNEL, parsed, MemoryNotes()) as connection:
-        seen += [repr(connection), repr(vars(connection.inbox)), repr(vars(connection.channel))]
-        await connection.inbox.receive(rig.posted(rig.update("x"), secret="wrong"), Ear().accept)
+    async with plugin.open(CHANNEL, parsed, MemoryChannelState()) as connection:
+        seen += [repr(connection), repr(vars(connection.receiver)), repr(vars(connection.sender))]
+        await connection.receiver.receive(
+            rig.webhook_request(rig.update("x"), secret="wrong"), UpdateRecorder().accept
+        )
         await rig.fail()
         await rig.revoke()
         for _ in range(2):
             with pytest.raises(ChannelError) as caught:
-                await connection.channel.send(Address(channel=CHANNEL, room="7"), a_reply("x"))
+                await connection.sender.send(Address(channel=CHANNEL, room="7"), make_reply("x"))
             seen += [repr(caught.value), repr(caught.value.__cause__)]
     seen += [record.getMessage() for record in caplog.records if record.name != "aiohttp.access"]
     assert not [text for text in seen if any(secret in text for secret in rig.secrets)]

@@ -12,10 +12,20 @@ from itertools import count
 
 import pytest
 
-from channel_rigs import Ear, Rig, receiving
+from channel_rigs import ChannelRig, UpdateRecorder, receiving
 from channels.errors import Unsupported
-from channels.message import Button, Command, Message, Press, Reaction, Reply, Showing, Sign, Update
-from channels.port import ChannelPlugin, Connection, Feature
+from channels.message import (
+    Button,
+    ButtonPress,
+    Command,
+    DraftText,
+    Message,
+    Reaction,
+    Reply,
+    StatusReaction,
+    Update,
+)
+from channels.port import ChannelFeature, ChannelPlugin, Connection
 from channels.registry import GROUP
 
 MODULES = {entry.name: entry.module for entry in entry_points(group=GROUP)}
@@ -24,25 +34,25 @@ KINDS = ["message", "edit", "reaction", "command", "button press", "file"]
 _numbers = count()
 
 
-def a_key() -> str:
+def new_key() -> str:
     """Return a key that no other delivery has."""
     return f"dlv_feature{next(_numbers)}.0"
 
 
-def needs(plugin: ChannelPlugin, feature: Feature) -> None:
+def needs(plugin: ChannelPlugin, feature: ChannelFeature) -> None:
     """Skip for channels that do not have a feature."""
     if feature not in plugin.features:
         pytest.skip(f"the channel does not declare {feature.value}")
 
 
-async def heard(ear: Ear, kind: type[Update]) -> Update:
+async def wait_for_update(recorder: UpdateRecorder, kind: type[Update]) -> Update:
     """Wait for an update of a kind."""
     async with asyncio.timeout(20):
         while True:
-            found = next((update for update in ear.updates if isinstance(update, kind)), None)
+            found = next((update for update in recorder.updates if isinstance(update, kind)), None)
             if found is not None:
                 return found
-            await ear.wait(len(ear.updates) + 1)
+            await recorder.wait(len(recorder.updates) + 1)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -66,40 +76,42 @@ def _kind_of(sample: dict[str, object]) -> str:
     )
 
 
-@pytest.mark.parametrize("feature", [Feature.REACT, Feature.STREAM, Feature.FIND])
+@pytest.mark.parametrize("feature", [ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.FIND])
 async def test_an_undeclared_feature_raises(
-    plugin: ChannelPlugin, connection: Connection, told: Message, feature: Feature
+    plugin: ChannelPlugin, connection: Connection, told: Message, feature: ChannelFeature
 ) -> None:
     """A method of a feature that is not declared says so, before anything is sent."""
     if feature in plugin.features:
         pytest.skip("declared: the tests below show that it works")
-    channel, address, since = connection.channel, told.address, datetime.now(UTC)
-    calls: dict[Feature, Callable[[], Awaitable[object]]] = {
-        Feature.REACT: lambda: channel.react(address, told.platform_id, Sign.SEEN),
-        Feature.STREAM: lambda: channel.show(address, Showing(key=a_key(), text="x")),
-        Feature.FIND: lambda: channel.find(address, a_key(), since=since),
+    channel, address, since = connection.sender, told.address, datetime.now(UTC)
+    calls: dict[ChannelFeature, Callable[[], Awaitable[object]]] = {
+        ChannelFeature.REACT: lambda: channel.react(address, told.platform_id, StatusReaction.SEEN),
+        ChannelFeature.STREAM: lambda: channel.update_draft(address, DraftText(key=new_key(), text="x")),
+        ChannelFeature.FIND: lambda: channel.find(address, new_key(), since=since),
     }
     with pytest.raises(Unsupported):
         await calls[feature]()
 
 
-async def test_an_order_is_a_command(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_an_order_is_a_command(connection: Connection, rig: ChannelRig, told: Message) -> None:
     """However the platform spells it: a lower-case word without a slash, and what follows it."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
-        await rig.order("status")
-        command = await heard(ear, Command)
+        await rig.send_command("status")
+        command = await wait_for_update(ear, Command)
     assert isinstance(command, Command)
     assert (command.name, command.rest, command.address.room) == ("status", "", told.address.room)
     assert command.author.id == told.author.id
-    await connection.channel.answer(command, "fine")
+    await connection.sender.reply_privately(command, "fine")
 
 
-async def test_a_changed_message_is_told_as_one(connection: Connection, rig: Rig, told: Message) -> None:
+async def test_a_changed_message_is_told_as_one(
+    connection: Connection, rig: ChannelRig, told: Message
+) -> None:
     """The change has the message's id, a key of its own and the text as it is now."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
-        await rig.change(told.platform_id, "hello again")
+        await rig.edit_message(told.platform_id, "hello again")
         async with asyncio.timeout(20):
             while not [update for update in ear.updates if getattr(update, "edited", False)]:
                 await ear.wait(len(ear.updates) + 1)
@@ -114,26 +126,33 @@ async def test_a_changed_message_is_told_as_one(connection: Connection, rig: Rig
 
 
 async def test_our_signs_replace_each_other(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """One sign at a time is under a message; putting it again succeeds, and None takes it away."""
-    needs(plugin, Feature.REACT)
+    needs(plugin, ChannelFeature.REACT)
     seen = []
-    for sign in (Sign.SEEN, Sign.SEEN, Sign.DONE, Sign.FAILED, None, None):
-        await connection.channel.react(told.address, told.platform_id, sign)
-        seen.append(rig.signs(told.platform_id))
+    for sign in (
+        StatusReaction.SEEN,
+        StatusReaction.SEEN,
+        StatusReaction.DONE,
+        StatusReaction.FAILED,
+        None,
+        None,
+    ):
+        await connection.sender.react(told.address, told.platform_id, sign)
+        seen.append(rig.reactions(told.platform_id))
     assert [len(signs) for signs in seen] == [1, 1, 1, 1, 0, 0]
     assert seen[0] == seen[1]
     assert len({signs[0] for signs in seen[:4]}) == 3
 
 
 async def test_a_persons_sign_is_told(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """It names the message, the person, and whether it came or went."""
-    needs(plugin, Feature.REACT)
-    sent = await connection.channel.send(told.address, Reply(text="done", key=a_key()))
-    ear = Ear()
+    needs(plugin, ChannelFeature.REACT)
+    sent = await connection.sender.send(told.address, Reply(text="done", key=new_key()))
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("listening?")
         await ear.wait(1)
@@ -153,57 +172,59 @@ async def test_a_persons_sign_is_told(
 
 
 async def test_what_is_shown_ends_as_one_message(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """A caller follows what `show` returns: the end is an edit of it, or a message like any other."""
-    needs(plugin, Feature.STREAM)
-    channel, key, shown, platform_id = connection.channel, a_key(), "", None
+    needs(plugin, ChannelFeature.STREAM)
+    channel, key, shown, platform_id = connection.sender, new_key(), "", None
     for text in ("Let me", "Let me look", "Let me look at **that**"):
-        showing = Showing(key=key, text=text, shown=shown, platform_id=platform_id, asker=told.author.id)
-        sent = await channel.show(told.address, showing)
+        showing = DraftText(
+            key=key, text=text, previous_text=shown, platform_id=platform_id, recipient_id=told.author.id
+        )
+        sent = await channel.update_draft(told.address, showing)
         shown, platform_id = text, sent.platform_id if sent else None
     final = Reply(text="Let me look at that: done.", key=key)
     if platform_id is None:
         await channel.send(told.address, final)
     else:
         await channel.edit(told.address, platform_id, final)
-    assert [one.text for one in rig.heard()] == ["Let me look at that: done."]
+    assert [one.text for one in rig.visible_messages()] == ["Let me look at that: done."]
 
 
 async def test_a_button_may_ask_for_words(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """What the person writes comes with the press."""
-    needs(plugin, Feature.PROMPTS)
+    needs(plugin, ChannelFeature.PROMPTS)
     button = Button(label="Deny", data="apr_1:no", prompt="Why not?")
-    sent = await connection.channel.send(told.address, Reply(text="May I?", key=a_key(), buttons=(button,)))
-    ear = Ear()
+    sent = await connection.sender.send(told.address, Reply(text="May I?", key=new_key(), buttons=(button,)))
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
-        await rig.press_saying(sent.platform_id, button, "too risky")
-        press = await heard(ear, Press)
-    assert isinstance(press, Press)
+        await rig.press_with_text(sent.platform_id, button, "too risky")
+        press = await wait_for_update(ear, ButtonPress)
+    assert isinstance(press, ButtonPress)
     assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", told.author.id)
     assert press.platform_id == sent.platform_id
 
 
 async def test_a_send_can_be_looked_up(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """Whether a key was taken, and as which message; an unknown key was not."""
-    needs(plugin, Feature.FIND)
+    needs(plugin, ChannelFeature.FIND)
     rig.show_keys()
-    since, key = datetime.now(UTC) - timedelta(minutes=5), a_key()
-    sent = await connection.channel.send(told.address, Reply(text="once", key=key))
-    assert await connection.channel.find(told.address, key, since=since) == sent
-    assert await connection.channel.find(told.address, a_key(), since=since) is None
+    since, key = datetime.now(UTC) - timedelta(minutes=5), new_key()
+    sent = await connection.sender.send(told.address, Reply(text="once", key=key))
+    assert await connection.sender.find(told.address, key, since=since) == sent
+    assert await connection.sender.find(told.address, new_key(), since=since) is None
 
 
 async def test_a_repeated_send_is_carried_out_once(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
 ) -> None:
     """The same key is the same message."""
-    needs(plugin, Feature.IDEMPOTENT_SEND)
-    reply = Reply(text="once", key=a_key())
-    sent = [await connection.channel.send(told.address, reply) for _ in range(2)]
+    needs(plugin, ChannelFeature.IDEMPOTENT_SEND)
+    reply = Reply(text="once", key=new_key())
+    sent = [await connection.sender.send(told.address, reply) for _ in range(2)]
     assert sent[0] == sent[1]
-    assert [one.text for one in rig.heard()] == ["once"]
+    assert [one.text for one in rig.visible_messages()] == ["once"]

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from channel_rigs import Ear, Rig, opened, receiving
+from channel_rigs import ChannelRig, UpdateRecorder, open_connection, receiving
 from channels.port import ChannelPlugin
 from channels.registry import installed
 from channels.telegram.simulator import Simulator
@@ -19,35 +19,35 @@ from delivery.broker.leases import MemoryLeases
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
-from gateway.ingress.channel_health import GRACE, STEADY
-from gateway.ingress.channel_supervisor import Switchboard
-from gateway.ingress.receive import Accepting
-from gateway.records.records import Book
+from gateway.ingress.channel_health import GRACE_SECONDS, STEADY_SECONDS
+from gateway.ingress.channel_supervisor import ChannelSupervisor
+from gateway.ingress.receive import UpdateAcceptor
+from gateway.records.records import Records
 
 
 @dataclass
-class Bench:
+class ChannelReplicas:
     """One account's channel `bot`, and switchboards whose clock stands still until it is moved."""
 
     database: Database
-    book: Book
+    records: Records
     leases: MemoryLeases = field(default_factory=MemoryLeases)
     now: float = 1000.0
 
     @asynccontextmanager
-    async def at_work(self, *, receives: bool = True) -> AsyncIterator[Switchboard]:
+    async def run_replica(self, *, receives: bool = True) -> AsyncIterator[ChannelSupervisor]:
         """Run a switchboard, as one replica does."""
 
         class _Nobody:
             def accept(self, _desk: object) -> object:
-                return Ear().accept
+                return UpdateRecorder().accept
 
-        board = Switchboard(
+        board = ChannelSupervisor(
             database=self.database,
-            book=self.book,
-            reception=lambda: cast("Accepting", _Nobody()),
+            records=self.records,
+            get_acceptor=lambda: cast("UpdateAcceptor", _Nobody()),
             leases=self.leases,
-            receives=receives,
+            may_receive=receives,
             public_url=None,
             clock=lambda: self.now,
         )
@@ -67,8 +67,10 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-async def _bench(database: Database, data: Path, kind: str, settings: dict[str, Any]) -> Bench:
-    book = Book(open_vault(data))
+async def _make_replicas(
+    database: Database, data: Path, kind: str, settings: dict[str, Any]
+) -> ChannelReplicas:
+    book = Records(open_vault(data))
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
         await book.create(connection, account.id, "agent", name="main", config={})
@@ -80,7 +82,7 @@ async def _bench(database: Database, data: Path, kind: str, settings: dict[str, 
             config={"kind": kind, "agent": "main", "settings": settings},
             managed=True,
         )
-    return Bench(database, book)
+    return ChannelReplicas(database, book)
 
 
 @pytest.fixture
@@ -90,53 +92,57 @@ def database_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def bench(database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: Rig) -> Bench:
+async def channel_replicas(
+    database: Database, tmp_path: Path, plugin: ChannelPlugin, rig: ChannelRig
+) -> ChannelReplicas:
     """Return a bench with a channel of each installed kind."""
-    return await _bench(database, tmp_path, plugin.name, rig.settings())
+    return await _make_replicas(database, tmp_path, plugin.name, rig.settings())
 
 
-async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(bench: Bench, rig: Rig) -> None:
+async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(
+    bench: ChannelReplicas, rig: ChannelRig
+) -> None:
     """Within the grace a channel is in trouble; after it, deaf; and well when it has received for a while."""
-    async with bench.at_work() as board:
-        await until(lambda: not board.waiting())
-        bench.now += STEADY
+    async with bench.run_replica() as board:
+        await until(lambda: not board.starting())
+        bench.now += STEADY_SECONDS
         await rig.cut_receiving()
         await rig.say("so that a poll that waits ends")
-        await until(board.troubles)
-        assert "not receiving: " in board.troubles()["bot"]
-        assert (board.deaf(), board.waiting()) == ({}, [])
-        bench.now += GRACE + 1
-        assert board.deaf()["bot"]
-        await until(lambda: not board.troubles())
-        assert "bot" in board.deaf(), "a moment is not enough"
-        bench.now += STEADY
-        assert board.deaf() == {}
+        await until(board.errors)
+        assert "not receiving: " in board.errors()["bot"]
+        assert (board.not_receiving(), board.starting()) == ({}, [])
+        bench.now += GRACE_SECONDS + 1
+        assert board.not_receiving()["bot"]
+        await until(lambda: not board.errors())
+        assert "bot" in board.not_receiving(), "a moment is not enough"
+        bench.now += STEADY_SECONDS
+        assert board.not_receiving() == {}
 
 
-async def test_a_revoked_token_is_deafness_after_the_grace(bench: Bench, rig: Rig) -> None:
+async def test_a_revoked_token_is_deafness_after_the_grace(bench: ChannelReplicas, rig: ChannelRig) -> None:
     """The reason is told, without a secret."""
-    async with bench.at_work() as board:
-        await until(lambda: not board.waiting())
+    async with bench.run_replica() as board:
+        await until(lambda: not board.starting())
         await rig.revoke()
         await rig.cut_receiving()
         await rig.say("so that a poll that waits ends")
-        await until(lambda: board.standings()["trouble"])
-        bench.now += GRACE - 1
-        assert board.deaf() == {}
+        await until(lambda: board.count_by_state()["trouble"])
+        bench.now += GRACE_SECONDS - 1
+        assert board.not_receiving() == {}
         bench.now += 2
-        (why,) = board.deaf().values()
+        (why,) = board.not_receiving().values()
         assert why
         assert not [secret for secret in rig.secrets if secret in why]
 
 
-async def test_who_stands_by_or_only_sends_is_not_deaf(bench: Bench) -> None:
+async def test_who_stands_by_or_only_sends_is_not_deaf(bench: ChannelReplicas) -> None:
     """The other replica receives; when it goes, the one that stood by does."""
-    async with bench.at_work() as first:
-        await until(lambda: first.standings()["receiving"])
-        async with bench.at_work(receives=False) as sender, bench.at_work() as second:
-            await until(lambda: second.standings()["standby"] and sender.standings()["open"])
-            bench.now += 10 * GRACE
-            assert (first.deaf(), second.deaf(), sender.deaf()) == ({}, {}, {})
+    async with bench.run_replica() as first:
+        await until(lambda: first.count_by_state()["receiving"])
+        async with bench.run_replica(receives=False) as sender, bench.run_replica() as second:
+            await until(lambda: second.count_by_state()["standby"] and sender.count_by_state()["open"])
+            bench.now += 10 * GRACE_SECONDS
+            assert (first.not_receiving(), second.not_receiving(), sender.not_receiving()) == ({}, {}, {})
 
 
 async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path: Path) -> None:
@@ -145,13 +151,15 @@ async def test_two_pollers_of_one_bot_are_deafness(database: Database, tmp_path:
     assert plugin.simulate is not None
     async with plugin.simulate() as (simulator, _):
         settings = cast("Simulator", simulator).settings
-        bench = await _bench(database, tmp_path, "telegram", settings(poll_seconds=5, conflict_seconds=0))
-        async with bench.at_work() as board:
-            await until(lambda: board.standings()["receiving"])
+        bench = await _make_replicas(
+            database, tmp_path, "telegram", settings(poll_seconds=5, conflict_seconds=0)
+        )
+        async with bench.run_replica() as board:
+            await until(lambda: board.count_by_state()["receiving"])
             async with (
-                opened(plugin, settings(poll_seconds=5, conflict_seconds=600)) as other,
-                receiving(other, Ear()),
+                open_connection(plugin, settings(poll_seconds=5, conflict_seconds=600)) as other,
+                receiving(other, UpdateRecorder()),
             ):
-                await until(lambda: "Conflict" in board.troubles().get("bot", ""))
-                bench.now += GRACE + 1
-                assert "Conflict" in board.deaf()["bot"]
+                await until(lambda: "Conflict" in board.errors().get("bot", ""))
+                bench.now += GRACE_SECONDS + 1
+                assert "Conflict" in board.not_receiving()["bot"]

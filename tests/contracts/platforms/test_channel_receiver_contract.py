@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import WEBHOOK_SECRET, Ear, Rig, opened, receiving
+from channel_rigs import WEBHOOK_SECRET, ChannelRig, UpdateRecorder, open_connection, receiving
 from channels.message import Message, Update
 from channels.port import ChannelPlugin, Connection
 
 
-async def test_own_messages_are_ignored(connection: Connection, rig: Rig) -> None:
+async def test_own_messages_are_ignored(connection: Connection, rig: ChannelRig) -> None:
     """The bot never answers itself."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.echo("my own words")
         await rig.say("not mine")
@@ -26,9 +26,9 @@ async def test_own_messages_are_ignored(connection: Connection, rig: Rig) -> Non
     assert [update.text for update in updates if isinstance(update, Message)] == ["not mine"]
 
 
-async def test_the_same_update_twice_has_one_key(connection: Connection, rig: Rig) -> None:
+async def test_the_same_update_twice_has_one_key(connection: Connection, rig: ChannelRig) -> None:
     """An update that could not be stored comes again, with the same key and after no later one."""
-    ear = Ear(refusals=2)
+    ear = UpdateRecorder(refusals=2)
     async with receiving(connection, ear):
         await rig.say("first")
         await rig.say("second")
@@ -39,16 +39,16 @@ async def test_the_same_update_twice_has_one_key(connection: Connection, rig: Ri
 
 
 async def test_what_was_accepted_is_not_delivered_again(
-    plugin: ChannelPlugin, connection: Connection, rig: Rig
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig
 ) -> None:
     """A restarted inbox gets at most the updates whose acknowledgement was under way, with their keys."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("before")
         await ear.wait(1)
         await rig.say("also before")
         await ear.wait(2)
-    async with opened(plugin, rig.settings()) as second, receiving(second, ear):
+    async with open_connection(plugin, rig.settings()) as second, receiving(second, ear):
         await rig.say("after")
         async with asyncio.timeout(20):
             while ear.updates[-1] != _last_text(ear, "after"):
@@ -56,15 +56,17 @@ async def test_what_was_accepted_is_not_delivered_again(
     assert len({update.key for update in ear.updates}) == 3
 
 
-def _last_text(ear: Ear, text: str) -> object:
+def _last_text(ear: UpdateRecorder, text: str) -> object:
     return next(
         (update for update in ear.updates if isinstance(update, Message) and update.text == text), None
     )
 
 
-async def test_a_connection_cut_mid_stream_reconnects_without_loss(connection: Connection, rig: Rig) -> None:
+async def test_a_connection_cut_mid_stream_reconnects_without_loss(
+    connection: Connection, rig: ChannelRig
+) -> None:
     """Everything said around broken connections arrives, in order, and the inbox says when it receives."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("0")
         await ear.wait(1)
@@ -80,10 +82,10 @@ async def test_a_connection_cut_mid_stream_reconnects_without_loss(connection: C
     assert ear.reasons
 
 
-async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Rig) -> None:
+async def test_the_inbox_stops_within_a_second(connection: Connection, rig: ChannelRig) -> None:
     """Cancelled while it waits for updates, the inbox is gone at once."""
-    ear = Ear()
-    task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
+    ear = UpdateRecorder()
+    task = asyncio.create_task(connection.receiver.run(ear.accept, receiving=ear.record_status))
     await rig.say("now it waits")
     await ear.wait(1)
     task.cancel()
@@ -93,7 +95,7 @@ async def test_the_inbox_stops_within_a_second(connection: Connection, rig: Rig)
 
 
 async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
-    connection: Connection, rig: Rig
+    connection: Connection, rig: ChannelRig
 ) -> None:
     """Something below `accept` may swallow a cancellation (Python 3.11 does); nothing more is taken then."""
     taken: list[Update] = []
@@ -107,7 +109,7 @@ async def test_the_inbox_stops_even_when_a_cancellation_is_swallowed(
 
     for text in "abc":
         await rig.say(text)
-    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda *_: None))
+    task = asyncio.create_task(connection.receiver.run(accept, receiving=lambda *_: None))
     async with asyncio.timeout(20):
         await entered.wait()
     task.cancel()
@@ -126,12 +128,14 @@ def test_a_webhook_without_a_secret_is_refused(plugin: ChannelPlugin, secret: st
     assert "1:a" not in str(caught.value)
 
 
-async def test_a_posted_update_is_answered_after_it_is_accepted(plugin: ChannelPlugin, rig: Rig) -> None:
+async def test_a_posted_update_is_answered_after_it_is_accepted(
+    plugin: ChannelPlugin, rig: ChannelRig
+) -> None:
     """2xx means stored: a failed store is a 503, which the platform repeats."""
-    async with opened(plugin, rig.webhook_settings()) as connection:
-        ear = Ear(refusals=1)
-        request = rig.posted(rig.update("posted"))
-        statuses = [(await connection.inbox.receive(request, ear.accept)).status for _ in range(2)]
+    async with open_connection(plugin, rig.webhook_settings()) as connection:
+        ear = UpdateRecorder(refusals=1)
+        request = rig.webhook_request(rig.update("posted"))
+        statuses = [(await connection.receiver.receive(request, ear.accept)).status for _ in range(2)]
     assert statuses == [503, 200]
     assert [update.text for update in ear.updates if isinstance(update, Message)] == ["posted"]
 
@@ -148,18 +152,22 @@ BAD_SECRETS = [
 
 
 @pytest.mark.parametrize("secret", BAD_SECRETS)
-async def test_a_wrong_signature_is_401(plugin: ChannelPlugin, rig: Rig, secret: str | None) -> None:
+async def test_a_wrong_signature_is_401(plugin: ChannelPlugin, rig: ChannelRig, secret: str | None) -> None:
     """Nothing unsigned, wrongly signed or doubly signed is looked at."""
-    ear = Ear()
-    async with opened(plugin, rig.webhook_settings()) as connection:
+    ear = UpdateRecorder()
+    async with open_connection(plugin, rig.webhook_settings()) as connection:
         for body in (rig.update("x"), b"garbage"):
-            assert (await connection.inbox.receive(rig.posted(body, secret=secret), ear.accept)).status == 401
+            assert (
+                await connection.receiver.receive(rig.webhook_request(body, secret=secret), ear.accept)
+            ).status == 401
     assert ear.updates == []
 
 
-async def test_a_channel_that_polls_takes_no_posts(connection: Connection, rig: Rig) -> None:
+async def test_a_channel_that_polls_takes_no_posts(connection: Connection, rig: ChannelRig) -> None:
     """In polling mode even the right signature is refused."""
-    assert (await connection.inbox.receive(rig.posted(rig.update("x")), Ear().accept)).status == 401
+    assert (
+        await connection.receiver.receive(rig.webhook_request(rig.update("x")), UpdateRecorder().accept)
+    ).status == 401
 
 
 _NAMES = (
@@ -178,20 +186,20 @@ _BODIES = (
 )
 
 
-async def test_no_body_is_answered_with_a_fault(plugin: ChannelPlugin, rig: Rig) -> None:
+async def test_no_body_is_answered_with_a_fault(plugin: ChannelPlugin, rig: ChannelRig) -> None:
     """Whatever is posted, the answer is 2xx, 400 or 401."""
-    async with opened(plugin, rig.webhook_settings()) as connection:
+    async with open_connection(plugin, rig.webhook_settings()) as connection:
         statuses: set[int] = set()
 
         @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
         @given(_BODIES, st.sampled_from([WEBHOOK_SECRET, WEBHOOK_SECRET, None, "wrong"]))
         def post(body: bytes, secret: str | None) -> None:
-            request = rig.posted(body, secret=secret)
-            statuses.add(asyncio.run(connection.inbox.receive(request, _take)).status)
+            request = rig.webhook_request(body, secret=secret)
+            statuses.add(asyncio.run(connection.receiver.receive(request, _accept)).status)
 
         await asyncio.to_thread(post)
     assert statuses <= {200, 400, 401}
 
 
-async def _take(_: object) -> None:
+async def _accept(_: object) -> None:
     """Accept everything."""

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from channels.markup import parse, split
 from channels.port import ChannelPlugin
 from channels.registry import GROUP
-from line_counter import count_steps
+from line_counter import count_lines
 from markup_documents import HOSTILE, documents
 
 MODULES = {entry.name: entry.module for entry in entry_points(group=GROUP)}
@@ -51,7 +51,7 @@ def test_a_long_reply_is_split_between_blocks_and_loses_nothing(plugin: ChannelP
         assert all(plugin.limits.measure(part) <= limit for part in parts)
         assert _WORD.findall("\n\n".join(parts)) == _WORD.findall(document)
         whole = [block for block in document.split("\n\n") if len(parse(block)) == 1 and len(block) <= 60]
-        assert all(any(_holds(part, block) for part in parts) for block in whole if _is_plain(block))
+        assert all(any(_contains_block(part, block) for part in parts) for block in whole if _is_plain(block))
 
     check()
 
@@ -61,7 +61,7 @@ def _is_plain(block: str) -> bool:
     return "\n" not in block and not block.startswith(("```", "|", ">", "-")) and not block[0].isdecimal()
 
 
-def _holds(part: str, block: str) -> bool:
+def _contains_block(part: str, block: str) -> bool:
     return block.strip() in part
 
 
@@ -70,7 +70,7 @@ def test_no_renderer_is_superlinear(plugin: ChannelPlugin, unit: str) -> None:
     """Twice the hostile text takes about twice the steps: a model's words never block the loop."""
     render = renderer(plugin)
     texts = [(unit * 1200)[:size] for size in (300, 600, 1200)]
-    steps = [count_steps(lambda text=text: render(text)) for text in texts]  # type: ignore[misc]
+    steps = [count_lines(lambda text=text: render(text)) for text in texts]  # type: ignore[misc]
     assert all(more <= 2.6 * less + 2000 for less, more in pairwise(steps)), steps
 
 

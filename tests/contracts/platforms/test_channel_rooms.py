@@ -10,14 +10,14 @@ import pytest
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import open_vault
-from gateway.ingress.channel_context import Desk
-from gateway.records.errors import Invalid
-from gateway.records.records import Book
+from gateway.ingress.channel_context import ChannelContext
+from gateway.records.errors import InvalidRecord
+from gateway.records.records import Records
 
 
-async def channel(database: Database, data: Path, rooms: dict[str, Any]) -> tuple[Desk, str]:
+async def make_channel(database: Database, data: Path, rooms: dict[str, Any]) -> tuple[ChannelContext, str]:
     """Make a channel with these rooms; returns its desk and the id of the agent `helper`."""
-    book = Book(open_vault(data))
+    book = Records(open_vault(data))
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
         main = await book.create(connection, account.id, "agent", name="main", config={})
@@ -32,7 +32,9 @@ async def channel(database: Database, data: Path, rooms: dict[str, Any]) -> tupl
     config = book.channel_config(written.record)
     settings = _settings(config.settings)
     assert config.agent == main.record.id
-    return Desk.of(written.record, agent=config.agent, settings=settings, own="1"), other.record.id
+    return ChannelContext.from_settings(
+        written.record, agent=config.agent, settings=settings, bot_user_id="1"
+    ), other.record.id
 
 
 def _settings(given: dict[str, Any]) -> Any:
@@ -50,7 +52,7 @@ async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
         "owner/repo~1": {"agent": "helper"},
         "quiet": {"groups": "command"},
     }
-    desk, other = await channel(database, tmp_path, rooms)
+    desk, other = await make_channel(database, tmp_path, rooms)
     assert desk.agent_in("-100") == other
     assert desk.agent_in("owner/repo~1") == other
     assert desk.agent_in("quiet") is None
@@ -63,8 +65,8 @@ async def test_a_rooms_agent_is_found_by_name_when_the_record_is_written(
 
 async def test_a_room_cannot_name_an_agent_that_is_none(database: Database, tmp_path: Path) -> None:
     """The problem points at the room."""
-    with pytest.raises(Invalid) as caught:
-        await channel(database, tmp_path, {"owner/repo": {"agent": "nobody"}})
+    with pytest.raises(InvalidRecord) as caught:
+        await make_channel(database, tmp_path, {"owner/repo": {"agent": "nobody"}})
     (problem,) = caught.value.problems
     assert problem.pointer == "/config/settings/rooms/owner~1repo/agent"
     assert "nobody" in problem.detail

@@ -12,9 +12,9 @@ import pytest
 from daytona_service import API_KEY, DaytonaService, daytona_service
 from sandbox.config import SandboxConfig
 from sandbox.daytona import plugin
-from sandbox.errors import Gone, Refused, Unauthorized, Unreachable
-from sandbox.model import Command, Job, JobState, Network, Spec
-from sandbox.port import Provider, Surroundings
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
+from sandbox.port import Provider, ProviderContext
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ async def service(tmp_path: Path) -> AsyncIterator[DaytonaService]:
 
 
 def _open(service: DaytonaService, tmp_path: Path, **changes: Any) -> Any:
-    surroundings = Surroundings(
+    surroundings = ProviderContext(
         state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
     )
     given = {"api_key": API_KEY, "api_url": service.url} | changes
@@ -39,9 +39,9 @@ async def provider(service: DaytonaService, tmp_path: Path) -> AsyncIterator[Pro
         yield provider
 
 
-def _spec(**changes: Any) -> Spec:
+def _spec(**changes: Any) -> SandboxSpec:
     fields: dict[str, Any] = {"label": "dovecote-1", "namespace": "space", "persistent": True}
-    return Spec(**fields | changes)
+    return SandboxSpec(**fields | changes)
 
 
 async def test_a_stopped_sandbox_is_started_by_the_next_call(
@@ -49,10 +49,10 @@ async def test_a_stopped_sandbox_is_started_by_the_next_call(
 ) -> None:
     """Stopped by us, by its idle timer or archived, the next call starts it; the files are there."""
     sandbox = await provider.create(_spec())
-    await sandbox.run(Command(script="echo kept > file"))
+    await sandbox.run(ExecRequest(script="echo kept > file"))
     await sandbox.suspend()
     assert service.machines[sandbox.id].state == "stopped"
-    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
+    assert (await sandbox.run(ExecRequest(script="cat file"))).stdout == b"kept\n"
     await service.stop(sandbox.id)
     service.machines[sandbox.id].state = "archived"
     assert await sandbox.read("file", limit=10) == b"kept\n"
@@ -61,9 +61,9 @@ async def test_a_stopped_sandbox_is_started_by_the_next_call(
 async def test_a_job_that_ended_with_its_machine_says_so(provider: Provider, service: DaytonaService) -> None:
     """A stop ends processes: the job is told as recreated, never as running for ever."""
     sandbox = await provider.create(_spec())
-    await sandbox.spawn(Job(id="job_1", script="sleep 600", token="t"))
+    await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 600", token="t"))
     await service.stop(sandbox.id)
-    assert (await sandbox.report("job_1")).state is JobState.RECREATED
+    assert (await sandbox.report("job_1")).state is BackgroundJobState.RECREATED
 
 
 async def test_the_idle_timer_is_off_while_a_job_runs(provider: Provider, service: DaytonaService) -> None:
@@ -71,9 +71,9 @@ async def test_the_idle_timer_is_off_while_a_job_runs(provider: Provider, servic
     sandbox = await provider.create(_spec(idle_timeout=900))
     timers = service.machines[sandbox.id].timers
     assert timers["autoStopInterval"] == 30
-    await sandbox.spawn(Job(id="job_1", script="sleep 600", token="t"))
+    await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 600", token="t"))
     assert timers["autoStopInterval"] == 0
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRefused):
         await sandbox.suspend()
     await sandbox.stop("job_1")
     await sandbox.report("job_1")
@@ -86,9 +86,9 @@ async def test_a_deleted_sandbox_is_gone(provider: Provider, service: DaytonaSer
     """Deleted at the service, it is Gone for every call, and a new one can be made."""
     sandbox = await provider.create(_spec())
     await service.delete(sandbox.id)
-    with pytest.raises(Gone):
-        await sandbox.run(Command(script="true"))
-    with pytest.raises(Gone):
+    with pytest.raises(SandboxGone):
+        await sandbox.run(ExecRequest(script="true"))
+    with pytest.raises(SandboxGone):
         await provider.connect(sandbox.id, _spec())
     assert (await provider.create(_spec())).id != sandbox.id
 
@@ -125,17 +125,17 @@ async def test_what_the_service_is_told(provider: Provider, service: DaytonaServ
 async def test_errors_are_folded(service: DaytonaService, tmp_path: Path) -> None:
     """A wrong key and a missing one are the operator's, a service that is down is tried again."""
     async with _open(service, tmp_path, api_key="dtn_canary") as provider:
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(ProviderUnauthorized) as caught:
             await provider.create(_spec())
     assert "canary" not in str(caught.value)
     async with _open(service, tmp_path, api_key=None) as provider:
-        with pytest.raises(Unauthorized, match="DAYTONA_API_KEY"):
+        with pytest.raises(ProviderUnauthorized, match="DAYTONA_API_KEY"):
             await provider.create(_spec())
     async with _open(service, tmp_path, api_url="http://127.0.0.1:9") as provider:
-        with pytest.raises(Unreachable):
+        with pytest.raises(ProviderUnreachable):
             await provider.create(_spec())
     async with _open(service, tmp_path) as provider:
-        with pytest.raises(Refused, match="snapshot"):
+        with pytest.raises(ProviderRefused, match="snapshot"):
             await provider.create(_spec(options={"snapshot": "not-allowed"}))
     assert "canary" not in repr(plugin.settings(api_key="dtn_canary"))
 

@@ -20,17 +20,17 @@ import docker_engine
 from docker_rig import engine_rig
 from sandbox.config import SandboxConfig, problems
 from sandbox.docker import container
-from sandbox.docker.errors import fold, folded
+from sandbox.docker.errors import translate_error, translate_errors
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import Gone, Refused, Unauthorized, Unreachable
-from sandbox.model import Command, Job, JobState, Network, SandboxId
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxId
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import installed
-from sandbox_rigs import TOKEN, Rig, ended, printed
+from sandbox_rigs import TOKEN, ProviderRig, wait_for_job, wait_for_output
 
 
 @pytest.fixture
-def rig(tmp_path: Path) -> Rig:
+def rig(tmp_path: Path) -> ProviderRig:
     """Return the provider with everything that an operator may add to it."""
     more = tmp_path / "more"
     more.mkdir()
@@ -39,119 +39,119 @@ def rig(tmp_path: Path) -> Rig:
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Return the provider; its sandboxes are destroyed afterwards."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
         for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
-def ask(method: str, path: str) -> str:
+def engine_request(method: str, path: str) -> str:
     """Ask the engine behind the provider's back."""
-    return docker_engine.shared().call(method, path)
+    return docker_engine.shared_engine().call(method, path)
 
 
-async def said(sandbox: Sandbox, script: str) -> bytes:
+async def output_of(sandbox: Sandbox, script: str) -> bytes:
     """Return what a script says."""
-    return (await sandbox.run(Command(script=script))).stdout
+    return (await sandbox.run(ExecRequest(script=script))).stdout
 
 
-async def test_twenty_at_once_make_one_container(provider: Provider, rig: Rig) -> None:
+async def test_twenty_at_once_make_one_container(provider: Provider, rig: ProviderRig) -> None:
     """Two openings of the provider that create one label at once get one sandbox."""
-    async with rig.opened() as other:
+    async with rig.open() as other:
         makers = [provider, other] * 10
         made = await asyncio.gather(*(maker.create(rig.spec()) for maker in makers))
     assert len({sandbox.id for sandbox in made}) == 1
     assert len(await provider.list(rig.label)) == 1
 
 
-async def test_a_crash_after_the_making_leaks_nothing(rig: Rig) -> None:
+async def test_a_crash_after_the_making_leaks_nothing(rig: ProviderRig) -> None:
     """A container that was made and never used is found by its label, and used by the next one."""
 
     def crash(name: str) -> None:
         raise RuntimeError(name)
 
-    around = rig.surroundings
+    around = rig.provider_context
     crashing = type(around)(state=around.state, callbacks=around.callbacks, checkpoint=crash)
     async with rig.plugin.open(rig.settings, crashing) as provider:
         with pytest.raises(RuntimeError, match="create"):
             await provider.create(rig.spec())
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         ((sandbox_id, label),) = await provider.list(rig.label)
         assert label == rig.label
         sandbox = await provider.create(rig.spec())
         assert sandbox.id == sandbox_id
-        assert await said(sandbox, "echo here") == b"here\n"
+        assert await output_of(sandbox, "echo here") == b"here\n"
         await provider.destroy(sandbox_id)
 
 
-async def test_another_configuration_is_another_container(provider: Provider, rig: Rig) -> None:
+async def test_another_configuration_is_another_container(provider: Provider, rig: ProviderRig) -> None:
     """What was made with other limits or another network is never used; HOME stays."""
     first = await provider.create(rig.spec(persistent=True))
-    await said(first, "echo kept > ~/file; touch /tmp/old")
+    await output_of(first, "echo kept > ~/file; touch /tmp/old")
     changed = rig.spec(persistent=True, memory_mb=128)
-    with pytest.raises(Gone):
+    with pytest.raises(SandboxGone):
         await provider.connect(first.id, changed)
     second = await provider.create(changed)
-    assert await said(second, "cat ~/file; ls /tmp") == b"kept\n"
+    assert await output_of(second, "cat ~/file; ls /tmp") == b"kept\n"
 
 
-async def test_a_sandbox_that_was_stopped_wakes(provider: Provider, rig: Rig) -> None:
+async def test_a_sandbox_that_was_stopped_wakes(provider: Provider, rig: ProviderRig) -> None:
     """After suspension, or an engine that stopped it, the next command runs, and HOME is what it was."""
     sandbox = await provider.create(rig.spec(persistent=True))
-    await said(sandbox, "echo kept > ~/file")
+    await output_of(sandbox, "echo kept > ~/file")
     await sandbox.suspend()
     await sandbox.suspend()
-    assert '"Running":false' in ask("GET", f"/containers/{sandbox.id}/json")
-    assert await said(sandbox, "cat ~/file") == b"kept\n"
-    ask("POST", f"/containers/{sandbox.id}/pause")
-    assert await said(sandbox, "cat ~/file") == b"kept\n"
+    assert '"Running":false' in engine_request("GET", f"/containers/{sandbox.id}/json")
+    assert await output_of(sandbox, "cat ~/file") == b"kept\n"
+    engine_request("POST", f"/containers/{sandbox.id}/pause")
+    assert await output_of(sandbox, "cat ~/file") == b"kept\n"
 
 
 async def test_pausing_keeps_everything(tmp_path: Path) -> None:
     """With `suspend = pause` /tmp is there again; a read-only root leaves the usual places writable."""
     rig = engine_rig("pause", tmp_path, suspend="pause", read_only_root=True)
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
         script = "touch /usr/new 2>/dev/null || echo no; echo kept > /tmp/file"
-        assert await said(sandbox, script) == b"no\n"
+        assert await output_of(sandbox, script) == b"no\n"
         await sandbox.suspend()
-        assert '"Paused":true' in ask("GET", f"/containers/{sandbox.id}/json")
-        assert await said(sandbox, "cat /tmp/file") == b"kept\n"
+        assert '"Paused":true' in engine_request("GET", f"/containers/{sandbox.id}/json")
+        assert await output_of(sandbox, "cat /tmp/file") == b"kept\n"
         await provider.destroy(sandbox.id)
 
 
-async def test_a_running_job_keeps_its_sandbox_awake(provider: Provider, rig: Rig) -> None:
+async def test_a_running_job_keeps_its_sandbox_awake(provider: Provider, rig: ProviderRig) -> None:
     """Suspension is refused while a job runs; a job that lost its container says so."""
     sandbox = await provider.create(rig.spec(persistent=True))
-    await sandbox.spawn(Job(id="job_1", token=TOKEN, script="echo begun; sleep 60"))
-    await printed(sandbox, "job_1", b"begun")
-    with pytest.raises(Refused):
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script="echo begun; sleep 60"))
+    await wait_for_output(sandbox, "job_1", b"begun")
+    with pytest.raises(ProviderRefused):
         await sandbox.suspend()
-    ask("POST", f"/containers/{sandbox.id}/restart?t=0")
+    engine_request("POST", f"/containers/{sandbox.id}/restart?t=0")
     report = await sandbox.report("job_1")
-    assert (report.state, report.output) == (JobState.RECREATED, b"begun\n")
+    assert (report.state, report.output) == (BackgroundJobState.RECREATED, b"begun\n")
 
 
-async def test_a_run_leaves_a_job_alone(provider: Provider, rig: Rig) -> None:
+async def test_a_run_leaves_a_job_alone(provider: Provider, rig: ProviderRig) -> None:
     """What is swept at the end of a run, by its time-out too, is never another's."""
     sandbox = await provider.create(rig.spec())
     await sandbox.spawn(
-        Job(id="job_1", token=TOKEN, script="echo begun; while ! test -e go; do sleep 0.05; done")
+        BackgroundJob(id="job_1", token=TOKEN, script="echo begun; while ! test -e go; do sleep 0.05; done")
     )
-    await printed(sandbox, "job_1", b"begun")
-    await sandbox.run(Command(script="setsid sleep 40 & env -i setsid sleep 40 >&- 2>&- & true"))
+    await wait_for_output(sandbox, "job_1", b"begun")
+    await sandbox.run(ExecRequest(script="setsid sleep 40 & env -i setsid sleep 40 >&- 2>&- & true"))
     await asyncio.gather(
-        sandbox.run(Command(script="setsid sleep 40 & sleep 40", timeout=0.5)),
-        sandbox.run(Command(script="sleep 1.5; echo whole > whole")),
+        sandbox.run(ExecRequest(script="setsid sleep 40 & sleep 40", timeout=0.5)),
+        sandbox.run(ExecRequest(script="sleep 1.5; echo whole > whole")),
     )
     assert await sandbox.read("whole", limit=10) == b"whole\n"
     await sandbox.write("go", b"")
-    assert (await ended(sandbox, "job_1")).exit_code == 0
+    assert (await wait_for_job(sandbox, "job_1")).exit_code == 0
 
 
-async def test_home_and_the_image_come_back(provider: Provider, rig: Rig) -> None:
+async def test_home_and_the_image_come_back(provider: Provider, rig: ProviderRig) -> None:
     """What was installed, in HOME and in the image's own places, is there again in another container."""
     sandbox = await provider.create(rig.spec(persistent=True))
     script = (
@@ -159,7 +159,7 @@ async def test_home_and_the_image_come_back(provider: Provider, rig: Rig) -> Non
         "chmod +x ~/.local/bin/greet; ln -s greet ~/.local/bin/link; mkfifo ~/pipe;"
         "echo 'there = 1' > /usr/local/lib/new/deep/one.py; echo more >> /etc/group; touch /tmp/not"
     )
-    await said(sandbox, script)
+    await output_of(sandbox, script)
     packed = b"".join([chunk async for chunk in sandbox.save()])
     with tarfile.open(fileobj=io.BytesIO(packed)) as tar:
         names = set(tar.getnames())
@@ -176,59 +176,61 @@ async def test_home_and_the_image_come_back(provider: Provider, rig: Rig) -> Non
     check = (
         "link; cat /usr/local/lib/new/deep/one.py; tail -n 1 /etc/group; touch ~/.local/bin/new && echo own"
     )
-    assert await said(again, check) == b"hello\nthere = 1\nmore\nown\n"
+    assert await output_of(again, check) == b"hello\nthere = 1\nmore\nown\n"
 
 
-async def test_a_hostile_snapshot_is_refused(provider: Provider, rig: Rig) -> None:
+async def test_a_hostile_snapshot_is_refused(provider: Provider, rig: ProviderRig) -> None:
     """What is no snapshot leaves the sandbox as it was."""
     sandbox = await provider.create(rig.spec(persistent=True))
 
     async def chunks() -> AsyncIterator[bytes]:
         yield b"no archive"
 
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRefused):
         await sandbox.restore(chunks())
 
 
 async def test_a_port_is_reached_by_its_url(tmp_path: Path) -> None:
     """A published port of an allow-all sandbox has a URL; others, and deny-all ones, are refused."""
-    network = docker_engine.network(docker_engine.shared())
+    network = docker_engine.open_network(docker_engine.shared_engine())
     rig = engine_rig("ports", tmp_path, network=network, ports=(8080,))
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec(network=Network.ALLOW_ALL))
         (rig.workspace / "index.html").write_text("served")
-        await sandbox.spawn(Job(id="web", token=TOKEN, script="exec python3 -u -m http.server 8080"))
-        await printed(sandbox, "web", b"Serving")
+        await sandbox.spawn(
+            BackgroundJob(id="web", token=TOKEN, script="exec python3 -u -m http.server 8080")
+        )
+        await wait_for_output(sandbox, "web", b"Serving")
         url = await sandbox.expose(8080)
         async with aiohttp.ClientSession() as session, session.get(url) as answer:
             assert await answer.text() == "served"
-        with pytest.raises(Refused, match="8081"):
+        with pytest.raises(ProviderRefused, match="8081"):
             await sandbox.expose(8081)
         closed = await provider.create(rig.spec(label=f"{rig.label}:closed"))
-        with pytest.raises(Refused, match="allow-all"):
+        with pytest.raises(ProviderRefused, match="allow-all"):
             await closed.expose(8080)
         for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
-async def test_the_operator_says_what_is_used(provider: Provider, rig: Rig) -> None:
+async def test_the_operator_says_what_is_used(provider: Provider, rig: ProviderRig) -> None:
     """Mounts are the operator's, read-only; images are those allowed; what the engine lacks is said."""
     sandbox = await provider.create(rig.spec())
     assert (
-        await said(sandbox, "cat /opt/more/file; touch /opt/more/x 2>/dev/null || echo no")
+        await output_of(sandbox, "cat /opt/more/file; touch /opt/more/x 2>/dev/null || echo no")
         == b"the operator'sno\n"
     )
-    with pytest.raises(Refused, match="operator allows"):
+    with pytest.raises(ProviderRefused, match="operator allows"):
         await provider.create(rig.spec(options={"image": "localhost/evil:1"}))
-    with pytest.raises(Refused, match="other:1"):
+    with pytest.raises(ProviderRefused, match="other:1"):
         await provider.create(rig.spec(label=f"{rig.label}:2", options={"image": "localhost/other:1"}))
 
 
-async def test_files_belong_to_both(provider: Provider, rig: Rig) -> None:
+async def test_files_belong_to_both(provider: Provider, rig: ProviderRig) -> None:
     """What a command wrote the gateway may remove, and the other way round."""
     sandbox = await provider.create(rig.spec(persistent=True))
     await sandbox.write("ours", b"1")
-    await said(
+    await output_of(
         sandbox,
         "echo 2 >> ours; mkdir -p theirs/deep; echo x > theirs/deep/file; mkdir ~/locked; chmod 0 ~/locked",
     )
@@ -241,24 +243,24 @@ async def test_files_belong_to_both(provider: Provider, rig: Rig) -> None:
 async def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
     """Without an engine every call is Unreachable, and doctor says why."""
     settings = DockerSettings(host=f"unix://{tmp_path}/no.sock")
-    rig = Rig(name="none", plugin=installed()["docker"], settings=settings, directory=tmp_path)
-    async with rig.opened() as provider:
-        with pytest.raises(Unreachable):
+    rig = ProviderRig(name="none", plugin=installed()["docker"], settings=settings, directory=tmp_path)
+    async with rig.open() as provider:
+        with pytest.raises(ProviderUnreachable):
             await provider.create(rig.spec())
-        with pytest.raises(Unreachable):
+        with pytest.raises(ProviderUnreachable):
             await provider.list()
-        with pytest.raises(Unreachable):
-            await provider.connect(container.id_of("label"), rig.spec())
-        with pytest.raises(Gone):
+        with pytest.raises(ProviderUnreachable):
+            await provider.connect(container.container_id("label"), rig.spec())
+        with pytest.raises(SandboxGone):
             await provider.connect(SandboxId("somebodys-database"), rig.spec())
-    (told,) = await asyncio.to_thread(rig.plugin.abilities, settings)
+    (told,) = await asyncio.to_thread(rig.plugin.capabilities, settings)
     assert not told.present
     assert "no.sock" in told.detail
 
 
-async def test_doctor_hears_what_the_engine_has(rig: Rig) -> None:
+async def test_doctor_hears_what_the_engine_has(rig: ProviderRig) -> None:
     """Isolation, limits and the image are told, also from inside an event loop."""
-    told = {ability.name: ability for ability in rig.plugin.abilities(rig.settings)}
+    told = {ability.name: ability for ability in rig.plugin.capabilities(rig.settings)}
     assert told["isolation"].present
     assert told["image"].present
     assert "limit.memory" in told
@@ -295,24 +297,24 @@ def test_settings_are_checked(wrong: dict[str, object]) -> None:
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (404, Gone),
-        (401, Unauthorized),
-        (403, Unauthorized),
-        (409, Refused),
-        (500, Refused),
-        (503, Unreachable),
+        (404, SandboxGone),
+        (401, ProviderUnauthorized),
+        (403, ProviderUnauthorized),
+        (409, ProviderRefused),
+        (500, ProviderRefused),
+        (503, ProviderUnreachable),
     ],
 )
 def test_errors_are_folded(status: int, kind: type[Exception]) -> None:
     """Each of the engine's refusals is one of the port's errors."""
-    assert isinstance(fold(DockerError(status, "why")), kind)
-    with pytest.raises(kind), folded():
+    assert isinstance(translate_error(DockerError(status, "why")), kind)
+    with pytest.raises(kind), translate_errors():
         raise DockerError(status, "why")
 
 
 def test_a_socket_that_may_not_be_used() -> None:
     """Whoever may not use the socket is told to join the group."""
-    with pytest.raises(Unauthorized, match="group"), folded():
+    with pytest.raises(ProviderUnauthorized, match="group"), translate_errors():
         raise DockerError(900, "Cannot connect to Docker Engine: Permission denied")
 
 

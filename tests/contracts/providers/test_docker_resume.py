@@ -7,17 +7,17 @@ from aiodocker.exceptions import DockerError
 from aiohttp import web
 from aiohttp.test_utils import BaseTestServer, TestServer
 
-from sandbox.docker.engine import Order, connected
+from sandbox.docker.engine import ExecSpec, open_engine
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import Gone
+from sandbox.errors import SandboxGone
 from sandbox.model import SandboxId
 
 ID = SandboxId("box")
-ORDER = Order(argv=["true"], environment=[], directory="/")
+EXEC_SPEC = ExecSpec(argv=["true"], environment=[], directory="/")
 NOT_FOUND = 404
 
 
-class Late:
+class LaggingEngine:
     """An engine that hears of a pause late: it refuses to start anything in what runs already."""
 
     def __init__(self, refusals: int) -> None:
@@ -66,35 +66,35 @@ class Late:
 
 async def test_an_engine_that_is_behind_is_asked_again() -> None:
     """A waking that was refused as done already is no fault, and the process is started once."""
-    late = Late(refusals=3)
-    async with TestServer(late.app()) as server, connected(_settings(server)) as engine:
+    late = LaggingEngine(refusals=3)
+    async with TestServer(late.app()) as server, open_engine(_settings(server)) as engine:
         with pytest.raises(DockerError) as refused:
-            await engine.start(ID, user="1000", order=ORDER)
+            await engine.start(ID, user="1000", exec_spec=EXEC_SPEC)
     assert refused.value.status == NOT_FOUND
     assert late.calls == ["exec", "unpause", "exec", "unpause", "exec", "exec", "start"]
 
 
 async def test_one_that_stays_behind_is_believed() -> None:
     """What the engine says is told in the end, not asked for ever."""
-    late = Late(refusals=1000)
-    async with TestServer(late.app()) as server, connected(_settings(server)) as engine:
+    late = LaggingEngine(refusals=1000)
+    async with TestServer(late.app()) as server, open_engine(_settings(server)) as engine:
         with pytest.raises(DockerError, match="paused"):
-            await engine.start(ID, user="1000", order=ORDER)
-        with pytest.raises(Gone):
-            await engine.start(ID, user="1000", order=ORDER, waking=False)
+            await engine.start(ID, user="1000", exec_spec=EXEC_SPEC)
+        with pytest.raises(SandboxGone):
+            await engine.start(ID, user="1000", exec_spec=EXEC_SPEC, resume=False)
     assert late.calls.count("start") == 0
 
 
 async def test_resting_twice_is_no_fault() -> None:
     """Whoever comes second to a container that rests is content; other refusals are told."""
     paused = DockerSettings(suspend="pause")
-    late = Late(refusals=0)
+    late = LaggingEngine(refusals=0)
     async with TestServer(late.app()) as server:
-        async with connected(_settings(server, paused)) as engine:
-            await engine.rest(ID)
-        async with connected(_settings(server)) as engine:
-            with pytest.raises(Gone):
-                await engine.rest(ID)
+        async with open_engine(_settings(server, paused)) as engine:
+            await engine.suspend(ID)
+        async with open_engine(_settings(server)) as engine:
+            with pytest.raises(SandboxGone):
+                await engine.suspend(ID)
 
 
 def _settings(server: BaseTestServer, settings: DockerSettings | None = None) -> DockerSettings:

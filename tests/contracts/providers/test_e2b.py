@@ -12,9 +12,9 @@ import pytest
 from e2b_service import API_KEY, E2bService, e2b_service
 from sandbox.config import SandboxConfig
 from sandbox.e2b import plugin
-from sandbox.errors import Gone, Refused, Unauthorized, Unreachable
-from sandbox.model import Command, Job, JobState, Network, Spec
-from sandbox.port import Provider, Surroundings
+from sandbox.errors import ProviderRefused, ProviderUnauthorized, ProviderUnreachable, SandboxGone
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest, Network, SandboxSpec
+from sandbox.port import Provider, ProviderContext
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ async def service(tmp_path: Path) -> AsyncIterator[E2bService]:
 
 def _open(service: E2bService, tmp_path: Path, **changes: Any) -> Any:
     given = {"api_key": API_KEY, "api_url": service.url, "sandbox_url": service.url, "http_version": "1.1"}
-    surroundings = Surroundings(
+    surroundings = ProviderContext(
         state=tmp_path / "state", callbacks=tmp_path / "callbacks", callback_url="https://bots.example"
     )
     return plugin.open(plugin.settings.model_validate(given | changes), surroundings)
@@ -39,40 +39,40 @@ async def provider(service: E2bService, tmp_path: Path) -> AsyncIterator[Provide
         yield provider
 
 
-def _spec(**changes: Any) -> Spec:
+def _spec(**changes: Any) -> SandboxSpec:
     fields: dict[str, Any] = {"label": "dovecote-1", "namespace": "space", "persistent": True}
-    return Spec(**fields | changes)
+    return SandboxSpec(**fields | changes)
 
 
 async def test_a_paused_sandbox_wakes_with_its_processes(provider: Provider, service: E2bService) -> None:
     """Whoever paused it, the next call resumes it; files and memory are there."""
     sandbox = await provider.create(_spec())
-    await sandbox.run(Command(script="echo kept > file"))
+    await sandbox.run(ExecRequest(script="echo kept > file"))
     await sandbox.suspend()
-    assert service.machines[sandbox.id].box.frozen
-    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
-    service.machines[sandbox.id].box.freeze(still=True)
-    assert (await sandbox.run(Command(script="cat file"))).stdout == b"kept\n"
+    assert service.machines[sandbox.id].process_host.frozen
+    assert (await sandbox.run(ExecRequest(script="cat file"))).stdout == b"kept\n"
+    service.machines[sandbox.id].process_host.freeze(frozen=True)
+    assert (await sandbox.run(ExecRequest(script="cat file"))).stdout == b"kept\n"
 
 
 async def test_a_sandbox_with_a_running_job_is_not_paused(provider: Provider) -> None:
     """A pause would let the job stand still."""
     sandbox = await provider.create(_spec())
-    await sandbox.spawn(Job(id="job_1", script="sleep 30", token="t"))
-    with pytest.raises(Refused):
+    await sandbox.spawn(BackgroundJob(id="job_1", script="sleep 30", token="t"))
+    with pytest.raises(ProviderRefused):
         await sandbox.suspend()
     await sandbox.stop("job_1")
     await sandbox.suspend()
-    assert (await sandbox.report("job_1")).state is JobState.EXITED
+    assert (await sandbox.report("job_1")).state is BackgroundJobState.EXITED
 
 
 async def test_a_killed_sandbox_is_gone(provider: Provider, service: E2bService) -> None:
     """Killed by its time-out or by hand, it is Gone for every call, and a new one can be made."""
     sandbox = await provider.create(_spec())
     await service.kill(sandbox.id)
-    with pytest.raises(Gone):
-        await sandbox.run(Command(script="true"))
-    with pytest.raises(Gone):
+    with pytest.raises(SandboxGone):
+        await sandbox.run(ExecRequest(script="true"))
+    with pytest.raises(SandboxGone):
         await provider.connect(sandbox.id, _spec())
     again = await provider.create(_spec())
     assert again.id != sandbox.id
@@ -83,7 +83,7 @@ async def test_two_who_create_at_once_get_one_sandbox(provider: Provider, servic
     made = await asyncio.gather(*(provider.create(_spec()) for _ in range(4)))
     assert {sandbox.id for sandbox in made} == set(service.machines)
     assert len(service.machines) == 1
-    assert (await (await provider.create(_spec())).run(Command(script="echo one"))).stdout == b"one\n"
+    assert (await (await provider.create(_spec())).run(ExecRequest(script="echo one"))).stdout == b"one\n"
 
 
 async def test_what_the_service_is_told(provider: Provider, service: E2bService) -> None:
@@ -111,16 +111,16 @@ async def test_what_the_service_is_told(provider: Provider, service: E2bService)
 async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:
     """A wrong key and a missing one are the operator's, a service that is down is tried again."""
     async with _open(service, tmp_path, api_key="e2b_wrong") as provider:
-        with pytest.raises(Unauthorized):
+        with pytest.raises(ProviderUnauthorized):
             await provider.create(_spec())
     async with _open(service, tmp_path, api_key=None) as provider:
-        with pytest.raises(Unauthorized, match="E2B_API_KEY"):
+        with pytest.raises(ProviderUnauthorized, match="E2B_API_KEY"):
             await provider.create(_spec())
     async with _open(service, tmp_path, api_url="http://127.0.0.1:9") as provider:
-        with pytest.raises(Unreachable):
+        with pytest.raises(ProviderUnreachable):
             await provider.create(_spec())
     async with _open(service, tmp_path) as provider:
-        with pytest.raises(Refused, match="template"):
+        with pytest.raises(ProviderRefused, match="template"):
             await provider.create(_spec(options={"template": "not-allowed"}))
         service.unready = 1
         assert await provider.create(_spec())
@@ -129,7 +129,7 @@ async def test_errors_are_folded(service: E2bService, tmp_path: Path) -> None:
 async def test_the_keys_are_kept_to_themselves(service: E2bService, tmp_path: Path) -> None:
     """Neither the settings nor an error show the key."""
     async with _open(service, tmp_path, api_key="e2b_canary") as provider:
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(ProviderUnauthorized) as caught:
             await provider.create(_spec())
     assert "canary" not in str(caught.value)
     assert "canary" not in repr(plugin.settings(api_key="e2b_canary"))

@@ -13,16 +13,16 @@ import pytest
 from sandbox.host.isolation.process_tree import descendants
 from sandbox.host.provider import HostProvider
 from sandbox.host.settings import HostSettings
-from sandbox.model import Command, Result, Spec
-from sandbox.port import Provider, Sandbox, Surroundings
+from sandbox.model import ExecRequest, ExecResult, SandboxSpec
+from sandbox.port import Provider, ProviderContext, Sandbox
 from sandbox.registry import plugin
 
 
 @pytest.fixture
 async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
     """A host provider; skipped where no sandbox can be made."""
-    around = Surroundings(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
-    for ability in plugin("host").abilities(HostSettings()):
+    around = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    for ability in plugin("host").capabilities(HostSettings()):
         if ability.name == "isolation" and not ability.present:
             pytest.skip(ability.detail)
     async with plugin("host").open(HostSettings(), around) as opened:
@@ -30,9 +30,9 @@ async def provider(tmp_path: Path) -> AsyncIterator[Provider]:
 
 
 @pytest.fixture
-def spec(tmp_path: Path) -> Spec:
+def spec(tmp_path: Path) -> SandboxSpec:
     """A reserved sandbox with a workspace."""
-    return Spec(
+    return SandboxSpec(
         label="one",
         namespace="space",
         workspace=tmp_path / "workspace",
@@ -42,15 +42,15 @@ def spec(tmp_path: Path) -> Spec:
     )
 
 
-async def run(sandbox: Sandbox, script: str, stdin: bytes = b"", *, timeout: float = 20.0) -> Result:
+async def run(sandbox: Sandbox, script: str, stdin: bytes = b"", *, timeout: float = 20.0) -> ExecResult:
     """Run a script."""
-    return await sandbox.run(Command(script=script, stdin=stdin, timeout=timeout))
+    return await sandbox.run(ExecRequest(script=script, stdin=stdin, timeout=timeout))
 
 
-def waiting(provider: Provider) -> int:
+def prewarmed_count(provider: Provider) -> int:
     """Return how many runs of a provider wait for a command."""
     assert isinstance(provider, HostProvider)
-    return len(provider.standbys)
+    return len(provider.prewarmed)
 
 
 SCRIPTS = [
@@ -67,32 +67,32 @@ SCRIPTS = [
 
 @pytest.mark.parametrize(("script", "stdin"), SCRIPTS, ids=range(len(SCRIPTS)))
 async def test_a_run_that_waited_does_what_any_run_does(
-    provider: Provider, spec: Spec, script: str, stdin: bytes
+    provider: Provider, spec: SandboxSpec, script: str, stdin: bytes
 ) -> None:
     """Output, exit code, stdin, environment and descriptors are those of a run made for its command."""
     sandbox = await provider.create(spec)
-    assert waiting(provider) == 0
+    assert prewarmed_count(provider) == 0
     cold = await run(sandbox, script, stdin)
     await asyncio.sleep(0)
-    assert waiting(provider) == 1
+    assert prewarmed_count(provider) == 1
     warm = await run(sandbox, script, stdin)
     assert (warm.exit_code, warm.stdout, warm.stderr) == (cold.exit_code, cold.stdout, cold.stderr)
 
 
-async def test_a_run_that_waited_is_bounded_like_any(provider: Provider, spec: Spec) -> None:
+async def test_a_run_that_waited_is_bounded_like_any(provider: Provider, spec: SandboxSpec) -> None:
     """Time-out and caps hold from the moment it has its command, and nothing of it lives on."""
     sandbox = await provider.create(spec)
     await run(sandbox, "true")
     slow = await run(sandbox, "sleep 60 & setsid sleep 60", timeout=0.3)
     assert (slow.timed_out, slow.exit_code) == (True, 137)
-    capped = await sandbox.run(Command(script="yes | head -c 100000", output_limit=10))
+    capped = await sandbox.run(ExecRequest(script="yes | head -c 100000", output_limit=10))
     assert (len(capped.stdout), capped.stdout_truncated) == (10, True)
     lasting = await run(sandbox, "echo kept > $HOME/note; touch /tmp/gone")
     assert lasting.ok
     assert (await run(sandbox, "cat $HOME/note; ls /tmp")).stdout == b"kept\n"
 
 
-async def test_what_waits_is_not_used_for_something_else(provider: Provider, spec: Spec) -> None:
+async def test_what_waits_is_not_used_for_something_else(provider: Provider, spec: SandboxSpec) -> None:
     """Another spec, another workspace directory of the same name, a long script: the run is made anew."""
     sandbox = await provider.create(spec)
     await run(sandbox, "echo old > file")
@@ -100,25 +100,29 @@ async def test_what_waits_is_not_used_for_something_else(provider: Provider, spe
     shutil.rmtree(spec.workspace)
     spec.workspace.mkdir()
     assert (await run(sandbox, "ls")).stdout == b""
-    other = Spec(**{name: getattr(spec, name) for name in spec.__dataclass_fields__} | {"env": {"NEW": "1"}})
+    other = SandboxSpec(
+        **{name: getattr(spec, name) for name in spec.__dataclass_fields__} | {"env": {"NEW": "1"}}
+    )
     assert (await run(await provider.connect(sandbox.id, other), "echo $NEW$DECLARED")).stdout == b"1\n"
     long = f"echo {'x' * 5000} | wc -c"
     assert (await run(sandbox, long)).stdout == b"5001\n"
 
 
-async def test_nothing_waits_in_a_sandbox_that_sleeps_or_is_gone(provider: Provider, spec: Spec) -> None:
+async def test_nothing_waits_in_a_sandbox_that_sleeps_or_is_gone(
+    provider: Provider, spec: SandboxSpec
+) -> None:
     """Suspended or destroyed, no process is left of it; one that is not reserved has none waiting ever."""
     sandbox = await provider.create(spec)
     await run(sandbox, "true")
     await sandbox.suspend()
-    assert waiting(provider) == 0
+    assert prewarmed_count(provider) == 0
     await run(sandbox, "true")
     await provider.destroy(sandbox.id)
-    assert waiting(provider) == 0
-    passing = Spec(label="two", namespace="space")
+    assert prewarmed_count(provider) == 0
+    passing = SandboxSpec(label="two", namespace="space")
     await run(await provider.create(passing), "true")
     await asyncio.sleep(0)
-    assert waiting(provider) == 0
+    assert prewarmed_count(provider) == 0
     assert not [pid for pid in descendants(os.getpid()) if b"bwrap" in _command_line(pid)]
 
 

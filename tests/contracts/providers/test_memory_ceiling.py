@@ -9,19 +9,19 @@ import pytest
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
 from gateway.accounts.vault import Vault
-from gateway.records.errors import Invalid
-from gateway.records.records import Book
+from gateway.records.errors import InvalidRecord
+from gateway.records.records import Records
 
 VAULT = Vault(["key-" + "k" * 40])
 
 
 async def test_more_memory_than_the_operator_allows_is_refused(database: Database) -> None:
     """Made or changed, a record is told which field, what was given and what is allowed."""
-    book = Book(VAULT, most_memory_mb=600)
+    book = Records(VAULT, max_memory_mb=600)
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
         made: dict[str, Any] = {"connection": connection, "account": account.id, "kind": "sandbox"}
-        with pytest.raises(Invalid) as refused:
+        with pytest.raises(InvalidRecord) as refused:
             await book.create(**made, name="wide", config={"memoryLimit": 601})
         (problem,) = refused.value.problems
         assert (problem.pointer, "601" in problem.detail, "600" in problem.detail) == (
@@ -30,8 +30,8 @@ async def test_more_memory_than_the_operator_allows_is_refused(database: Databas
             True,
         )
         kept = (await book.create(**made, name="fits", config={"memoryLimit": 600})).record
-        with pytest.raises(Invalid):
-            await book.change(connection, kept, patch={"memoryLimit": 601})
+        with pytest.raises(InvalidRecord):
+            await book.update(connection, kept, patch={"memoryLimit": 601})
         assert book.sandbox_config(kept).memory_limit == 600
 
 
@@ -39,13 +39,13 @@ async def test_what_was_stored_before_gets_what_is_allowed_now(database: Databas
     """A rule that came later holds at the next use, for defaults too, and changes no record."""
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
-        before = Book(VAULT)
+        before = Records(VAULT)
         wide = (
             await before.create(connection, account.id, "sandbox", name="w", config={"memoryLimit": 4096})
         ).record
         silent = (await before.create(connection, account.id, "sandbox", name="s", config={})).record
-        strict = Book(VAULT, most_memory_mb=256)
-        renamed = (await strict.change(connection, silent, name="t")).record
+        strict = Records(VAULT, max_memory_mb=256)
+        renamed = (await strict.update(connection, silent, name="t")).record
     assert before.sandbox_config(wide).memory_limit == 4096
     for record in (wide, renamed, None):
         assert strict.sandbox_config(record).memory_limit == 256

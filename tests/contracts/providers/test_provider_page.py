@@ -10,8 +10,8 @@ import pytest
 
 from sandbox import registry
 from sandbox.config import SandboxConfig, problems
-from sandbox.model import Command, Spec
-from sandbox.port import Surroundings
+from sandbox.model import ExecRequest, SandboxSpec
+from sandbox.port import ProviderContext
 
 PAGE = Path(__file__).parents[3] / "docs" / "guide" / "sandboxes" / "writing-a-provider.md"
 
@@ -37,11 +37,13 @@ async def test_a_provider_is_found_by_its_entry_point(tmp_path: Path) -> None:
     wrong = SandboxConfig(provider="memory", network={"mode": "allow-all"})  # type: ignore[arg-type]  # as JSON says it
     assert [problem.pointer for problem in problems(wrong, plugin)] == ["/network/mode"]
     assert not problems(SandboxConfig(provider="memory", persistent=True), plugin)
-    around = Surroundings(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
+    around = ProviderContext(state=tmp_path / "state", callbacks=tmp_path / "callbacks")
     async with plugin.open(plugin.settings(), around) as provider:
-        sandbox = await provider.create(Spec(label="dovecote-here-one", namespace="space"))
-        assert (await provider.create(Spec(label="dovecote-here-one", namespace="space"))).id == sandbox.id
-        assert (await sandbox.run(Command(script="echo pigeon"))).stdout == b"pigeon\n"
+        sandbox = await provider.create(SandboxSpec(label="dovecote-here-one", namespace="space"))
+        assert (
+            await provider.create(SandboxSpec(label="dovecote-here-one", namespace="space"))
+        ).id == sandbox.id
+        assert (await sandbox.run(ExecRequest(script="echo pigeon"))).stdout == b"pigeon\n"
         assert await provider.list("dovecote-here-") == [(sandbox.id, "dovecote-here-one")]
 
 

@@ -11,78 +11,78 @@ import pytest
 
 from gateway.agents.port import ToolResult
 from gateway.tools.services import service
-from gateway.tools.tool import BadArguments
+from gateway.tools.tool import InvalidArguments
 from sandbox.config import SandboxConfig
-from sandbox.errors import Refused
-from sandbox.lifecycle.services import MOST, Services
-from sandbox.model import Command
+from sandbox.errors import ProviderRefused
+from sandbox.lifecycle.services import MAX_SERVICES, SandboxServices
+from sandbox.model import ExecRequest
 from sandbox.port import Sandbox
-from sandbox_rigs import PATIENCE, Rig, every_rig, until
-from tool_contexts import desk_of
+from sandbox_rigs import TIMEOUT_SECONDS, ProviderRig, all_rigs, until
+from tool_contexts import make_tool_context
 
-WAYS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
+VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
 SERVER = "exec python3 -u -m http.server 8765 --bind 127.0.0.1"
 
 
-@pytest.fixture(params=[name for name in every_rig() if name in WAYS])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+@pytest.fixture(params=[name for name in all_rigs() if name in VARIANTS])
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return each provider in turn, closed."""
-    return every_rig()[request.param](tmp_path)
+    return all_rigs()[request.param](tmp_path)
 
 
 @pytest.fixture
-async def sandbox(rig: Rig) -> AsyncIterator[Sandbox]:
+async def sandbox(rig: ProviderRig) -> AsyncIterator[Sandbox]:
     """Return a reserved sandbox."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec(persistent=True))
         yield sandbox
         await provider.destroy(sandbox.id)
 
 
-async def test_a_command_is_started_again_when_it_ends(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_command_is_started_again_when_it_ends(sandbox: Sandbox, rig: ProviderRig) -> None:
     """It runs while others come and go, is one for its name, is started again, and ends when stopped."""
-    services = Services(sandbox=sandbox)
+    services = SandboxServices(sandbox=sandbox)
     first = await services.start("web", f"echo round >> ~/rounds; echo hello; {SERVER}", 8765)
     assert (first.state, first.ready, first.run) == ("running", True, 1)
-    async with rig.opened() as provider:
-        again = Services(sandbox=await provider.connect(sandbox.id, rig.spec(persistent=True)))
+    async with rig.open() as provider:
+        again = SandboxServices(sandbox=await provider.connect(sandbox.id, rig.spec(persistent=True)))
         assert (await again.start("web", "another", 8765)).run == 1
     assert b"hello" in ((await services.logs("web")) or pytest.fail("no logs")).output
     short = await services.start("short", "echo once >> ~/ends; exit 7")
 
     async def came_again() -> bool:
-        return (await sandbox.run(Command(script="cat ~/ends"))).stdout.count(b"once") > 1
+        return (await sandbox.run(ExecRequest(script="cat ~/ends"))).stdout.count(b"once") > 1
 
     await until(came_again)
-    told = {one.name: one for one in await services.every()}
-    assert (told["short"].code, told["short"].run, told["web"].ends) == (7, short.run, 0)
-    assert PATIENCE > told["short"].ends >= 1
+    told = {one.name: one for one in await services.list_all()}
+    assert (told["short"].exit_code, told["short"].run, told["web"].exits) == (7, short.run, 0)
+    assert TIMEOUT_SECONDS > told["short"].exits >= 1
     assert await services.stop("short")
     assert not await services.stop("short")
-    await sandbox.stop(first.job)
-    assert [(one.name, one.state) for one in await services.every()] == [("web", "ended")]
+    await sandbox.stop(first.job_id)
+    assert [(one.name, one.state) for one in await services.list_all()] == [("web", "ended")]
     assert (await services.start("web", SERVER, 8765)).run == first.run + 1
 
 
-async def test_a_sandbox_has_at_most_five(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_sandbox_has_at_most_five(sandbox: Sandbox, rig: ProviderRig) -> None:
     """A sixth is refused, with the names of those that are there."""
     if rig.plugin.name != "host":
         pytest.skip("counting is the same on every provider")
-    services = Services(sandbox=sandbox)
-    for number in range(MOST):
+    services = SandboxServices(sandbox=sandbox)
+    for number in range(MAX_SERVICES):
         await services.start(f"s{number}", "exec sleep 30")
-    with pytest.raises(Refused, match="s0, s1, s2, s3, s4"):
+    with pytest.raises(ProviderRefused, match="s0, s1, s2, s3, s4"):
         await services.start("more", "exec sleep 30")
 
 
-async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: ProviderRig) -> None:
     """The tool tells what became of it, in words where there is no such thing."""
     if rig.plugin.name != "host":
         pytest.skip("the tool is the same on every provider")
-    desk = desk_of(SandboxConfig(provider="host", persistent=True), sandbox, rig)
+    desk = make_tool_context(SandboxConfig(provider="host", persistent=True), sandbox, rig)
 
     async def use(**args: Any) -> ToolResult:
-        return await service.act(desk, args, "key")
+        return await service.run(desk, args, "key")
 
     started = await use(action="start", name="web", command=f"echo hello; {SERVER}", port=8765)
     assert (started.ok, dict(started.detail)["ready"]) == (True, True)
@@ -94,15 +94,15 @@ async def test_a_model_starts_looks_and_stops(sandbox: Sandbox, rig: Rig) -> Non
     assert (await use(action="stop", name="web")).ok
     assert "no service 'web'" in (await use(action="stop", name="web")).content
     for wrong in ({"action": "begin"}, {"action": "start", "name": "../x", "command": "true"}):
-        with pytest.raises(BadArguments):
+        with pytest.raises(InvalidArguments):
             await use(**wrong)
 
 
 def test_it_is_offered_in_reserved_sandboxes(tmp_path: Path) -> None:
     """What does not last keeps nothing running; people are asked as for commands."""
-    rig = every_rig()["host-rlimits"](tmp_path)
+    rig = all_rigs()["host-rlimits"](tmp_path)
     reserved, passing = SandboxConfig(persistent=True), SandboxConfig()
-    assert service.fits(desk_of(reserved, None, rig))
-    assert not service.fits(desk_of(passing, None, rig))
-    assert service.asks(reserved)
-    assert not service.asks(SandboxConfig.model_validate({"permissionMode": "bypass"}))
+    assert service.is_available(make_tool_context(reserved, None, rig))
+    assert not service.is_available(make_tool_context(passing, None, rig))
+    assert service.needs_approval(reserved)
+    assert not service.needs_approval(SandboxConfig.model_validate({"permissionMode": "bypass"}))

@@ -10,11 +10,11 @@ import pytest
 from delivery.broker.leases import MemoryLeases
 from delivery.database.clock import utc_now
 from delivery.database.engine import Database
-from gateway.environments.reservations import SqlLeases
-from gateway.infra.replica_presence import Presence
+from gateway.environments.reservations import SqlLocks
+from gateway.infra.replica_presence import ReplicaPresence
 from gateway.store import sandboxes
-from sandbox.errors import Unreachable
-from sandbox.lifecycle.locks import Guard
+from sandbox.errors import ProviderUnreachable
+from sandbox.lifecycle.locks import SandboxLocks
 
 LABEL = "dovecote-here-one"
 LONG = 240.0
@@ -28,14 +28,14 @@ async def test_another_replica_waits_for_the_end_of_a_lease(database: Database) 
     def clock() -> datetime:
         return utc_now() + later
 
-    here, there = (SqlLeases(database, name, clock=clock) for name in ("here", "there"))
-    assert await here.take(LABEL, ttl=LONG) == 1
-    assert await there.take(LABEL, ttl=LONG) is None
+    here, there = (SqlLocks(database, name, clock=clock) for name in ("here", "there"))
+    assert await here.acquire(LABEL, ttl=LONG) == 1
+    assert await there.acquire(LABEL, ttl=LONG) is None
     assert await here.renew(LABEL, 1, ttl=LONG)
-    await here.leave(LABEL, 1)
-    assert await there.take(LABEL, ttl=LONG) == 2
+    await here.release(LABEL, 1)
+    assert await there.acquire(LABEL, ttl=LONG) == 2
     later = timedelta(seconds=LONG + 1)
-    assert await here.take(LABEL, ttl=LONG) == 3
+    assert await here.acquire(LABEL, ttl=LONG) == 3
     assert not await there.renew(LABEL, 2, ttl=LONG)
 
 
@@ -43,24 +43,24 @@ async def test_what_a_dead_process_of_ours_held_is_free_at_once(database: Databa
     """Nobody waits for the lease of a process that certainly died, and its fence is worth nothing."""
     broker = MemoryLeases()
     before, now = (_presence(broker, "here", boot=boot) for boot in ("1", "2"))
-    dead, alive = (SqlLeases(database, one.name, presence=one) for one in (before, now))
-    async with before.kept(_unconcerned), now.kept(_unconcerned):
-        assert await dead.take(LABEL, ttl=LONG) == 1
-        assert await alive.take(LABEL, ttl=LONG) == 2
+    dead, alive = (SqlLocks(database, one.name, presence=one) for one in (before, now))
+    async with before.maintained(_do_nothing), now.maintained(_do_nothing):
+        assert await dead.acquire(LABEL, ttl=LONG) == 1
+        assert await alive.acquire(LABEL, ttl=LONG) == 2
         assert not await dead.renew(LABEL, 1, ttl=LONG)
-        await dead.leave(LABEL, 1)
-        assert await SqlLeases(database, "there").take(LABEL, ttl=LONG) is None
+        await dead.release(LABEL, 1)
+        assert await SqlLocks(database, "there").acquire(LABEL, ttl=LONG) is None
 
 
 async def test_what_a_replica_held_that_is_gone_is_free(database: Database) -> None:
     """Once the broker knows of its end, others need not wait for the end of its leases."""
     broker = MemoryLeases()
     here, there = (_presence(broker, name) for name in ("here", "there"))
-    held, wanted = (SqlLeases(database, one.name, presence=one) for one in (here, there))
-    async with there.kept(_unconcerned):
-        async with here.kept(_unconcerned):
-            assert await held.take(LABEL, ttl=LONG) == 1
-        assert await wanted.take(LABEL, ttl=LONG) == 2
+    held, wanted = (SqlLocks(database, one.name, presence=one) for one in (here, there))
+    async with there.maintained(_do_nothing):
+        async with here.maintained(_do_nothing):
+            assert await held.acquire(LABEL, ttl=LONG) == 1
+        assert await wanted.acquire(LABEL, ttl=LONG) == 2
         assert not await held.renew(LABEL, 1, ttl=LONG)
 
 
@@ -68,27 +68,27 @@ async def test_a_replica_waits_for_one_that_is_present(database: Database) -> No
     """It asks the broker, and gets nothing; what the broker cannot tell keeps it waiting as well."""
     broker = MemoryLeases()
     here, there = (_presence(broker, name) for name in ("here", "there"))
-    wanted = SqlLeases(database, there.name, presence=there)
-    async with there.kept(_unconcerned), here.kept(_unconcerned):
-        assert await SqlLeases(database, here.name, presence=here).take(LABEL, ttl=LONG) == 1
-        assert await wanted.take(LABEL, ttl=LONG) is None
+    wanted = SqlLocks(database, there.name, presence=there)
+    async with there.maintained(_do_nothing), here.maintained(_do_nothing):
+        assert await SqlLocks(database, here.name, presence=here).acquire(LABEL, ttl=LONG) == 1
+        assert await wanted.acquire(LABEL, ttl=LONG) is None
 
 
 async def test_who_came_back_meanwhile_keeps_what_it_has_taken_since(database: Database) -> None:
     """A replica that seemed to be gone may be at work again when its lease is to be taken over."""
     broker = MemoryLeases()
     back = _presence(broker, "here")
-    again = SqlLeases(database, back.name, presence=back)
+    again = SqlLocks(database, back.name, presence=back)
 
-    class Late(Presence):
-        async def is_gone(self, name: str) -> bool:
-            assert await again.take(LABEL, ttl=LONG) == 2
+    class Late(ReplicaPresence):
+        async def is_dead(self, name: str) -> bool:
+            assert await again.acquire(LABEL, ttl=LONG) == 2
             return name == back.name
 
     there = Late(broker, instance="there", boot="1", ttl=LONG)
-    async with back.kept(_unconcerned), there.kept(_unconcerned):
-        assert await again.take(LABEL, ttl=LONG) == 1
-        assert await SqlLeases(database, there.name, presence=there).take(LABEL, ttl=LONG) is None
+    async with back.maintained(_do_nothing), there.maintained(_do_nothing):
+        assert await again.acquire(LABEL, ttl=LONG) == 1
+        assert await SqlLocks(database, there.name, presence=there).acquire(LABEL, ttl=LONG) is None
         assert await again.renew(LABEL, 2, ttl=LONG)
 
 
@@ -96,20 +96,20 @@ async def test_who_lost_its_presence_stops_when_somebody_took_over(database: Dat
     """It looks at once, not when the lease is to be renewed: another may be at work there."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
-    guard = Guard(SqlLeases(database, presence.name, presence=presence), ttl=LONG)
-    async with presence.kept(guard.doubt):
-        with pytest.raises(Unreachable, match="lost"):
+    guard = SandboxLocks(SqlLocks(database, presence.name, presence=presence), ttl=LONG)
+    async with presence.maintained(guard.recheck):
+        with pytest.raises(ProviderUnreachable, match="lost"):
             await _work_while_another_takes_over(guard, broker, presence, database)
 
 
 async def _work_while_another_takes_over(
-    guard: Guard, broker: MemoryLeases, presence: Presence, database: Database
+    guard: SandboxLocks, broker: MemoryLeases, presence: ReplicaPresence, database: Database
 ) -> None:
-    async with guard.use(LABEL):
+    async with guard.shared(LABEL):
         held = await _lease(database)
         async with database.begin() as connection:
-            assert await sandboxes.take_lease(
-                connection, LABEL, holder="there", now=utc_now(), ttl=LONG, left=held
+            assert await sandboxes.acquire_lock(
+                connection, LABEL, holder="there", now=utc_now(), ttl=LONG, abandoned=held
             )
         broker.revoke(f"p:{presence.name}")
         await asyncio.Event().wait()
@@ -119,46 +119,46 @@ async def test_who_lost_its_presence_goes_on_when_nobody_took_over(database: Dat
     """A call is not ended because the broker was away; what is to be taken meanwhile waits for it."""
     broker = MemoryLeases()
     presence = _presence(broker, "here")
-    leases = SqlLeases(database, presence.name, presence=presence)
-    guard = Guard(leases, ttl=LONG, patience=60.0)
+    leases = SqlLocks(database, presence.name, presence=presence)
+    guard = SandboxLocks(leases, ttl=LONG, timeout=60.0)
     doubted = asyncio.Event()
 
     def doubt() -> None:
-        guard.doubt()
+        guard.recheck()
         doubted.set()
 
-    async with presence.kept(doubt), guard.use(LABEL):
+    async with presence.maintained(doubt), guard.shared(LABEL):
         before = await _lease(database)
         doubted.clear()
         broker.revoke(f"p:{presence.name}")
         await doubted.wait()
-        assert await leases.take("another label", ttl=LONG) is None
-        async with guard.use("another label"):
-            assert presence.is_certain
+        assert await leases.acquire("another label", ttl=LONG) is None
+        async with guard.shared("another label"):
+            assert presence.is_confirmed
         async with asyncio.timeout(60):
             while await _lease(database) == before:  # noqa: ASYNC110 - renewed in a task that tells nobody
                 await asyncio.sleep(0.05)
 
 
-async def _lease(database: Database) -> sandboxes.Held | None:
+async def _lease(database: Database) -> sandboxes.LockRow | None:
     async with database.read() as connection:
-        return await sandboxes.lease_of(connection, LABEL)
+        return await sandboxes.get_lock(connection, LABEL)
 
 
-def _presence(broker: MemoryLeases, instance: str, *, boot: str = "1") -> Presence:
-    return Presence(broker, instance=instance, boot=boot, ttl=LONG)
+def _presence(broker: MemoryLeases, instance: str, *, boot: str = "1") -> ReplicaPresence:
+    return ReplicaPresence(broker, instance=instance, boot=boot, ttl=LONG)
 
 
-def _unconcerned() -> None:
+def _do_nothing() -> None:
     """Do nothing about it."""
 
 
 async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) -> None:
     """The lease may have been written when the call that asked for it was cancelled: it is still ours."""
-    guard = Guard(SqlLeases(database, "here"), ttl=LONG, patience=60.0)
+    guard = SandboxLocks(SqlLocks(database, "here"), ttl=LONG, timeout=60.0)
 
     async def enter() -> None:
-        async with guard.use(LABEL):
+        async with guard.shared(LABEL):
             pass
 
     for passes in range(12):
@@ -167,5 +167,5 @@ async def test_a_call_that_was_cut_short_keeps_nobody_out(database: Database) ->
             await asyncio.sleep(0)
         entering.cancel()
         await asyncio.wait({entering})
-        async with guard.use(LABEL):
+        async with guard.shared(LABEL):
             pass

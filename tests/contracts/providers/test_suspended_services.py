@@ -9,108 +9,110 @@ from pathlib import Path
 import pytest
 
 from docker_rig import engine_rig
-from sandbox.errors import Refused
+from sandbox.errors import ProviderRefused
 from sandbox.host.isolation.process_tree import is_stopped
-from sandbox.lifecycle.services import Services
-from sandbox.model import Command, Job
+from sandbox.lifecycle.services import SandboxServices
+from sandbox.model import BackgroundJob, ExecRequest
 from sandbox.port import Sandbox
-from sandbox_rigs import TOKEN, Rig, every_rig, processes_with, some_nap, until
+from sandbox_rigs import TOKEN, ProviderRig, all_rigs, processes_with, unique_sleep_seconds, until
 
-KEEPING = {"host-control_groups", "host-rlimits", "docker-pause", "e2b-loopback"}
+FREEZING_PROVIDERS = {"host-control_groups", "host-rlimits", "docker-pause", "e2b-loopback"}
 """Ways in which processes are there again when a sandbox wakes."""
 
-ENDING = {"docker-engine", "daytona-loopback"}
+STOPPING_PROVIDERS = {"docker-engine", "daytona-loopback"}
 
 
-@pytest.fixture(params=sorted(KEEPING | ENDING))
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+@pytest.fixture(params=sorted(FREEZING_PROVIDERS | STOPPING_PROVIDERS))
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return each provider in turn, closed."""
     if request.param == "docker-pause":
         return engine_rig("pause", tmp_path, suspend="pause")
-    return every_rig()[request.param](tmp_path)
+    return all_rigs()[request.param](tmp_path)
 
 
 @pytest.fixture
-async def sandbox(rig: Rig) -> AsyncIterator[Sandbox]:
+async def sandbox(rig: ProviderRig) -> AsyncIterator[Sandbox]:
     """Return a reserved sandbox."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec(persistent=True))
         yield sandbox
         await provider.destroy(sandbox.id)
 
 
 async def test_services_sleep_with_their_sandbox_and_are_there_when_it_wakes(
-    sandbox: Sandbox, rig: Rig
+    sandbox: Sandbox, rig: ProviderRig
 ) -> None:
     """Kept processes go on where they were; others begin anew, which is told; stopped ones never do."""
-    services = Services(sandbox=sandbox)
+    services = SandboxServices(sandbox=sandbox)
     await services.start("beat", "echo begun >>~/begun; exec sleep 300")
     await services.start("over", "exec sleep 300")
     assert await services.stop("over")
     await sandbox.suspend()
-    revived = await services.revive()
+    revived = await services.restart_lost()
 
     async def runs() -> bool:
-        return [(one.name, one.state) for one in await services.every()] == [("beat", "running")]
+        return [(one.name, one.state) for one in await services.list_all()] == [("beat", "running")]
 
     await until(runs)
-    (beat,) = await services.every()
-    kept = f"{rig.plugin.name}-{rig.name}" in KEEPING
-    assert (revived, beat.run, beat.woken) == (([], 1, False) if kept else (["beat"], 2, True))
-    begun = (await sandbox.run(Command(script="cat ~/begun"))).stdout.count(b"begun")
+    (beat,) = await services.list_all()
+    kept = f"{rig.plugin.name}-{rig.name}" in FREEZING_PROVIDERS
+    assert (revived, beat.run, beat.restarted) == (([], 1, False) if kept else (["beat"], 2, True))
+    begun = (await sandbox.run(ExecRequest(script="cat ~/begun"))).stdout.count(b"begun")
     assert begun == beat.run
-    assert await services.revive() == []
+    assert await services.restart_lost() == []
 
 
-async def test_one_that_was_stopped_is_started_again(sandbox: Sandbox, rig: Rig) -> None:
+async def test_one_that_was_stopped_is_started_again(sandbox: Sandbox, rig: ProviderRig) -> None:
     """A name is free again after a stop, for another command as well; two starts at once start one."""
     if rig.plugin.name != "host":
         pytest.skip("the same on every provider")
-    services = Services(sandbox=sandbox)
+    services = SandboxServices(sandbox=sandbox)
     command = "echo begun >>~/begun; exec sleep 300"
     first, second = await asyncio.gather(services.start("web", command), services.start("web", command))
     assert {first.run, second.run} == {1}
-    assert (await sandbox.run(Command(script="cat ~/begun"))).stdout == b"begun\n"
+    assert (await sandbox.run(ExecRequest(script="cat ~/begun"))).stdout == b"begun\n"
     assert await services.stop("web")
-    assert await services.find("web") is None
+    assert await services.get("web") is None
     again = await services.start("web", "echo another; exec sleep 300")
     assert (again.run, again.state) == (2, "running")
 
 
-async def test_a_job_keeps_it_awake_and_so_does_a_service_that_is_to(sandbox: Sandbox, rig: Rig) -> None:
+async def test_a_job_keeps_it_awake_and_so_does_a_service_that_is_to(
+    sandbox: Sandbox, rig: ProviderRig
+) -> None:
     """Only what rests lets the sandbox sleep."""
-    await Services(sandbox=sandbox).start("beat", "exec sleep 300")
-    await sandbox.spawn(Job(id="job", script="exec sleep 300", token=TOKEN))
-    with pytest.raises(Refused):
+    await SandboxServices(sandbox=sandbox).start("beat", "exec sleep 300")
+    await sandbox.spawn(BackgroundJob(id="job", script="exec sleep 300", token=TOKEN))
+    with pytest.raises(ProviderRefused):
         await sandbox.suspend()
     await sandbox.stop("job")
     if rig.plugin.name == "host":
-        await Services(sandbox=sandbox, rest=False).start("awake", "exec sleep 300")
-        with pytest.raises(Refused):
+        await SandboxServices(sandbox=sandbox, sleeps_with_sandbox=False).start("awake", "exec sleep 300")
+        with pytest.raises(ProviderRefused):
             await sandbox.suspend()
-        assert await Services(sandbox=sandbox).stop("awake")
+        assert await SandboxServices(sandbox=sandbox).stop("awake")
     await sandbox.suspend()
 
 
-async def test_what_rests_on_this_machine_stands_still(sandbox: Sandbox, rig: Rig) -> None:
+async def test_what_rests_on_this_machine_stands_still(sandbox: Sandbox, rig: ProviderRig) -> None:
     """No process of it goes on, by its group or by a signal; destroyed in its sleep, nothing is left."""
     if rig.plugin.name != "host":
         pytest.skip("the provider's own means are tried by its own tests")
-    nap = some_nap()
-    await Services(sandbox=sandbox).start("beat", f"while :; do sleep {nap} & wait; done")
-    assert not all(_is_still(pid) for pid in processes_with(nap))
+    nap = unique_sleep_seconds()
+    await SandboxServices(sandbox=sandbox).start("beat", f"while :; do sleep {nap} & wait; done")
+    assert not all(_is_frozen(pid) for pid in processes_with(nap))
     await sandbox.suspend()
     assert processes_with(nap)
-    assert all(_is_still(pid) for pid in processes_with(nap))
-    await sandbox.run(Command(script="true"))
-    assert not all(_is_still(pid) for pid in processes_with(nap))
+    assert all(_is_frozen(pid) for pid in processes_with(nap))
+    await sandbox.run(ExecRequest(script="true"))
+    assert not all(_is_frozen(pid) for pid in processes_with(nap))
     await sandbox.suspend()
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         await provider.destroy(sandbox.id)
     assert not processes_with(nap)
 
 
-def _is_still(pid: int) -> bool:
+def _is_frozen(pid: int) -> bool:
     """Whether a process is stopped, or its group is frozen."""
     groups = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
     own = next((line.partition("::")[2].lstrip("/") for line in groups if line.startswith("0::")), "")

@@ -16,112 +16,112 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.message import Address, File, Reply, Sent
-from channels.port import Feature, Limits
+from channels.message import Address, File, Reply, SentMessage
+from channels.port import ChannelFeature, ChannelLimits
 from delivery.chat.file_sink import FileSink
-from delivery.chat.sink import ChatSink, reply_key
-from delivery.database.engine import Unavailable
-from delivery.deliveries.part import Enclosed, Part, decode_part, encode_part
-from delivery.deliveries.port import Delivery, Outcome, Verdict
+from delivery.chat.sink import ChatSink, idempotency_key
+from delivery.database.engine import DatabaseUnavailable
+from delivery.deliveries.part import FilePart, Part, decode_part, encode_part
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from memory_channel import MemoryChannel
-from sink_harnesses import ROOM, a_bot, a_delivery
+from sink_harnesses import ROOM, make_bot, make_delivery
 
-ENCLOSED = Enclosed(
+FILE_PART = FilePart(
     id="fil_1", name="result.txt", media_type="text/plain", size=6, path="outbox/result.txt", caption="here"
 )
-BODY = encode_part(Part(text="", file=ENCLOSED))
-SMALL = Limits(text=4096, upload_bytes=1000, room_sends_per_second=1000, account_sends_per_second=1000)
+BODY = encode_part(Part(text="", file=FILE_PART))
+SMALL = ChannelLimits(text=4096, upload_bytes=1000, room_sends_per_second=1000, account_sends_per_second=1000)
 
 
 @dataclass(slots=True)
-class FileRoom(MemoryChannel):
+class FileChannel(MemoryChannel):
     """A platform in memory that takes files."""
 
     files: list[tuple[Address, File, str]] = field(default_factory=list)
 
-    async def upload(self, address: Address, file: File, *, key: str) -> Sent:
+    async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Keep the file."""
-        await self._take("upload", Reply(text="", key=key))
+        await self._record_call("upload", Reply(text="", key=key))
         self.files.append((address, file, key))
-        self._answer()
-        return Sent(platform_id=f"file-{len(self.files)}")
+        self._finish_call()
+        return SentMessage(platform_id=f"file-{len(self.files)}")
 
 
 @dataclass(slots=True)
-class Stage:
+class FileSinkHarness:
     """The chat sink with files, in front of a platform."""
 
-    features: frozenset[Feature] = frozenset({Feature.UPLOAD})
-    channel: FileRoom = field(default_factory=FileRoom)
+    features: frozenset[ChannelFeature] = frozenset({ChannelFeature.UPLOAD})
+    channel: FileChannel = field(default_factory=FileChannel)
     public: bool = True
     contents: dict[str, bytes] = field(default_factory=lambda: {"fil_1": b"pigeon"})
     refused: list[tuple[str, str]] = field(default_factory=list)
-    trouble: Exception | None = None
+    content_error: Exception | None = None
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Attempt once."""
         sink = FileSink(
-            content=self._content,
-            link=lambda file: f"https://doves.example/files/{file.id}" if self.public else None,
-            refused=self._note,
+            read_content=self._content,
+            create_link=lambda file: f"https://doves.example/files/{file.id}" if self.public else None,
+            on_rejected=self._record_refusal,
             upload_seconds=1,
         )
-        bot = a_bot(self.channel, self.features, SMALL)
+        bot = make_bot(self.channel, self.features, SMALL)
         return await ChatSink({"chn_1": bot}.get, attach=sink.attach).send(delivery)
 
     async def _content(self, file: str) -> bytes | None:
-        if self.trouble is not None:
-            raise self.trouble
+        if self.content_error is not None:
+            raise self.content_error
         return self.contents.get(file)
 
-    async def _note(self, file: str, why: str) -> None:
+    async def _record_refusal(self, file: str, why: str) -> None:
         self.refused.append((file, why))
 
 
 def test_a_file_part_is_stored_and_read_again() -> None:
     """What the router plans is what the sink is given."""
-    assert decode_part(BODY) == Part(text="", file=ENCLOSED)
+    assert decode_part(BODY) == Part(text="", file=FILE_PART)
 
 
 async def test_a_file_is_attached_in_its_thread() -> None:
     """Bytes, name, type, caption and the delivery's own key reach the platform."""
-    stage = Stage()
-    outcome = await stage.send(a_delivery(body=BODY))
-    assert outcome == Outcome(verdict=Verdict.DELIVERED, platform_id="file-1")
+    stage = FileSinkHarness()
+    outcome = await stage.send(make_delivery(body=BODY))
+    assert outcome == Outcome(kind=OutcomeKind.DELIVERED, platform_id="file-1")
     ((address, file, key),) = stage.channel.files
     assert address == ROOM
     assert file == File(name="result.txt", media_type="text/plain", content=b"pigeon", caption="here")
-    assert key == reply_key("dlv_1")
+    assert key == idempotency_key("dlv_1")
     assert not stage.refused
 
 
 async def test_what_was_attached_is_not_attached_again() -> None:
     """A delivery that has its platform id shows already."""
-    stage = Stage()
-    outcome = await stage.send(a_delivery(body=BODY, platform_id="file-1"))
-    assert outcome.verdict is Verdict.DELIVERED
+    stage = FileSinkHarness()
+    outcome = await stage.send(make_delivery(body=BODY, platform_id="file-1"))
+    assert outcome.kind is OutcomeKind.DELIVERED
     assert not stage.channel.calls
 
 
 @pytest.mark.parametrize(
     ("features", "size", "trouble", "why"),
     [
-        (frozenset[Feature](), 6, None, "takes no files"),
-        ({Feature.UPLOAD}, 2000, None, "0.001 MB at the most"),
-        ({Feature.UPLOAD}, 6, Rejected("it is too ugly"), "it is too ugly"),
-        ({Feature.UPLOAD}, 6, NotPermitted("Attach Files"), "Attach Files"),
+        (frozenset[ChannelFeature](), 6, None, "takes no files"),
+        ({ChannelFeature.UPLOAD}, 2000, None, "0.001 MB at the most"),
+        ({ChannelFeature.UPLOAD}, 6, Rejected("it is too ugly"), "it is too ugly"),
+        ({ChannelFeature.UPLOAD}, 6, NotPermitted("Attach Files"), "Attach Files"),
     ],
 )
 async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
-    features: frozenset[Feature], size: int, trouble: ChannelError | None, why: str
+    features: frozenset[ChannelFeature], size: int, trouble: ChannelError | None, why: str
 ) -> None:
     """People read why and where to fetch it; the model is to be told as well."""
-    stage = Stage(features=frozenset(features))
+    stage = FileSinkHarness(features=frozenset(features))
     if trouble is not None:
-        stage.channel.trouble.append(trouble)
-    body = encode_part(Part(text="", file=Enclosed(id="fil_1", name="r`.txt", media_type="a/b", size=size)))
-    outcome = await stage.send(a_delivery(body=body))
-    assert outcome.verdict is Verdict.DELIVERED
+        stage.channel.errors.append(trouble)
+    body = encode_part(Part(text="", file=FilePart(id="fil_1", name="r`.txt", media_type="a/b", size=size)))
+    outcome = await stage.send(make_delivery(body=body))
+    assert outcome.kind is OutcomeKind.DELIVERED
     (words,) = stage.channel.texts("42")
     assert why in words
     assert "`r'.txt`" in words
@@ -132,45 +132,45 @@ async def test_what_cannot_be_attached_is_told_in_words_with_a_link(
 
 async def test_without_a_public_address_the_words_name_the_workspace() -> None:
     """A link nobody could open is not given."""
-    stage = Stage(features=frozenset(), public=False)
-    await stage.send(a_delivery(body=BODY))
+    stage = FileSinkHarness(features=frozenset(), public=False)
+    await stage.send(make_delivery(body=BODY))
     assert stage.channel.texts("42")[0].endswith("It lies in the workspace as `outbox/result.txt`.")
 
 
 async def test_a_file_that_is_gone_is_told_of() -> None:
     """A delivery that waited longer than the file was kept ends in words."""
-    stage = Stage(contents={})
-    assert (await stage.send(a_delivery(body=BODY))).verdict is Verdict.DELIVERED
+    stage = FileSinkHarness(contents={})
+    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
     assert "not kept any more" in stage.channel.texts("42")[0]
 
 
 @pytest.mark.parametrize(
     ("error", "verdict"),
     [
-        (Unreachable("x"), Verdict.RETRY),
-        (RateLimited(3), Verdict.RETRY),
-        (Ambiguous("x"), Verdict.AMBIGUOUS),
-        (Undeliverable("x"), Verdict.GIVE_UP),
+        (Unreachable("x"), OutcomeKind.RETRY),
+        (RateLimited(3), OutcomeKind.RETRY),
+        (Ambiguous("x"), OutcomeKind.AMBIGUOUS),
+        (Undeliverable("x"), OutcomeKind.GIVE_UP),
     ],
 )
-async def test_passing_trouble_is_judged_as_for_words(error: ChannelError, verdict: Verdict) -> None:
+async def test_passing_trouble_is_judged_as_for_words(error: ChannelError, verdict: OutcomeKind) -> None:
     """No words replace a file that may yet be attached."""
-    stage = Stage()
-    stage.channel.trouble.append(error)
-    assert (await stage.send(a_delivery(body=BODY))).verdict is verdict
+    stage = FileSinkHarness()
+    stage.channel.errors.append(error)
+    assert (await stage.send(make_delivery(body=BODY))).kind is verdict
     assert not stage.channel.texts("42")
     assert not stage.refused
 
 
 async def test_bytes_that_cannot_be_read_now_are_read_later() -> None:
     """The database or the broker may be away."""
-    stage = Stage(trouble=Unavailable("away"))
-    assert (await stage.send(a_delivery(body=BODY))).verdict is Verdict.RETRY
+    stage = FileSinkHarness(content_error=DatabaseUnavailable("away"))
+    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.RETRY
     assert not stage.channel.calls
 
 
 async def test_a_platform_that_is_silent_ends_in_time() -> None:
     """An upload without an answer may have arrived."""
-    stage = Stage()
+    stage = FileSinkHarness()
     stage.channel.frozen = asyncio.Event()
-    assert (await stage.send(a_delivery(body=BODY))).verdict is Verdict.AMBIGUOUS
+    assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.AMBIGUOUS

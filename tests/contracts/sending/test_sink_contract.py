@@ -11,7 +11,7 @@ import pytest
 
 from channels.errors import (
     Ambiguous,
-    Conflict,
+    ConnectedElsewhere,
     NotPermitted,
     RateLimited,
     Rejected,
@@ -20,108 +20,117 @@ from channels.errors import (
     Unreachable,
 )
 from channels.message import Button
-from channels.port import Feature
+from channels.port import ChannelFeature
 from channels.telegram import plugin as telegram
 from channels.telegram.simulator import simulate
-from delivery.chat.sink import ChatSink, reply_key
+from delivery.chat.sink import ChatSink, idempotency_key
 from delivery.deliveries.part import Part, encode_part
-from delivery.deliveries.port import Outcome, Sink, Verdict
+from delivery.deliveries.port import Outcome, OutcomeKind, Sink
 from memory_channel import MemoryChannel
-from memory_channel_state import MemoryNotes
-from sink_harnesses import ROOM, STAGES, Stage, WebhookStage, a_bot, a_chat_sink, a_delivery, webhooks
-from webhook_receiver import resets
+from memory_channel_state import MemoryChannelState
+from sink_harnesses import (
+    ROOM,
+    SINKS,
+    SinkHarness,
+    WebhookSinkHarness,
+    make_bot,
+    make_chat_sink,
+    make_delivery,
+    open_webhook_sink,
+)
+from webhook_receiver import reset_connection
 
 
-@pytest.fixture(params=sorted(STAGES))
-async def stage(request: pytest.FixtureRequest) -> AsyncIterator[Stage]:
+@pytest.fixture(params=sorted(SINKS))
+async def harness(request: pytest.FixtureRequest) -> AsyncIterator[SinkHarness]:
     """Each sink in turn."""
-    async with STAGES[request.param]() as one:
+    async with SINKS[request.param]() as one:
         yield one
 
 
-async def test_a_far_end_that_takes_it_is_delivered(stage: Stage) -> None:
+async def test_a_far_end_that_takes_it_is_delivered(stage: SinkHarness) -> None:
     """An attempt that is taken is delivered, and made once."""
-    assert (await stage.sink.send(stage.delivery)).verdict is Verdict.DELIVERED
-    assert len(stage.seen()) == 1
+    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.DELIVERED
+    assert len(stage.attempt_ids()) == 1
 
 
-async def test_passing_trouble_is_to_be_retried(stage: Stage) -> None:
+async def test_passing_trouble_is_to_be_retried(stage: SinkHarness) -> None:
     """Trouble of the moment means later; the sink itself tries once only."""
     await stage.fail("later")
-    assert (await stage.sink.send(stage.delivery)).verdict is Verdict.RETRY
-    assert len(stage.seen()) <= 1
+    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.RETRY
+    assert len(stage.attempt_ids()) <= 1
 
 
-async def test_a_far_end_that_is_gone_is_given_up(stage: Stage) -> None:
+async def test_a_far_end_that_is_gone_is_given_up(stage: SinkHarness) -> None:
     """A far end that will never take anything again ends the delivery and is remembered."""
     await stage.fail("gone")
     outcome = await stage.sink.send(stage.delivery)
-    assert outcome.verdict is Verdict.GIVE_UP
-    assert outcome.address_dead or outcome.disable
+    assert outcome.kind is OutcomeKind.GIVE_UP
+    assert outcome.address_dead or outcome.disable_endpoint
 
 
-async def test_a_wait_that_is_asked_for_holds_the_destination(stage: Stage) -> None:
+async def test_a_wait_that_is_asked_for_holds_the_destination(stage: SinkHarness) -> None:
     """A far end that asks for seven seconds gets them, for everything that goes there."""
     await stage.fail("hold")
     outcome = await stage.sink.send(stage.delivery)
-    assert (outcome.verdict, outcome.retry_after, outcome.hold) == (Verdict.RETRY, 7, True)
+    assert (outcome.kind, outcome.retry_after, outcome.pause_destination) == (OutcomeKind.RETRY, 7, True)
 
 
-async def test_silence_ends_in_time(stage: Stage) -> None:
+async def test_silence_ends_in_time(stage: SinkHarness) -> None:
     """A far end that never answers costs a bounded time and is judged as unknown or to be repeated."""
     await stage.fail("hang")
     async with asyncio.timeout(20):
         outcome = await stage.sink.send(stage.delivery)
-    assert outcome.verdict in {Verdict.RETRY, Verdict.AMBIGUOUS}
+    assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.AMBIGUOUS}
 
 
-async def test_every_attempt_has_the_same_identity(stage: Stage) -> None:
+async def test_every_attempt_has_the_same_identity(stage: SinkHarness) -> None:
     """The far end can tell a repeat from a new delivery."""
     for attempt in (1, 2, 3):
         await stage.sink.send(replace(stage.delivery, attempt=attempt))
-    assert len(stage.seen()) == 3
-    assert len(set(stage.seen())) == 1
+    assert len(stage.attempt_ids()) == 3
+    assert len(set(stage.attempt_ids())) == 1
 
 
-async def test_an_attempt_can_be_cancelled(stage: Stage) -> None:
+async def test_an_attempt_can_be_cancelled(stage: SinkHarness) -> None:
     """Cancelling an attempt in flight ends it at once, and the sink goes on working."""
     await stage.fail("hang")
     task = asyncio.create_task(stage.sink.send(stage.delivery))
-    await stage.reached()
+    await stage.wait_for_attempt()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    stage.mend()
-    assert (await stage.sink.send(stage.delivery)).verdict is Verdict.DELIVERED
+    stage.recover()
+    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.DELIVERED
 
 
-async def test_an_unknown_target_is_an_outcome(stage: Stage) -> None:
+async def test_an_unknown_target_is_an_outcome(stage: SinkHarness) -> None:
     """A target that does not exist (any more) is judged, not raised."""
-    stranger = replace(ROOM, channel="chn_2").dump() if stage.delivery.kind == "chat" else "whk_2"
+    stranger = replace(ROOM, channel="chn_2").encode() if stage.delivery.kind == "chat" else "whk_2"
     outcome = await stage.sink.send(replace(stage.delivery, target=stranger))
-    assert outcome.verdict in {Verdict.RETRY, Verdict.GIVE_UP}
-    assert not stage.seen()
+    assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.GIVE_UP}
+    assert not stage.attempt_ids()
 
 
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
-        (RateLimited(3), Outcome(verdict=Verdict.RETRY, retry_after=3, hold=True)),
-        (Unreachable("x"), Outcome(verdict=Verdict.RETRY)),
-        (Ambiguous("x"), Outcome(verdict=Verdict.AMBIGUOUS, uncertain=True)),
-        (NotPermitted("Send Messages"), Outcome(verdict=Verdict.OPERATOR)),
-        (Undeliverable("x"), Outcome(verdict=Verdict.GIVE_UP, address_dead=True)),
-        (Rejected("x"), Outcome(verdict=Verdict.GIVE_UP)),
-        (Unauthorized("x"), Outcome(verdict=Verdict.OPERATOR)),
-        (Conflict("x"), Outcome(verdict=Verdict.OPERATOR)),
+        (RateLimited(3), Outcome(kind=OutcomeKind.RETRY, retry_after=3, pause_destination=True)),
+        (Unreachable("x"), Outcome(kind=OutcomeKind.RETRY)),
+        (Ambiguous("x"), Outcome(kind=OutcomeKind.AMBIGUOUS, uncertain=True)),
+        (NotPermitted("Send Messages"), Outcome(kind=OutcomeKind.OPERATOR)),
+        (Undeliverable("x"), Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)),
+        (Rejected("x"), Outcome(kind=OutcomeKind.GIVE_UP)),
+        (Unauthorized("x"), Outcome(kind=OutcomeKind.OPERATOR)),
+        (ConnectedElsewhere("x"), Outcome(kind=OutcomeKind.OPERATOR)),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 async def test_a_platform_s_errors_are_judged_by_their_remedy(error: Exception, expected: Outcome) -> None:
     """Each error of the channel port becomes its outcome, with the reason in words."""
     channel = MemoryChannel()
-    channel.trouble.append(error)  # type: ignore[arg-type]
-    outcome = await a_chat_sink(channel).send(a_delivery())
+    channel.errors.append(error)  # type: ignore[arg-type]
+    outcome = await make_chat_sink(channel).send(make_delivery())
     assert replace(outcome, detail="") == expected
     assert outcome.detail
 
@@ -129,14 +138,14 @@ async def test_a_platform_s_errors_are_judged_by_their_remedy(error: Exception, 
 async def test_what_shows_already_is_edited_however_often() -> None:
     """A delivery with a platform id repeats the edit, and people read the text once."""
     channel = MemoryChannel()
-    sink = a_chat_sink(channel)
-    first = await sink.send(a_delivery())
+    sink = make_chat_sink(channel)
+    first = await sink.send(make_delivery())
     channel.lost_answers = 2
-    again = a_delivery(platform_id=first.platform_id, body=encode_part(Part(text="final")))
-    assert [(await sink.send(again)).verdict for _ in range(3)] == [
-        Verdict.RETRY,
-        Verdict.RETRY,
-        Verdict.DELIVERED,
+    again = make_delivery(platform_id=first.platform_id, body=encode_part(Part(text="final")))
+    assert [(await sink.send(again)).kind for _ in range(3)] == [
+        OutcomeKind.RETRY,
+        OutcomeKind.RETRY,
+        OutcomeKind.DELIVERED,
     ]
     assert channel.texts("42") == ["final"]
 
@@ -144,34 +153,34 @@ async def test_what_shows_already_is_edited_however_often() -> None:
 async def test_a_deleted_draft_is_said_afresh() -> None:
     """When what showed is gone, the text is sent as a new message in the same attempt."""
     channel = MemoryChannel()
-    outcome = await a_chat_sink(channel).send(a_delivery(platform_id="99"))
-    assert (outcome.verdict, outcome.platform_id) == (Verdict.DELIVERED, "1")
+    outcome = await make_chat_sink(channel).send(make_delivery(platform_id="99"))
+    assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "1")
     assert channel.texts("42") == ["hello"]
 
 
 async def test_a_send_that_may_have_arrived_is_repeated_where_the_platform_recognises_it() -> None:
     """A lost answer is uncertain on an ordinary platform, and harmless where the key is recognised."""
     for features, verdict in (
-        ((Feature.TYPING,), Verdict.AMBIGUOUS),
-        ((Feature.IDEMPOTENT_SEND,), Verdict.RETRY),
+        ((ChannelFeature.TYPING,), OutcomeKind.AMBIGUOUS),
+        ((ChannelFeature.IDEMPOTENT_SEND,), OutcomeKind.RETRY),
     ):
         channel = MemoryChannel(lost_answers=1)
-        assert (await a_chat_sink(channel, *features).send(a_delivery())).verdict is verdict
+        assert (await make_chat_sink(channel, *features).send(make_delivery())).kind is verdict
 
 
 async def test_a_platform_without_edits_is_sent_to() -> None:
     """Without the feature a platform id is no reason to edit."""
     channel = MemoryChannel()
-    await a_chat_sink(channel, Feature.TYPING).send(a_delivery(platform_id="1"))
+    await make_chat_sink(channel, ChannelFeature.TYPING).send(make_delivery(platform_id="1"))
     assert [call for call, _ in channel.calls] == ["send"]
 
 
-@pytest.mark.parametrize(("features", "count"), [((Feature.BUTTONS,), 1), ((Feature.EDIT,), 0)])
-async def test_buttons_go_where_there_are_buttons(features: tuple[Feature, ...], count: int) -> None:
+@pytest.mark.parametrize(("features", "count"), [((ChannelFeature.BUTTONS,), 1), ((ChannelFeature.EDIT,), 0)])
+async def test_buttons_go_where_there_are_buttons(features: tuple[ChannelFeature, ...], count: int) -> None:
     """Buttons are left out on a platform that has none."""
     channel = MemoryChannel()
     part = Part(text="May I?", buttons=(Button(label="Yes", data="approve:apr_1"),), reply_to="7")
-    await a_chat_sink(channel, *features).send(a_delivery(body=encode_part(part)))
+    await make_chat_sink(channel, *features).send(make_delivery(body=encode_part(part)))
     (_, reply) = channel.calls[0]
     assert len(reply.buttons) == count
     assert reply.reply_to == "7"
@@ -179,7 +188,7 @@ async def test_buttons_go_where_there_are_buttons(features: tuple[Feature, ...],
 
 async def test_keys_of_one_millisecond_differ_from_their_first_letters() -> None:
     """Reply keys of ids that begin alike are different within any prefix a platform may look at."""
-    keys = {reply_key(f"dlv_01hq3v8x2k{number:04}") for number in range(1000)}
+    keys = {idempotency_key(f"dlv_01hq3v8x2k{number:04}") for number in range(1000)}
     assert len({key[:8] for key in keys}) == 1000
     assert all(len(key) == 25 and key.isascii() for key in keys)
 
@@ -188,42 +197,42 @@ async def test_keys_of_one_millisecond_differ_from_their_first_letters() -> None
 async def test_a_body_that_cannot_be_read_is_a_dead_letter(body: bytes) -> None:
     """Garbage in a row ends that delivery and touches nothing else."""
     channel = MemoryChannel()
-    outcome = await a_chat_sink(channel).send(a_delivery(body=body))
-    assert outcome.verdict is Verdict.GIVE_UP
+    outcome = await make_chat_sink(channel).send(make_delivery(body=body))
+    assert outcome.kind is OutcomeKind.GIVE_UP
     assert not channel.calls
 
 
 async def test_a_held_room_does_not_hold_another() -> None:
     """After a room's 429 that room waits without a call, while the next room is spoken to at once."""
     channel = MemoryChannel()
-    channel.trouble.append(RateLimited(60))
-    sink = a_chat_sink(channel)
-    await sink.send(a_delivery())
-    held = await sink.send(a_delivery())
-    assert held.hold
+    channel.errors.append(RateLimited(60))
+    sink = make_chat_sink(channel)
+    await sink.send(make_delivery())
+    held = await sink.send(make_delivery())
+    assert held.pause_destination
     assert held.retry_after is not None
     assert held.retry_after > 50
-    other = await sink.send(a_delivery(target=replace(ROOM, room="43").dump()))
-    assert other.verdict is Verdict.DELIVERED
+    other = await sink.send(make_delivery(target=replace(ROOM, room="43").encode()))
+    assert other.kind is OutcomeKind.DELIVERED
     assert len(channel.calls) == 2
 
 
 async def test_a_held_account_holds_every_room() -> None:
     """After a 429 for the whole bot no room of it is spoken to."""
     channel = MemoryChannel()
-    channel.trouble.append(RateLimited(60, scope="account"))
-    sink = a_chat_sink(channel)
-    await sink.send(a_delivery())
-    assert (await sink.send(a_delivery(target=replace(ROOM, room="43").dump()))).hold
+    channel.errors.append(RateLimited(60, scope="account"))
+    sink = make_chat_sink(channel)
+    await sink.send(make_delivery())
+    assert (await sink.send(make_delivery(target=replace(ROOM, room="43").encode()))).pause_destination
     assert len(channel.calls) == 1
 
 
 async def test_a_cut_connection_is_no_accident() -> None:
     """A receiver that resets the connection is judged like any trouble of the moment."""
-    async with webhooks() as stage:
-        assert isinstance(stage, WebhookStage)
-        stage.receiver.script.append(resets)
-        assert (await stage.sink.send(stage.delivery)).verdict is Verdict.RETRY
+    async with open_webhook_sink() as stage:
+        assert isinstance(stage, WebhookSinkHarness)
+        stage.receiver.script.append(reset_connection)
+        assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.RETRY
 
 
 async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
@@ -232,27 +241,27 @@ async def test_a_busy_bot_is_refused_once_a_room_and_loses_nothing() -> None:
     async with simulate() as simulator:
         await simulator.limit(room_per_second=20)
         settings = telegram.settings.model_validate(simulator.settings())
-        async with telegram.open("chn_1", settings, MemoryNotes()) as connection:
-            bot = a_bot(connection.channel, telegram.features, limits)
-            sink = ChatSink({"chn_1": bot}.get, patience_seconds=30)
+        async with telegram.open("chn_1", settings, MemoryChannelState()) as connection:
+            bot = make_bot(connection.sender, telegram.features, limits)
+            sink = ChatSink({"chn_1": bot}.get, rate_wait_seconds=30)
             chats = range(1, 6)
             for chat in chats:
                 await simulator.say(chat, "go")
             async with asyncio.timeout(60):
-                await asyncio.gather(*(_say_all(sink, chat) for chat in chats))
+                await asyncio.gather(*(_send_all(sink, chat) for chat in chats))
         for chat in chats:
             assert [post.text for post in simulator.messages(chat)] == [f"text {n}" for n in range(30)]
-        assert simulator.meter.refused <= 2 * len(chats)
+        assert simulator.rate_limits.refused <= 2 * len(chats)
 
 
-async def _say_all(sink: Sink, chat: int) -> None:
+async def _send_all(sink: Sink, chat: int) -> None:
     for number in range(30):
-        delivery = a_delivery(
+        delivery = make_delivery(
             id=f"dlv_{chat}_{number}",
-            target=replace(ROOM, room=str(chat)).dump(),
+            target=replace(ROOM, room=str(chat)).encode(),
             body=encode_part(Part(text=f"text {number}")),
         )
-        verdict = Verdict.RETRY
-        while verdict is not Verdict.DELIVERED:
+        verdict = OutcomeKind.RETRY
+        while verdict is not OutcomeKind.DELIVERED:
             async with AsyncExitStack() as held:
-                verdict = (await sink.send(replace(delivery, held=held))).verdict
+                verdict = (await sink.send(replace(delivery, exit_stack=held))).kind

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from delivery.broker import epochs, jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import Layout, Origin
+from delivery.broker.stream_config import StreamConfig, StreamIdentity
 from delivery.database.engine import Database
-from delivery.events.event import Event, Kind
+from delivery.events.event import Event, EventType
 from delivery.events.replay import CaughtUp, Events, Reset, frames
 from migrated import migrated_sqlite
 from nats_servers import nats_server
@@ -19,91 +19,95 @@ MONDAY = "2026-11-16T08:00:00.123456789Z"
 TUESDAY = "2026-11-17T08:00:00Z"
 
 
-async def settled(database: Database, created: str, last_seq: int, *, lost: bool = False) -> str:
+async def determine(database: Database, created: str, last_seq: int, *, lost: bool = False) -> str:
     """Look at a stream as a starting gateway does."""
     async with database.begin() as connection:
-        before = await epochs.known(connection)
-        found = Origin(created=created, last_seq=last_seq)
-        return await epochs.settle(connection, before, found, may_have_lost=lost)
+        before = await epochs.load_checkpoint(connection)
+        found = StreamIdentity(created=created, last_seq=last_seq)
+        return await epochs.determine_epoch(connection, before, found, may_have_lost=lost)
 
 
 async def test_progress_keeps_the_epoch(database: Database) -> None:
     """A stream that only grows stays in its epoch, whoever looks."""
-    first = await settled(database, MONDAY, 0)
-    assert await settled(database, MONDAY, 10) == first
-    assert await settled(database, MONDAY, 10) == first
+    first = await determine(database, MONDAY, 0)
+    assert await determine(database, MONDAY, 10) == first
+    assert await determine(database, MONDAY, 10) == first
     assert "-" not in first
 
 
 async def test_a_stream_made_anew_is_another_epoch(database: Database) -> None:
     """Deleted and made again, the same numbers mean other events."""
-    first = await settled(database, MONDAY, 10)
-    assert await settled(database, TUESDAY, 20) != first
+    first = await determine(database, MONDAY, 10)
+    assert await determine(database, TUESDAY, 20) != first
 
 
 async def test_a_stream_that_fell_back_is_another_epoch_for_good(database: Database) -> None:
     """Once it was shorter than remembered, the epoch has changed and stays changed."""
-    first = await settled(database, MONDAY, 10)
-    second = await settled(database, MONDAY, 9)
+    first = await determine(database, MONDAY, 10)
+    second = await determine(database, MONDAY, 9)
     assert second != first
-    assert await settled(database, MONDAY, 30) == second
-    assert await settled(database, MONDAY, 29) not in {first, second}
+    assert await determine(database, MONDAY, 30) == second
+    assert await determine(database, MONDAY, 29) not in {first, second}
 
 
 async def test_a_machine_that_went_down_begins_another_epoch(database: Database) -> None:
     """What may have lost its end is not trusted, even if it looks complete."""
-    first = await settled(database, MONDAY, 10)
-    assert await settled(database, MONDAY, 10, lost=True) != first
+    first = await determine(database, MONDAY, 10)
+    assert await determine(database, MONDAY, 10, lost=True) != first
 
 
 async def test_replicas_that_look_at_different_times_agree(database: Database) -> None:
     """A replica that looked earlier and writes later neither begins an epoch nor forgets progress."""
-    first = await settled(database, MONDAY, 10)
+    first = await determine(database, MONDAY, 10)
     async with database.read() as connection:
-        before = await epochs.known(connection)
-    await settled(database, MONDAY, 50)
+        before = await epochs.load_checkpoint(connection)
+    await determine(database, MONDAY, 50)
     async with database.begin() as connection:
-        late = await epochs.settle(connection, before, Origin(created=MONDAY, last_seq=40))
+        late = await epochs.determine_epoch(connection, before, StreamIdentity(created=MONDAY, last_seq=40))
     assert late == first
     async with database.read() as connection:
-        assert (await epochs.known(connection)) == epochs.Known(created=MONDAY, high_water=50, bumps=0)
+        assert (await epochs.load_checkpoint(connection)) == epochs.StreamCheckpoint(
+            created=MONDAY, high_water=50, bumps=0
+        )
 
 
 async def test_replicas_that_notice_the_same_loss_begin_one_epoch(database: Database) -> None:
     """Two who saw it fall back agree on one new epoch."""
-    await settled(database, MONDAY, 10)
+    await determine(database, MONDAY, 10)
     async with database.read() as connection:
-        before = await epochs.known(connection)
-    found = Origin(created=MONDAY, last_seq=5)
+        before = await epochs.load_checkpoint(connection)
+    found = StreamIdentity(created=MONDAY, last_seq=5)
     async with database.begin() as connection:
-        one = await epochs.settle(connection, before, found)
+        one = await epochs.determine_epoch(connection, before, found)
     async with database.begin() as connection:
-        assert await epochs.settle(connection, before, found) == one
+        assert await epochs.determine_epoch(connection, before, found) == one
 
 
 async def test_readers_are_reset_when_the_stream_is_wiped_while_they_read(tmp_path: Path) -> None:
     """A deleted stream is made again, begins an epoch, and its readers get what is written from then on."""
     url = await migrated_sqlite(tmp_path / "gateway.db")
-    database, layout, stop = Database(url), Layout(budget=500_000_000), asyncio.Event()
+    database, layout, stop = Database(url), StreamConfig(max_bytes=500_000_000), asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(database.close)
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        epoch = await epochs.begin(database, link, layout)
-        events = await stack.enter_async_context(jetstream_events.opened(link, epoch=epoch))
-        seq = await events.append(Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0)
-        watching = asyncio.create_task(epochs.watch(database, link, layout, events, stop=stop))
+        epoch = await epochs.open_streams(database, link, layout)
+        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch=epoch))
+        seq = await events.append(Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1), expected=0)
+        watching = asyncio.create_task(epochs.run(database, link, layout, events, stop=stop))
         reader = frames(events, "cnv_a", after=0)
         while not isinstance(await anext(reader), CaughtUp):
             pass
-        await link.call("STREAM.DELETE.EVENTS")
+        await link.api_request("STREAM.DELETE.EVENTS")
         await server.restart()  # a reconnection makes the watch look at once
         async with asyncio.timeout(20):
             given = await anext(reader)
             while not (isinstance(given, Reset) and given.epoch != epoch):
                 assert isinstance(given, Reset)  # it may first be told that its position is ahead of all
                 given = await anext(reader)
-            again = await events.append(Event.now(Kind.JOB_STARTED, "cnv_a", {}).numbered(2), expected=seq)
+            again = await events.append(
+                Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(2), expected=seq
+            )
             given = await anext(reader)
         assert isinstance(given, Events)
         assert [item.seq for item in given.items] == [again]

@@ -12,49 +12,49 @@ import pytest
 
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.memory_events import MemoryStream
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Conflict, Unreachable
-from delivery.events.event import Event, Kind
-from delivery.events.port import Recorded, Stream
+from delivery.broker.memory_events import MemoryEvents
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import AppendConflict, BrokerUnreachable
+from delivery.events.event import Event, EventType
+from delivery.events.port import EventStream, StoredEvent
 from nats_servers import NatsServer, nats_server
 
-KEEP = 5
-LAYOUT = Layout(budget=500_000_000, keep_per_conversation=KEEP)
+RETAINED = 5
+STREAM_CONFIG = StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED)
 
 
-def fact(n: int, conversation: str = "cnv_a", **data: Any) -> Event:
+def make_event(n: int, conversation: str = "cnv_a", **data: Any) -> Event:
     """Return a lasting event."""
-    return Event.now(Kind.JOB_STARTED, conversation, data, turn="trn_1").numbered(n)
+    return Event.now(EventType.JOB_STARTED, conversation, data, turn="trn_1").numbered(n)
 
 
 def delta(text: str, conversation: str = "cnv_a") -> Event:
     """Return a transient event."""
-    return Event.now(Kind.MESSAGE_DELTA, conversation, {"text": text}, turn="trn_1")
+    return Event.now(EventType.MESSAGE_DELTA, conversation, {"text": text}, turn="trn_1")
 
 
-async def appended(stream: Stream, count: int, conversation: str = "cnv_a") -> list[int]:
+async def appended(stream: EventStream, count: int, conversation: str = "cnv_a") -> list[int]:
     """Append so many events and return their seqs."""
     seqs = [0]
     for n in range(1, count + 1):
-        seqs.append(await stream.append(fact(n, conversation), expected=seqs[-1]))
+        seqs.append(await stream.append(make_event(n, conversation), expected=seqs[-1]))
     return seqs[1:]
 
 
 @pytest.fixture(params=["memory", "jetstream"])
-async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
+async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStream]:
     """Open every kind of stream."""
     if request.param == "memory":
-        yield MemoryStream(keep=KEEP)
+        yield MemoryEvents(max_events=RETAINED)
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure(link, LAYOUT)
-        yield await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        await ensure_streams(link, STREAM_CONFIG)
+        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
 
 
-async def first_real(follower: AsyncIterator[Recorded | None]) -> Recorded:
+async def next_event(follower: AsyncIterator[StoredEvent | None]) -> StoredEvent:
     """Return the next event of a follower, whatever doubts come before it."""
     async with asyncio.timeout(10):
         async for item in follower:
@@ -63,7 +63,7 @@ async def first_real(follower: AsyncIterator[Recorded | None]) -> Recorded:
     raise AssertionError
 
 
-async def test_events_are_read_back_in_order_after_a_position(stream: Stream) -> None:
+async def test_events_are_read_back_in_order_after_a_position(stream: EventStream) -> None:
     """Reading after a seq gives the later events, in order, as they were written."""
     seqs = await appended(stream, 4)
     read = await stream.read("cnv_a", after=seqs[1])
@@ -74,37 +74,42 @@ async def test_events_are_read_back_in_order_after_a_position(stream: Stream) ->
     assert len(await stream.read("cnv_a", after=0, limit=2)) == 2
 
 
-async def test_the_same_event_twice_is_once(stream: Stream) -> None:
+async def test_the_same_event_twice_is_once(stream: EventStream) -> None:
     """Repeating an append gives the seq of the first one and stores nothing."""
-    event = fact(1)
+    event = make_event(1)
     seq = await stream.append(event, expected=0)
     assert await stream.append(event, expected=0) == seq
     assert len(await stream.read("cnv_a", after=0)) == 1
 
 
-async def test_a_writer_who_is_late_is_refused(stream: Stream) -> None:
+async def test_a_writer_who_is_late_is_refused(stream: EventStream) -> None:
     """An append that expects an older tail raises Conflict, and the tail tells who was first."""
-    await stream.append(fact(1), expected=0)
-    winner = fact(2)
+    await stream.append(make_event(1), expected=0)
+    winner = make_event(2)
     seqs = await stream.read("cnv_a", after=0)
     seq = await stream.append(winner, expected=seqs[0].seq)
-    with pytest.raises(Conflict):
-        await stream.append(fact(2), expected=seqs[0].seq)
+    with pytest.raises(AppendConflict):
+        await stream.append(make_event(2), expected=seqs[0].seq)
     tail = await stream.tail("cnv_a")
     assert tail is not None
     assert (tail.seq, tail.n, tail.event_id) == (seq, 2, winner.id)
 
 
-async def test_an_unknown_conversation_is_empty(stream: Stream) -> None:
+async def test_an_unknown_conversation_is_empty(stream: EventStream) -> None:
     """Nothing is kept of a conversation nobody wrote to."""
     assert await stream.tail("cnv_none") is None
-    extent = await stream.extent("cnv_none")
-    assert (extent.first_seq, extent.last_seq, extent.first_previous, extent.draft) == (0, 0, 0, None)
+    extent = await stream.bounds("cnv_none")
+    assert (extent.first_seq, extent.last_seq, extent.first_previous, extent.last_transient) == (
+        0,
+        0,
+        0,
+        None,
+    )
     assert await stream.read("cnv_none", after=0) == []
 
 
 @pytest.mark.parametrize("name", ["*", ">", "a.b", "a b", "\r\n", "../x", "é🕊", "x" * 4096, ""])
-async def test_conversations_never_mix_whatever_their_ids(stream: Stream, name: str) -> None:
+async def test_conversations_never_mix_whatever_their_ids(stream: EventStream, name: str) -> None:
     """An id made of wildcards or separators names that conversation alone."""
     await appended(stream, 2, "cnv_a")
     await appended(stream, 1, name)
@@ -112,65 +117,65 @@ async def test_conversations_never_mix_whatever_their_ids(stream: Stream, name: 
     assert len(await stream.read("cnv_a", after=0)) == 2
 
 
-async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: Stream) -> None:
+async def test_deltas_stand_between_lasting_events_and_can_be_left_out(stream: EventStream) -> None:
     """A delta has a seq of its own, names the lasting event before it, and is optional to read."""
-    first = await stream.append(fact(1), expected=0)
-    await stream.whisper(delta("he"))
-    await stream.whisper(delta("llo"))
-    last = await stream.append(fact(2), expected=first)
+    first = await stream.append(make_event(1), expected=0)
+    await stream.publish_transient(delta("he"))
+    await stream.publish_transient(delta("llo"))
+    last = await stream.append(make_event(2), expected=first)
     read = await stream.read("cnv_a", after=0)
     assert [item.transient for item in read] == [False, True, True, False]
     assert [item.previous for item in read] == [0, first, first, first]
     assert [item.seq for item in await stream.read("cnv_a", after=0, transient=False)] == [first, last]
-    draft = (await stream.extent("cnv_a")).draft
+    draft = (await stream.bounds("cnv_a")).last_transient
     assert draft is not None
     assert draft.event.data == {"text": "llo"}
 
 
-async def test_deltas_never_push_lasting_events_out(stream: Stream) -> None:
+async def test_deltas_never_push_lasting_events_out(stream: EventStream) -> None:
     """However many deltas come, the lasting events stay."""
     seqs = await appended(stream, 2)
-    for number in range(3 * KEEP):
-        await stream.whisper(delta(str(number)))
+    for number in range(3 * RETAINED):
+        await stream.publish_transient(delta(str(number)))
     lasting = [item.seq for item in await stream.read("cnv_a", after=0, limit=500) if not item.transient]
     assert lasting == seqs
 
 
-async def test_a_trimmed_history_says_so(stream: Stream) -> None:
+async def test_a_trimmed_history_says_so(stream: EventStream) -> None:
     """The extent tells the first kept event and what stood before it."""
-    seqs = await appended(stream, KEEP + 3)
-    extent = await stream.extent("cnv_a")
+    seqs = await appended(stream, RETAINED + 3)
+    extent = await stream.bounds("cnv_a")
     assert (extent.first_seq, extent.last_seq, extent.first_previous) == (seqs[3], seqs[-1], seqs[2])
 
 
-async def test_a_follower_sees_what_is_appended_from_now_on(stream: Stream) -> None:
+async def test_a_follower_sees_what_is_appended_from_now_on(stream: EventStream) -> None:
     """Events appended while following arrive in order, with their positions, to all followers."""
-    before = await stream.append(fact(1), expected=0)
-    async with stream.follow("cnv_a") as one, stream.follow("cnv_a") as other:
-        seq = await stream.append(fact(2, text="hi"), expected=before)
+    before = await stream.append(make_event(1), expected=0)
+    async with stream.subscribe("cnv_a") as one, stream.subscribe("cnv_a") as other:
+        seq = await stream.append(make_event(2, text="hi"), expected=before)
         for follower in (one, other):
-            seen = await first_real(follower)
+            seen = await next_event(follower)
             assert (seen.seq, seen.previous, seen.event.data) == (seq, before, {"text": "hi"})
 
 
-async def test_a_follower_far_behind_is_told_to_read(stream: Stream) -> None:
+async def test_a_follower_far_behind_is_told_to_read(stream: EventStream) -> None:
     """More than the buffer holds becomes one doubt, not unbounded memory."""
-    async with stream.follow("cnv_a") as follower, stream.follow("cnv_a") as watcher:
+    async with stream.subscribe("cnv_a") as follower, stream.subscribe("cnv_a") as watcher:
         seq = 0
         for n in range(1, 300):
-            seq = await stream.append(fact(n), expected=seq)
-            await first_real(watcher)
+            seq = await stream.append(make_event(n), expected=seq)
+            await next_event(watcher)
         async with asyncio.timeout(5):
             assert await anext(follower) is None
 
 
-async def test_two_racing_writers_make_one_order(stream: Stream) -> None:
+async def test_two_racing_writers_make_one_order(stream: EventStream) -> None:
     """Of many concurrent appends on one tail exactly one wins."""
     results = await asyncio.gather(
-        *(stream.append(fact(1), expected=0) for _ in range(10)), return_exceptions=True
+        *(stream.append(make_event(1), expected=0) for _ in range(10)), return_exceptions=True
     )
     assert sum(isinstance(result, int) for result in results) == 1
-    assert all(isinstance(result, int | Conflict) for result in results)
+    assert all(isinstance(result, int | AppendConflict) for result in results)
 
 
 async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
@@ -178,13 +183,13 @@ async def test_events_survive_the_death_of_the_broker(tmp_path: Path) -> None:
     async with AsyncExitStack() as stack:
         server: NatsServer = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure(link, LAYOUT)
-        events = await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        await ensure_streams(link, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
         seqs = await appended(events, 3)
-        async with events.follow("cnv_a") as follower:
+        async with events.subscribe("cnv_a") as follower:
             await server.kill()
             restarting = asyncio.create_task(server.start())
-            seq = await events.append(fact(4), expected=seqs[-1])
+            seq = await events.append(make_event(4), expected=seqs[-1])
             await restarting
             async with asyncio.timeout(5):
                 assert await anext(follower) is None
@@ -196,21 +201,21 @@ async def test_a_dead_broker_is_unreachable_and_whispers_are_dropped(tmp_path: P
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure(link, LAYOUT)
-        events = await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        await ensure_streams(link, STREAM_CONFIG)
+        events = await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
         await server.kill()
-        with pytest.raises(Unreachable):
-            await events.append(fact(1), expected=0)
-        await events.whisper(delta("lost"))
+        with pytest.raises(BrokerUnreachable):
+            await events.append(make_event(1), expected=0)
+        await events.publish_transient(delta("lost"))
 
 
-async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: Stream) -> None:
+async def test_a_forgotten_conversation_leaves_nothing_and_no_other_is_touched(stream: EventStream) -> None:
     """Lasting and transient events of one conversation are gone, twice over; its neighbour keeps all."""
     await appended(stream, 3)
     kept = await appended(stream, 2, "cnv_b")
-    await stream.whisper(delta("half a wo"))
-    await stream.forget("cnv_a")
-    await stream.forget("cnv_a")
+    await stream.publish_transient(delta("half a wo"))
+    await stream.purge("cnv_a")
+    await stream.purge("cnv_a")
     assert await stream.read("cnv_a", after=0) == []
     assert await stream.tail("cnv_a") is None
     assert [one.seq for one in await stream.read("cnv_b", after=0)] == kept

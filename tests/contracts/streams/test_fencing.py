@@ -10,13 +10,13 @@ import pytest
 from channels.message import Address
 from delivery.database.engine import Database
 from delivery.deliveries import store
-from delivery.deliveries.attempt import DeliveryState, Judgement
-from delivery.deliveries.port import Outcome, Verdict
+from delivery.deliveries.attempt import DeliveryState, Transition
+from delivery.deliveries.port import Outcome, OutcomeKind
 from delivery.deliveries.route import RouteKind
-from delivery.deliveries.store import Due, Planned
+from delivery.deliveries.store import DueDelivery, NewDelivery
 from delivery.errors import LeaseLost
 from delivery.events import outbox
-from delivery.events.event import Event, Kind, new_id
+from delivery.events.event import Event, EventType, new_id
 from gateway.accounts import api_keys
 from gateway.store.conversations import conversations
 from gateway.store.conversations.conversations import Conversation
@@ -25,8 +25,8 @@ from gateway.store.turns import turns
 from gateway.store.turns.turns import Turn
 
 ROOM = Address(channel="chn_1", room="7")
-SENT = Outcome(verdict=Verdict.DELIVERED, platform_id="1")
-FAILED = Outcome(verdict=Verdict.RETRY, detail="no answer")
+SENT = Outcome(kind=OutcomeKind.DELIVERED, platform_id="1")
+FAILED = Outcome(kind=OutcomeKind.RETRY, detail="no answer")
 
 
 async def _conversation(database: Database) -> Conversation:
@@ -36,7 +36,9 @@ async def _conversation(database: Database) -> Conversation:
             id=new_id("cnv"), account=account.id, agent="agt_1", created_at=datetime.now(UTC)
         )
         await conversations.insert_conversation(connection, conversation)
-        await outbox.open_stream(connection, conversation=conversation.id, account=account.id, agent="agt_1")
+        await outbox.create_stream(
+            connection, conversation=conversation.id, account=account.id, agent="agt_1"
+        )
     return conversation
 
 
@@ -56,46 +58,48 @@ async def test_a_holder_from_before_changes_no_turn(database: Database) -> None:
         await turns.insert_turn(connection, turn)
         old = await conversations.raise_fence(connection, conversation.id)
         new = await conversations.raise_fence(connection, conversation.id)
-        assert not await turns.claim(connection, turn, fence=old, runner="old", crashes=0)
-        assert await turns.claim(connection, turn, fence=new, runner="new", crashes=0)
-        assert not await conversations.holds(connection, conversation.id, old)
-        assert not await turns.save(connection, turn, fence=old, state=b"old")
+        assert not await turns.claim(connection, turn, fence=old, worker_id="old", crashes=0)
+        assert await turns.claim(connection, turn, fence=new, worker_id="new", crashes=0)
+        assert not await conversations.fence_is_current(connection, conversation.id, old)
+        assert not await turns.save_progress(connection, turn, fence=old, state=b"old")
         assert not await turns.pause(connection, turn, fence=old, state=b"old")
-        assert not await turns.set_aside(connection, turn, fence=old, crashes=9)
+        assert not await turns.quarantine(connection, turn, fence=old, crashes=9)
         assert not await turns.settle(connection, turn, fence=old, state=TurnState.FAILED)
         assert await turns.settle(connection, turn, fence=new, state=TurnState.COMPLETED)
         assert not await turns.settle(connection, turn, fence=new, state=TurnState.FAILED)
-        found = await turns.find(connection, conversation.account, turn.id)
+        found = await turns.get(connection, conversation.account, turn.id)
     assert found is not None
     assert (found.state, found.attempt) == (TurnState.COMPLETED, 1)
 
 
-async def _due(database: Database) -> Due:
+async def _make_due_delivery(database: Database) -> DueDelivery:
     conversation = await _conversation(database)
-    event = Event.now(Kind.MESSAGE_COMPLETED, conversation.id, {"text": "hi"})
-    planned = Planned(
+    event = Event.now(EventType.MESSAGE_COMPLETED, conversation.id, {"text": "hi"})
+    planned = NewDelivery(
         account=conversation.account,
         event=event,
         kind=RouteKind.CHAT,
-        target=ROOM.dump(),
+        target=ROOM.encode(),
         destination=ROOM.destination,
         part=0,
         body=b"hi",
     )
     async with database.begin() as connection:
-        await store.plan(connection, [planned])
-        (due,) = await store.open_at(connection, ROOM.destination, limit=9)
+        await store.create(connection, [planned])
+        (due,) = await store.list_open(connection, ROOM.destination, limit=9)
     return due
 
 
-async def _begin(database: Database, due: Due) -> int:
+async def _begin_attempt(database: Database, due: DueDelivery) -> int:
     async with database.begin() as connection:
         return await store.begin_attempt(connection, due, now=datetime.now(UTC), body=b"hi")
 
 
-async def _end(database: Database, due: Due, number: int, outcome: Outcome, state: DeliveryState) -> bool:
+async def _end_attempt(
+    database: Database, due: DueDelivery, number: int, outcome: Outcome, state: DeliveryState
+) -> bool:
     async with database.begin() as connection:
-        judgement = Judgement(state=state)
+        judgement = Transition(state=state)
         return await store.end_attempt(
             connection, due.delivery.id, number, outcome, judgement, duration_ms=1.0
         )
@@ -103,26 +107,26 @@ async def _end(database: Database, due: Due, number: int, outcome: Outcome, stat
 
 async def test_a_worker_that_was_frozen_sends_nothing_that_was_sent_meanwhile(database: Database) -> None:
     """What a worker read before it froze is not claimed after another one has taken or delivered it."""
-    seen = await _due(database)
-    number = await _begin(database, seen)
+    seen = await _make_due_delivery(database)
+    number = await _begin_attempt(database, seen)
     with pytest.raises(LeaseLost):
-        await _begin(database, seen)
-    assert await _end(database, seen, number, SENT, DeliveryState.DELIVERED)
+        await _begin_attempt(database, seen)
+    assert await _end_attempt(database, seen, number, SENT, DeliveryState.DELIVERED)
     with pytest.raises(LeaseLost):
-        await _begin(database, replace(seen, state=DeliveryState.SENDING))
+        await _begin_attempt(database, replace(seen, state=DeliveryState.SENDING))
     async with database.read() as connection:
-        assert await store.open_at(connection, ROOM.destination, limit=9) == []
+        assert await store.list_open(connection, ROOM.destination, limit=9) == []
 
 
 async def test_a_worker_that_was_frozen_while_sending_makes_nothing_due_again(database: Database) -> None:
     """A failure that comes after another worker's success changes nothing; a late success still counts."""
-    seen = await _due(database)
-    first = await _begin(database, seen)
+    seen = await _make_due_delivery(database)
+    first = await _begin_attempt(database, seen)
     async with database.read() as connection:
-        (taken,) = await store.open_at(connection, ROOM.destination, limit=9)
-    second = await _begin(database, taken)
-    assert not await _end(database, seen, first, FAILED, DeliveryState.RETRYING)
-    assert await _end(database, seen, first, SENT, DeliveryState.DELIVERED)
-    assert not await _end(database, taken, second, FAILED, DeliveryState.RETRYING)
+        (taken,) = await store.list_open(connection, ROOM.destination, limit=9)
+    second = await _begin_attempt(database, taken)
+    assert not await _end_attempt(database, seen, first, FAILED, DeliveryState.RETRYING)
+    assert await _end_attempt(database, seen, first, SENT, DeliveryState.DELIVERED)
+    assert not await _end_attempt(database, taken, second, FAILED, DeliveryState.RETRYING)
     async with database.read() as connection:
-        assert await store.open_at(connection, ROOM.destination, limit=9) == []
+        assert await store.list_open(connection, ROOM.destination, limit=9) == []

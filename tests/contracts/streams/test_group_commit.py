@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from delivery.database.engine import Database, Unavailable
+from delivery.database.engine import Database, DatabaseUnavailable
 
 
 @pytest.fixture
@@ -98,6 +98,6 @@ async def test_a_transaction_that_the_database_gives_up_fails_for_all(database: 
             await connection.exec_driver_sql("INSERT OR ROLLBACK INTO words VALUES ('undone')")
 
     first, second = await asyncio.gather(write(database, "one"), give_up(), return_exceptions=True)
-    assert isinstance(first, Unavailable)
+    assert isinstance(first, DatabaseUnavailable)
     assert isinstance(second, Exception)
     assert await write(database, "two") == ["two"]

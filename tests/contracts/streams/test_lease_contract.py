@@ -10,16 +10,16 @@ from time import monotonic
 
 import pytest
 
-from delivery.broker.connection import Link, connect
-from delivery.broker.leases import Holder, JetStreamLeases, MemoryLeases
+from delivery.broker.connection import NatsConnection, connect
+from delivery.broker.leases import JetStreamLeases, LeaseHolder, MemoryLeases
 from delivery.broker.port import Leases
-from delivery.broker.stream_config import Layout, ensure
-from delivery.errors import Busy, DeliveryError, LeaseLost
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.errors import DeliveryError, LeaseBusy, LeaseLost
 from nats_servers import NatsServer, nats_server
 
-LAYOUT = Layout(budget=500_000_000)
-HERE = Holder(instance="one", boot="1")
-THERE = Holder(instance="two", boot="1")
+STREAM_CONFIG = StreamConfig(max_bytes=500_000_000)
+THIS_HOLDER = LeaseHolder(instance="one", boot="1")
+OTHER_HOLDER = LeaseHolder(instance="two", boot="1")
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ async def server(tmp_path: Path) -> AsyncIterator[NatsServer]:
 
 
 @pytest.fixture
-async def link(server: NatsServer) -> AsyncIterator[Link]:
+async def nats_connection(server: NatsServer) -> AsyncIterator[NatsConnection]:
     """Connect to a server with our streams."""
     async with connect(server.url, token=server.token) as link:
-        await ensure(link, LAYOUT)
+        await ensure_streams(link, STREAM_CONFIG)
         yield link
 
 
@@ -42,28 +42,28 @@ def leases(request: pytest.FixtureRequest) -> Leases:
     """Open every kind of leases."""
     if request.param == "memory":
         return MemoryLeases()
-    return JetStreamLeases(request.getfixturevalue("link"), HERE)
+    return JetStreamLeases(request.getfixturevalue("link"), THIS_HOLDER)
 
 
 async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: Leases) -> None:
     """Only one holds a name at a time; the next may hold it at once after release."""
-    async with leases.hold("t:a") as lease:
-        lease.check()
-        with pytest.raises(Busy):
-            async with leases.hold("t:a"):
+    async with leases.acquire("t:a") as lease:
+        lease.ensure_held()
+        with pytest.raises(LeaseBusy):
+            async with leases.acquire("t:a"):
                 pass
-        async with leases.hold("t:b"):
+        async with leases.acquire("t:b"):
             pass
     with pytest.raises(LeaseLost):
-        lease.check()
-    async with leases.hold("t:a") as again:
-        again.check()
+        lease.ensure_held()
+    async with leases.acquire("t:a") as again:
+        again.ensure_held()
 
 
 async def test_anybody_sees_whether_a_name_is_held(leases: Leases) -> None:
     """It is while somebody holds it, and no longer."""
     assert not await leases.is_held("t:a")
-    async with leases.hold("t:a"):
+    async with leases.acquire("t:a"):
         assert await leases.is_held("t:a")
         assert not await leases.is_held("t:b")
     assert not await leases.is_held("t:a")
@@ -75,10 +75,10 @@ async def test_one_of_twenty_wins(leases: Leases) -> None:
 
     async def attempt() -> bool:
         try:
-            async with leases.hold("t:race"):
+            async with leases.acquire("t:race"):
                 await done.wait()
                 return True
-        except Busy:
+        except LeaseBusy:
             return False
 
     tasks = [asyncio.create_task(attempt()) for _ in range(20)]
@@ -91,90 +91,90 @@ async def test_one_of_twenty_wins(leases: Leases) -> None:
 @pytest.mark.parametrize("name", ["*", "t:>", "t:a.b", "t:\r\n", "x" * 5000, "", "t:🕊"])
 async def test_a_name_may_be_any_string(leases: Leases, name: str) -> None:
     """Names made of wildcards or separators are names like any other."""
-    async with leases.hold("t:a"), leases.hold(name) as lease:
-        lease.check()
+    async with leases.acquire("t:a"), leases.acquire(name) as lease:
+        lease.ensure_held()
 
 
-async def test_a_lease_outlives_its_time_to_live_while_it_is_held(link: Link) -> None:
+async def test_a_lease_outlives_its_time_to_live_while_it_is_held(link: NatsConnection) -> None:
     """Renewal keeps others out for longer than the time to live."""
-    mine, theirs = JetStreamLeases(link, HERE), JetStreamLeases(link, THERE)
-    async with mine.hold("t:a", ttl=1.0) as lease:
+    mine, theirs = JetStreamLeases(link, THIS_HOLDER), JetStreamLeases(link, OTHER_HOLDER)
+    async with mine.acquire("t:a", ttl=1.0) as lease:
         until = monotonic() + 2.5
         refusals = 0
         while monotonic() < until:
-            lease.check()
-            with pytest.raises(Busy):
-                async with theirs.hold("t:a"):
+            lease.ensure_held()
+            with pytest.raises(LeaseBusy):
+                async with theirs.acquire("t:a"):
                     pass
             refusals += 1
             await asyncio.sleep(0.05)
         assert refusals > 10
 
 
-async def test_an_abandoned_lease_expires(link: Link, server: NatsServer) -> None:
+async def test_an_abandoned_lease_expires(link: NatsConnection, server: NatsServer) -> None:
     """When the holder is cut off the right is lost to it before another can have it."""
-    theirs = JetStreamLeases(link, THERE)
+    theirs = JetStreamLeases(link, OTHER_HOLDER)
     async with AsyncExitStack() as stack:
         cut = await stack.enter_async_context(connect(server.url, token=server.token))
-        lease = await stack.enter_async_context(JetStreamLeases(cut, HERE).hold("t:a", ttl=1.5))
+        lease = await stack.enter_async_context(JetStreamLeases(cut, THIS_HOLDER).acquire("t:a", ttl=1.5))
         await cut._close()  # as if the network were gone
         async with asyncio.timeout(10):
             await lease.wait_lost()
         with pytest.raises(LeaseLost):
-            lease.check()
+            lease.ensure_held()
         async with asyncio.timeout(10):
             while True:
                 try:
-                    async with theirs.hold("t:a") as successor:
-                        successor.check()
+                    async with theirs.acquire("t:a") as successor:
+                        successor.ensure_held()
                         break
-                except Busy:
+                except LeaseBusy:
                     await asyncio.sleep(0.05)
 
 
-async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(link: Link) -> None:
+async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(link: NatsConnection) -> None:
     """Who holds the data directory takes over what its dead predecessor held; others may not."""
-    before = JetStreamLeases(link, Holder(instance="one", boot="1", sole=True))
+    before = JetStreamLeases(link, LeaseHolder(instance="one", boot="1", sole=True))
     async with AsyncExitStack() as stack:
-        old = await stack.enter_async_context(before.hold("t:a", ttl=1.5))
-        shared = JetStreamLeases(link, Holder(instance="one", boot="2", sole=False))
-        with pytest.raises(Busy):
-            await stack.enter_async_context(shared.hold("t:a"))
-        after = JetStreamLeases(link, Holder(instance="one", boot="2", sole=True))
-        async with after.hold("t:a", ttl=1.5) as new:
+        old = await stack.enter_async_context(before.acquire("t:a", ttl=1.5))
+        shared = JetStreamLeases(link, LeaseHolder(instance="one", boot="2", sole=False))
+        with pytest.raises(LeaseBusy):
+            await stack.enter_async_context(shared.acquire("t:a"))
+        after = JetStreamLeases(link, LeaseHolder(instance="one", boot="2", sole=True))
+        async with after.acquire("t:a", ttl=1.5) as new:
             async with asyncio.timeout(10):
                 await old.wait_lost()
-            new.check()
+            new.ensure_held()
 
 
-async def test_a_released_lease_leaves_nothing_that_lasts(link: Link) -> None:
+async def test_a_released_lease_leaves_nothing_that_lasts(link: NatsConnection) -> None:
     """Renewals and the release keep one message, and that one expires."""
-    async with JetStreamLeases(link, HERE).hold("t:a", ttl=1.0):
+    async with JetStreamLeases(link, THIS_HOLDER).acquire("t:a", ttl=1.0):
         await asyncio.sleep(0.8)  # two renewals pass
-        assert (await link.call("STREAM.INFO.EVENTS"))["state"]["messages"] == 1
+        assert (await link.api_request("STREAM.INFO.EVENTS"))["state"]["messages"] == 1
     async with asyncio.timeout(10):
         while True:
-            if not (await link.call("STREAM.INFO.EVENTS"))["state"]["messages"]:
+            if not (await link.api_request("STREAM.INFO.EVENTS"))["state"]["messages"]:
                 break
             await asyncio.sleep(0.05)
 
 
-async def test_a_lease_survives_a_broker_restart(link: Link, server: NatsServer) -> None:
+async def test_a_lease_survives_a_broker_restart(link: NatsConnection, server: NatsServer) -> None:
     """Kill -9 of the server within the time to live costs the holder nothing."""
-    async with JetStreamLeases(link, HERE).hold("t:a", ttl=3.0) as lease:
+    async with JetStreamLeases(link, THIS_HOLDER).acquire("t:a", ttl=3.0) as lease:
         await server.restart()
         until = monotonic() + 3.5
         while monotonic() < until:
-            lease.check()
+            lease.ensure_held()
             await asyncio.sleep(0.05)
 
 
-async def test_a_cancelled_holder_releases(link: Link) -> None:
+async def test_a_cancelled_holder_releases(link: NatsConnection) -> None:
     """Cancelling the holder's task frees the lease at once, and no keeper goes on renewing it."""
-    leases, entered = JetStreamLeases(link, HERE), asyncio.Event()
+    leases, entered = JetStreamLeases(link, THIS_HOLDER), asyncio.Event()
 
     async def work() -> None:
-        async with leases.hold("t:a", ttl=30):
+        async with leases.acquire("t:a", ttl=30):
             entered.set()
             await asyncio.Event().wait()
 
@@ -182,11 +182,11 @@ async def test_a_cancelled_holder_releases(link: Link) -> None:
     await entered.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with JetStreamLeases(link, THERE).hold("t:a"):
+    async with JetStreamLeases(link, OTHER_HOLDER).acquire("t:a"):
         pass
 
 
-async def test_no_cancellation_is_lost_while_publishing(link: Link) -> None:
+async def test_no_cancellation_is_lost_while_publishing(link: NatsConnection) -> None:
     """A task that publishes without pause always ends when it is cancelled."""
 
     async def publish() -> None:

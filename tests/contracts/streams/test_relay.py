@@ -8,31 +8,31 @@ from contextlib import asynccontextmanager
 
 from sqlalchemy import update
 
-from delivery.broker.memory_events import MemoryStream
+from delivery.broker.memory_events import MemoryEvents
 from delivery.database.engine import Database
 from delivery.database.tables import streams
 from delivery.events import outbox
-from delivery.events.event import Event, Kind, new_id
+from delivery.events.event import Event, EventType, new_id
 from delivery.events.relay import Relay
 
 
-async def _recorded(database: Database, words: list[str], conversation: str = "") -> str:
+async def _record_unpublished(database: Database, texts: list[str], conversation: str = "") -> str:
     """Record events that nobody offers to a relay; returns their conversation."""
     opened, conversation = conversation, conversation or new_id("cnv")
     async with database.begin() as connection:
         if not opened:
-            await outbox.open_stream(connection, conversation=conversation, account="acc", agent="agt")
-        events = [Event.now(Kind.MESSAGE_RECEIVED, conversation, {"text": word}) for word in words]
+            await outbox.create_stream(connection, conversation=conversation, account="acc", agent="agt")
+        events = [Event.now(EventType.MESSAGE_RECEIVED, conversation, {"text": word}) for word in texts]
         await outbox.record(connection, conversation, events)
     return conversation
 
 
-async def _caught_up(database: Database, relay: Relay) -> None:
+async def _wait_until_published(database: Database, relay: Relay) -> None:
     """Tell the relay what is behind, as the janitor does, until nothing is."""
     async with asyncio.timeout(20):
         while True:
             async with database.read() as connection:
-                behind = await outbox.backlogs(connection)
+                behind = await outbox.list_backlogs(connection)
             if not behind:
                 return
             for backlog in behind:
@@ -40,12 +40,12 @@ async def _caught_up(database: Database, relay: Relay) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _words(stream: MemoryStream, conversation: str) -> list[str]:
+async def _published_texts(stream: MemoryEvents, conversation: str) -> list[str]:
     return [one.event.data["text"] for one in await stream.read(conversation, after=0, limit=100)]
 
 
 @asynccontextmanager
-async def _at_work(relay: Relay) -> AsyncIterator[None]:
+async def _run_relay(relay: Relay) -> AsyncIterator[None]:
     stop = asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(relay.run(stop))
@@ -57,32 +57,32 @@ async def _at_work(relay: Relay) -> AsyncIterator[None]:
 
 async def test_what_nobody_offered_is_appended_in_order(database: Database) -> None:
     """Events another process recorded before it died, and those recorded later, come into the stream once."""
-    stream = MemoryStream()
+    stream = MemoryEvents()
     relay = Relay(database, stream, lambda _point: None)
-    conversation = await _recorded(database, ["a", "b"])
-    async with _at_work(relay):
-        await _caught_up(database, relay)
-        await _recorded(database, ["c"], conversation)
-        await _caught_up(database, relay)
-    assert await _words(stream, conversation) == ["a", "b", "c"]
+    conversation = await _record_unpublished(database, ["a", "b"])
+    async with _run_relay(relay):
+        await _wait_until_published(database, relay)
+        await _record_unpublished(database, ["c"], conversation)
+        await _wait_until_published(database, relay)
+    assert await _published_texts(stream, conversation) == ["a", "b", "c"]
 
 
 async def test_a_mark_that_was_lost_is_made_again(database: Database) -> None:
     """What the stream has is marked as relayed, and not appended a second time."""
-    stream = MemoryStream()
+    stream = MemoryEvents()
     relay = Relay(database, stream, lambda _point: None)
-    conversation = await _recorded(database, ["a", "b"])
-    async with _at_work(relay):
-        await _caught_up(database, relay)
+    conversation = await _record_unpublished(database, ["a", "b"])
+    async with _run_relay(relay):
+        await _wait_until_published(database, relay)
         async with database.begin() as connection:
             lost = update(streams).where(streams.c.conversation == conversation).values(relayed_n=0)
             await connection.execute(lost)
-        await _caught_up(database, relay)
-    assert await _words(stream, conversation) == ["a", "b"]
+        await _wait_until_published(database, relay)
+    assert await _published_texts(stream, conversation) == ["a", "b"]
 
 
 async def test_what_is_in_no_conversation_is_not_waited_for(database: Database) -> None:
     """A webhook's test event goes out at once: no stream will ever have it."""
-    relay = Relay(database, MemoryStream(), lambda _point: None)
+    relay = Relay(database, MemoryEvents(), lambda _point: None)
     async with asyncio.timeout(5):
-        assert await relay.seq_of(Event.now(Kind.WEBHOOK_TEST, "", {}), within=60.0) is None
+        assert await relay.get_seq(Event.now(EventType.WEBHOOK_TEST, "", {}), timeout=60.0) is None

@@ -14,56 +14,58 @@ from hypothesis import strategies as st
 
 from delivery.broker import jetstream_events
 from delivery.broker.connection import connect
-from delivery.broker.memory_events import MemoryStream
-from delivery.broker.stream_config import Layout, ensure
-from delivery.events.event import Event, Kind
-from delivery.events.port import Stream
+from delivery.broker.memory_events import MemoryEvents
+from delivery.broker.stream_config import StreamConfig, ensure_streams
+from delivery.events.event import Event, EventType
+from delivery.events.port import EventStream
 from delivery.events.replay import CaughtUp, Events, Frame, Gap, Reset, Subscribed, frames
 from nats_servers import nats_server
 
-KEEP = 6
+RETAINED = 6
 CONVERSATION = "cnv_a"
 
 
-class Writer:
+class EventWriter:
     """Writes lasting events and deltas, and knows what it wrote."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: EventStream) -> None:
         self.stream = stream
         self.seqs: list[int] = []
 
-    async def fact(self, kind: Kind = Kind.JOB_STARTED, **data: Any) -> int:
+    async def append_event(self, kind: EventType = EventType.JOB_STARTED, **data: Any) -> int:
         """Append a lasting event."""
         event = Event.now(kind, CONVERSATION, data, turn="trn_1").numbered(len(self.seqs) + 1)
         self.seqs.append(await self.stream.append(event, expected=self.seqs[-1] if self.seqs else 0))
         return self.seqs[-1]
 
-    async def say(self, text: str, message: str = "msg_1", attempt: int = 1) -> None:
+    async def publish_delta(self, text: str, message: str = "msg_1", attempt: int = 1) -> None:
         """Whisper a delta."""
         data = {"message": message, "attempt": attempt, "part": 0, "text": text}
-        await self.stream.whisper(Event.now(Kind.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1"))
+        await self.stream.publish_transient(
+            Event.now(EventType.MESSAGE_DELTA, CONVERSATION, data, turn="trn_1")
+        )
 
 
 @pytest.fixture(params=["memory", "jetstream"])
-async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stream]:
+async def stream(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[EventStream]:
     """Open every kind of stream."""
     if request.param == "memory":
-        yield MemoryStream(epoch="e1", keep=KEEP)
+        yield MemoryEvents(epoch="e1", max_events=RETAINED)
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
         link = await stack.enter_async_context(connect(server.url, token=server.token))
-        await ensure(link, Layout(budget=500_000_000, keep_per_conversation=KEEP))
-        yield await stack.enter_async_context(jetstream_events.opened(link, epoch="e1"))
+        await ensure_streams(link, StreamConfig(max_bytes=500_000_000, max_events_per_conversation=RETAINED))
+        yield await stack.enter_async_context(jetstream_events.open_events(link, epoch="e1"))
 
 
 @pytest.fixture
-def writer(stream: Stream) -> Writer:
+def writer(stream: EventStream) -> EventWriter:
     """Return a writer to the stream."""
-    return Writer(stream)
+    return EventWriter(stream)
 
 
-async def replayed(stream: Stream, after: int | None, **options: Any) -> list[Frame]:
+async def replayed(stream: EventStream, after: int | None, **options: Any) -> list[Frame]:
     """Return the frames up to the live edge."""
     return [frame async for frame in frames(stream, CONVERSATION, after=after, live=False, **options)]
 
@@ -84,25 +86,25 @@ def texts_of(given_frames: list[Frame]) -> list[str]:
     ]
 
 
-async def test_replay_gives_what_came_after(stream: Stream, writer: Writer) -> None:
+async def test_replay_gives_what_came_after(stream: EventStream, writer: EventWriter) -> None:
     """A reader gets the extent, what it missed, and the live edge."""
     for _ in range(4):
-        await writer.fact()
+        await writer.append_event()
     found = await replayed(stream, writer.seqs[1])
     assert found[0] == Subscribed(epoch="e1", first_seq=writer.seqs[0], last_seq=writer.seqs[3])
     assert seqs_of(found) == writer.seqs[2:]
     assert found[-1] == CaughtUp(seq=writer.seqs[3])
 
 
-async def test_live_only_gives_nothing_of_the_past(stream: Stream, writer: Writer) -> None:
+async def test_live_only_gives_nothing_of_the_past(stream: EventStream, writer: EventWriter) -> None:
     """Without a position a reader starts at the live edge."""
-    await writer.fact()
+    await writer.append_event()
     found = await replayed(stream, None)
     assert seqs_of(found) == []
     assert found[-1] == CaughtUp(seq=writer.seqs[0])
 
 
-async def test_an_empty_conversation_is_caught_up_at_zero(stream: Stream) -> None:
+async def test_an_empty_conversation_is_caught_up_at_zero(stream: EventStream) -> None:
     """Nothing was written: no events, no gap, no reset."""
     assert await replayed(stream, 0) == [
         Subscribed(epoch="e1", first_seq=0, last_seq=0),
@@ -110,10 +112,10 @@ async def test_an_empty_conversation_is_caught_up_at_zero(stream: Stream) -> Non
     ]
 
 
-async def test_a_trimmed_position_gets_a_gap(stream: Stream, writer: Writer) -> None:
+async def test_a_trimmed_position_gets_a_gap(stream: EventStream, writer: EventWriter) -> None:
     """A position older than what is kept gets the first and the last missing seq, then the rest."""
-    for _ in range(KEEP + 4):
-        await writer.fact()
+    for _ in range(RETAINED + 4):
+        await writer.append_event()
     found = await replayed(stream, writer.seqs[0])
     assert found[1] == Gap(first=writer.seqs[0] + 1, last=writer.seqs[3])
     assert seqs_of(found) == writer.seqs[4:]
@@ -124,67 +126,77 @@ async def test_a_trimmed_position_gets_a_gap(stream: Stream, writer: Writer) -> 
 
 
 @pytest.mark.parametrize("beyond", [1, 1000, 2**80])
-async def test_a_position_ahead_of_the_tail_is_reset(stream: Stream, writer: Writer, beyond: int) -> None:
+async def test_a_position_ahead_of_the_tail_is_reset(
+    stream: EventStream, writer: EventWriter, beyond: int
+) -> None:
     """A position nobody was given is answered by a reset and everything kept."""
-    for _ in range(KEEP + 2):
-        await writer.fact()
+    for _ in range(RETAINED + 2):
+        await writer.append_event()
     found = await replayed(stream, writer.seqs[-1] + beyond)
     assert found[1] == Reset(epoch="e1")
     assert seqs_of(found) == writer.seqs[2:]
     assert not any(isinstance(frame, Gap) for frame in found)
 
 
-async def test_a_position_of_another_epoch_is_reset(stream: Stream, writer: Writer) -> None:
+async def test_a_position_of_another_epoch_is_reset(stream: EventStream, writer: EventWriter) -> None:
     """A position given in another epoch is reset even when the number exists here."""
     for _ in range(3):
-        await writer.fact()
+        await writer.append_event()
     found = await replayed(stream, writer.seqs[1], epoch="e0")
     assert found[1] == Reset(epoch="e1")
     assert seqs_of(found) == writer.seqs
     assert seqs_of(await replayed(stream, writer.seqs[1], epoch="e1")) == writer.seqs[2:]
 
 
-async def test_deltas_of_a_complete_message_are_not_replayed(stream: Stream, writer: Writer) -> None:
+async def test_deltas_of_a_complete_message_are_not_replayed(
+    stream: EventStream, writer: EventWriter
+) -> None:
     """What was said in pieces is told whole."""
-    await writer.fact()
-    await writer.say("he")
-    await writer.say("llo")
-    await writer.fact(Kind.MESSAGE_COMPLETED, message="msg_1", text="hello")
+    await writer.append_event()
+    await writer.publish_delta("he")
+    await writer.publish_delta("llo")
+    await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="hello")
     found = await replayed(stream, 0)
     assert texts_of(found) == []
     assert seqs_of(found) == writer.seqs
 
 
-async def test_deltas_of_an_unfinished_message_are_replayed(stream: Stream, writer: Writer) -> None:
+async def test_deltas_of_an_unfinished_message_are_replayed(stream: EventStream, writer: EventWriter) -> None:
     """Of the message being said everything is told, of the one before nothing but the whole."""
-    await writer.say("old", "msg_1")
-    await writer.fact(Kind.MESSAGE_COMPLETED, message="msg_1", text="old")
-    await writer.say("ne", "msg_2")
-    await writer.fact(Kind.TOOL_CALLED)
-    await writer.say("w", "msg_2")
+    await writer.publish_delta("old", "msg_1")
+    await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="old")
+    await writer.publish_delta("ne", "msg_2")
+    await writer.append_event(EventType.TOOL_CALLED)
+    await writer.publish_delta("w", "msg_2")
     assert texts_of(await replayed(stream, 0)) == ["ne", "w"]
     assert texts_of(await replayed(stream, 0, deltas=False)) == []
 
 
-async def test_deltas_of_a_superseded_attempt_are_not_replayed(stream: Stream, writer: Writer) -> None:
+async def test_deltas_of_a_superseded_attempt_are_not_replayed(
+    stream: EventStream, writer: EventWriter
+) -> None:
     """After a restart only the present attempt counts."""
-    await writer.say("first try", attempt=1)
-    await writer.fact(Kind.TURN_RESTARTED, attempt=2)
+    await writer.publish_delta("first try", attempt=1)
+    await writer.append_event(EventType.TURN_RESTARTED, attempt=2)
     assert texts_of(await replayed(stream, 0)) == []
-    await writer.say("second try", attempt=2)
+    await writer.publish_delta("second try", attempt=2)
     assert texts_of(await replayed(stream, 0)) == ["second try"]
 
 
-async def test_deltas_overtaken_by_an_earlier_message_are_kept(stream: Stream, writer: Writer) -> None:
+async def test_deltas_overtaken_by_an_earlier_message_are_kept(
+    stream: EventStream, writer: EventWriter
+) -> None:
     """A completion that is relayed late does not swallow the next message's first deltas."""
-    await writer.say("one", "msg_1")
-    await writer.say("two", "msg_2")
-    await writer.fact(Kind.MESSAGE_COMPLETED, message="msg_1", text="one")
+    await writer.publish_delta("one", "msg_1")
+    await writer.publish_delta("two", "msg_2")
+    await writer.append_event(EventType.MESSAGE_COMPLETED, message="msg_1", text="one")
     assert texts_of(await replayed(stream, 0)) == ["two"]
 
 
 @asynccontextmanager
-async def reading(stream: Stream, after: int | None, **options: Any) -> AsyncIterator[Callable[..., Any]]:
+async def reading(
+    stream: EventStream, after: int | None, **options: Any
+) -> AsyncIterator[Callable[..., Any]]:
     """Read frames in the background; the given function waits until a condition holds of them."""
     seen: list[Frame] = []
     changed = asyncio.Event()
@@ -215,21 +227,23 @@ def has_caught_up(seen: list[Frame]) -> bool:
     return any(isinstance(frame, CaughtUp) for frame in seen)
 
 
-async def test_a_reader_goes_on_live(stream: Stream, writer: Writer) -> None:
+async def test_a_reader_goes_on_live(stream: EventStream, writer: EventWriter) -> None:
     """After the live edge events come as they are appended, deltas among them."""
-    await writer.fact()
+    await writer.append_event()
     async with reading(stream, 0) as until:
         await until(has_caught_up)
-        await writer.say("hi")
-        await writer.fact()
+        await writer.publish_delta("hi")
+        await writer.append_event()
         seen = await until(lambda seen: len(seqs_of(seen)) == 3)
         assert texts_of(seen) == ["hi"]
         assert [seqs_of(seen)[0], seqs_of(seen)[2]] == writer.seqs
 
 
-async def test_a_reader_learns_of_a_new_epoch_while_it_reads(stream: Stream, writer: Writer) -> None:
+async def test_a_reader_learns_of_a_new_epoch_while_it_reads(
+    stream: EventStream, writer: EventWriter
+) -> None:
     """When positions start anew every reader is told, and gets what is kept."""
-    await writer.fact()
+    await writer.append_event()
     async with reading(stream, None) as until:
         await until(has_caught_up)
         stream.begin_epoch("e2")  # type: ignore[attr-defined]
@@ -238,12 +252,14 @@ async def test_a_reader_learns_of_a_new_epoch_while_it_reads(stream: Stream, wri
         assert seqs_of(seen) == writer.seqs
 
 
-async def test_many_events_at_once_reach_a_reader_who_is_behind(stream: Stream, writer: Writer) -> None:
+async def test_many_events_at_once_reach_a_reader_who_is_behind(
+    stream: EventStream, writer: EventWriter
+) -> None:
     """More than a follower's buffer holds is read from the stream; what is trimmed is named."""
     async with reading(stream, 0) as until:
         await until(has_caught_up)
         for _ in range(600):
-            await writer.fact()
+            await writer.append_event()
         seen = await until(lambda seen: writer.seqs[-1] in seqs_of(seen))
     position = 0
     for frame in seen:
@@ -273,21 +289,21 @@ def test_every_history_is_given_once_in_order_or_named_as_missing(
 
 
 async def _history(before: list[Action], during: list[Action], after: int, keep: int) -> None:
-    stream = MemoryStream(epoch="e1", keep=keep)
-    writer = Writer(stream)
-    await _act(stream, writer, before)
-    tail = (await stream.extent(CONVERSATION)).last_seq
+    stream = MemoryEvents(epoch="e1", max_events=keep)
+    writer = EventWriter(stream)
+    await _apply(stream, writer, before)
+    tail = (await stream.bounds(CONVERSATION)).last_seq
     async with reading(stream, after) as until:
         await until(has_caught_up)
-        await _act(stream, writer, during)
+        await _apply(stream, writer, during)
         stream.lose_next(0)
-        last = await writer.fact()
+        last = await writer.append_event()
         seen = await until(lambda seen: last in seqs_of(seen))
     covered, position = set(), after
     for frame in seen:
         if isinstance(frame, Reset):
             assert after > tail
-            covered |= {seq for seq in writer.seqs if seq < (await stream.extent(CONVERSATION)).first_seq}
+            covered |= {seq for seq in writer.seqs if seq < (await stream.bounds(CONVERSATION)).first_seq}
             position = 0
         elif isinstance(frame, Gap):
             assert position < frame.first <= frame.last
@@ -301,19 +317,19 @@ async def _history(before: list[Action], during: list[Action], after: int, keep:
     assert {seq for seq in writer.seqs if seq > (0 if after > tail else after)} <= covered
 
 
-async def _act(stream: MemoryStream, writer: Writer, actions: list[Action]) -> None:
+async def _apply(stream: MemoryEvents, writer: EventWriter, actions: list[Action]) -> None:
     for what, number in actions:
         match what:
             case "fact":
-                await writer.fact()
+                await writer.append_event()
             case "say":
-                await writer.say(str(number), f"msg_{number % 3}")
+                await writer.publish_delta(str(number), f"msg_{number % 3}")
             case "finish":
-                await writer.fact(Kind.MESSAGE_COMPLETED, message=f"msg_{number % 3}", text="")
+                await writer.append_event(EventType.MESSAGE_COMPLETED, message=f"msg_{number % 3}", text="")
             case "restart":
-                await writer.fact(Kind.TURN_RESTARTED, attempt=number)
+                await writer.append_event(EventType.TURN_RESTARTED, attempt=number)
             case "doubt":
-                stream.doubt_all()
+                stream.mark_gap()
             case "drop":
                 stream.lose_next(number)
         await asyncio.sleep(0)

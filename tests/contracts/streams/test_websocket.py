@@ -11,65 +11,65 @@ from typing import Any
 import aiohttp
 import pytest
 
-from delivery.broker.memory_events import MemoryStream
-from delivery.events.event import Event, Kind
-from stream_server import KEY, READ_ONLY, StreamFace, stream_face
+from delivery.broker.memory_events import MemoryEvents
+from delivery.events.event import Event, EventType
+from stream_server import KEY, READ_ONLY, StreamServer, stream_server
 
-KEEP = 8
+RETAINED = 8
 Socket = aiohttp.ClientWebSocketResponse
 
 
 @pytest.fixture
-def events() -> MemoryStream:
+def events() -> MemoryEvents:
     """Make a stream."""
-    return MemoryStream(epoch="e1", keep=KEEP)
+    return MemoryEvents(epoch="e1", max_events=RETAINED)
 
 
 @pytest.fixture
-async def face(events: MemoryStream) -> AsyncIterator[StreamFace]:
+async def server(events: MemoryEvents) -> AsyncIterator[StreamServer]:
     """Serve it."""
-    async with stream_face(events) as face:
+    async with stream_server(events) as face:
         yield face
 
 
-async def wrote(events: MemoryStream, count: int, conversation: str = "cnv_a") -> list[int]:
+async def append_events(events: MemoryEvents, count: int, conversation: str = "cnv_a") -> list[int]:
     """Append so many lasting events."""
     tail = await events.tail(conversation)
     seqs, n = [tail.seq if tail else 0], tail.n if tail else 0
     for number in range(n + 1, n + count + 1):
-        event = Event.now(Kind.JOB_STARTED, conversation, {"number": number}).numbered(number)
+        event = Event.now(EventType.JOB_STARTED, conversation, {"number": number}).numbered(number)
         seqs.append(await events.append(event, expected=seqs[-1]))
     return seqs[1:]
 
 
 @asynccontextmanager
-async def connected(face: StreamFace, key: str = KEY) -> AsyncIterator[Socket]:
+async def open_socket(face: StreamServer, key: str = KEY) -> AsyncIterator[Socket]:
     """Open a socket with a key in the header."""
     async with face.http(key) as session, session.ws_connect("/ws") as socket:
         yield socket
 
 
-async def said(socket: Socket, frame: Any) -> dict[str, Any]:
+async def send_and_receive(socket: Socket, frame: Any) -> dict[str, Any]:
     """Send a frame and return the next one that comes."""
     await socket.send_json(frame)
-    return await heard(socket)
+    return await receive_frame(socket)
 
 
-async def heard(socket: Socket) -> dict[str, Any]:
+async def receive_frame(socket: Socket) -> dict[str, Any]:
     """Return the next frame."""
     frame: dict[str, Any] = await socket.receive_json(timeout=10)
     return frame
 
 
-async def until(socket: Socket, kind: str) -> list[dict[str, Any]]:
+async def receive_until(socket: Socket, kind: str) -> list[dict[str, Any]]:
     """Return the frames up to the first of a kind."""
-    frames = [await heard(socket)]
+    frames = [await receive_frame(socket)]
     while frames[-1]["type"] != kind:
-        frames.append(await heard(socket))
+        frames.append(await receive_frame(socket))
     return frames
 
 
-async def closed(socket: Socket) -> int | None:
+async def wait_closed(socket: Socket) -> int | None:
     """Wait until the server closes, and return its code."""
     async with asyncio.timeout(15):
         while not socket.closed:
@@ -77,11 +77,13 @@ async def closed(socket: Socket) -> int | None:
     return socket.close_code
 
 
-async def test_a_client_replays_and_goes_on_live(face: StreamFace, events: MemoryStream) -> None:
+async def test_a_client_replays_and_goes_on_live(face: StreamServer, events: MemoryEvents) -> None:
     """subscribed, the missed events, caught_up, and then what happens."""
-    seqs = await wrote(events, 3)
-    async with connected(face) as socket:
-        first = await said(socket, {"type": "subscribe", "conversation": "cnv_a", "after": seqs[0]})
+    seqs = await append_events(events, 3)
+    async with open_socket(face) as socket:
+        first = await send_and_receive(
+            socket, {"type": "subscribe", "conversation": "cnv_a", "after": seqs[0]}
+        )
         assert first == {
             "type": "subscribed",
             "conversation": "cnv_a",
@@ -89,7 +91,7 @@ async def test_a_client_replays_and_goes_on_live(face: StreamFace, events: Memor
             "first_seq": seqs[0],
             "last_seq": seqs[2],
         }
-        frames = await until(socket, "caught_up")
+        frames = await receive_until(socket, "caught_up")
         assert [frame["seq"] for frame in frames] == [seqs[1], seqs[2], seqs[2]]
         assert {key: frames[0][key] for key in ("v", "n", "type", "data")} == {
             "v": 1,
@@ -97,16 +99,18 @@ async def test_a_client_replays_and_goes_on_live(face: StreamFace, events: Memor
             "type": "job.started",
             "data": {"number": 2},
         }
-        later = await wrote(events, 1)
-        assert (await heard(socket))["seq"] == later[0]
+        later = await append_events(events, 1)
+        assert (await receive_frame(socket))["seq"] == later[0]
 
 
-async def test_batches_come_when_asked_for(face: StreamFace, events: MemoryStream) -> None:
+async def test_batches_come_when_asked_for(face: StreamServer, events: MemoryEvents) -> None:
     """With batch one frame holds several events."""
-    seqs = await wrote(events, 5)
-    async with connected(face) as socket:
-        await said(socket, {"type": "subscribe", "conversation": "cnv_a", "after": 0, "batch": True})
-        frames = await until(socket, "caught_up")
+    seqs = await append_events(events, 5)
+    async with open_socket(face) as socket:
+        await send_and_receive(
+            socket, {"type": "subscribe", "conversation": "cnv_a", "after": 0, "batch": True}
+        )
+        frames = await receive_until(socket, "caught_up")
         assert [frame["type"] for frame in frames] == ["events", "caught_up"]
         assert [item["seq"] for item in frames[0]["items"]] == seqs
 
@@ -124,14 +128,14 @@ async def test_batches_come_when_asked_for(face: StreamFace, events: MemoryStrea
     ],
 )
 async def test_a_position_out_of_range_is_answered_in_words(
-    face: StreamFace, events: MemoryStream, after: Any, epoch: str | None, expected: str
+    face: StreamServer, events: MemoryEvents, after: Any, epoch: str | None, expected: str
 ) -> None:
     """Trimmed history is a gap with its first and last missing seq; a foreign position is a reset."""
-    await wrote(events, KEEP + 4)
-    async with connected(face) as socket:
+    await append_events(events, RETAINED + 4)
+    async with open_socket(face) as socket:
         frame = {"type": "subscribe", "conversation": "cnv_a", "after": after}
-        await said(socket, frame | ({"epoch": epoch} if epoch else {}))
-        answer = await heard(socket)
+        await send_and_receive(socket, frame | ({"epoch": epoch} if epoch else {}))
+        answer = await receive_frame(socket)
     assert answer["type"] == expected
     if expected == "gap":
         assert (answer["from"], answer["to"]) == (after + 1, 4)
@@ -140,54 +144,56 @@ async def test_a_position_out_of_range_is_answered_in_words(
         assert answer["epoch"] == "e1"
 
 
-async def test_deltas_can_be_left_out(face: StreamFace, events: MemoryStream) -> None:
+async def test_deltas_can_be_left_out(face: StreamServer, events: MemoryEvents) -> None:
     """A client that does not want deltas gets none."""
-    async with connected(face) as socket:
-        await said(socket, {"type": "subscribe", "conversation": "cnv_a", "deltas": False})
-        await until(socket, "caught_up")
-        await events.whisper(Event.now(Kind.MESSAGE_DELTA, "cnv_a", {"message": "m", "text": "x"}))
-        await wrote(events, 1)
-        assert (await heard(socket))["type"] == "job.started"
+    async with open_socket(face) as socket:
+        await send_and_receive(socket, {"type": "subscribe", "conversation": "cnv_a", "deltas": False})
+        await receive_until(socket, "caught_up")
+        await events.publish_transient(
+            Event.now(EventType.MESSAGE_DELTA, "cnv_a", {"message": "m", "text": "x"})
+        )
+        await append_events(events, 1)
+        assert (await receive_frame(socket))["type"] == "job.started"
 
 
-async def test_unsubscribing_ends_the_events(face: StreamFace, events: MemoryStream) -> None:
+async def test_unsubscribing_ends_the_events(face: StreamServer, events: MemoryEvents) -> None:
     """After unsubscribe nothing of the conversation comes any more, and twice is an error."""
-    async with connected(face) as socket:
-        await said(socket, {"type": "subscribe", "conversation": "mine"})
-        await until(socket, "caught_up")
+    async with open_socket(face) as socket:
+        await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
+        await receive_until(socket, "caught_up")
         await socket.send_json({"type": "unsubscribe", "conversation": "mine"})
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
-        await wrote(events, 1, "cnv_mine")
-        answer = await said(socket, {"type": "unsubscribe", "conversation": "mine"})
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
+        await append_events(events, 1, "cnv_mine")
+        answer = await send_and_receive(socket, {"type": "unsubscribe", "conversation": "mine"})
         assert (answer["type"], answer["code"]) == ("error", "not_found")
 
 
-async def test_speaking_is_accepted_with_the_clients_id(face: StreamFace) -> None:
+async def test_speaking_is_accepted_with_the_clients_id(face: StreamServer) -> None:
     """Send, approve and cancel reach the gateway; a refusal names the frame it is about."""
-    async with connected(face) as socket:
+    async with open_socket(face) as socket:
         sent = {"type": "send", "conversation": "mine", "text": "hello", "id": "c-1"}
-        assert await said(socket, sent) == {
+        assert await send_and_receive(socket, sent) == {
             "type": "accepted",
             "id": "c-1",
             "turn": "trn_1",
             "conversation": "cnv_mine",
         }
-        refused = await said(socket, sent | {"text": "too much", "id": "c-2"})
+        refused = await send_and_receive(socket, sent | {"text": "too much", "id": "c-2"})
         assert (refused["code"], refused["id"]) == ("too_many", "c-2")
         await socket.send_json({"type": "approve", "approval": "apr_1", "decision": "approve"})
         await socket.send_json({"type": "cancel", "turn": "trn_1"})
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
     assert [one.text for one in face.sent] == ["hello"]
     assert [one.decision for one in face.decided] == ["approve"]
     assert [one.turn for one in face.cancelled] == ["trn_1"]
 
 
-async def test_a_key_that_may_only_read_cannot_speak(face: StreamFace) -> None:
+async def test_a_key_that_may_only_read_cannot_speak(face: StreamServer) -> None:
     """Scopes hold on the socket as they do over HTTP."""
-    async with connected(face, READ_ONLY) as socket:
-        await said(socket, {"type": "subscribe", "conversation": "mine"})
-        await until(socket, "caught_up")
-        answer = await said(socket, {"type": "send", "text": "hello", "id": "1"})
+    async with open_socket(face, READ_ONLY) as socket:
+        await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
+        await receive_until(socket, "caught_up")
+        answer = await send_and_receive(socket, {"type": "send", "text": "hello", "id": "1"})
         assert (answer["code"], answer["id"]) == ("forbidden", "1")
 
 
@@ -207,95 +213,97 @@ async def test_a_key_that_may_only_read_cannot_speak(face: StreamFace) -> None:
         {"type": "auth", "key": KEY},
     ],
 )
-async def test_a_wrong_frame_is_an_error_and_the_connection_stays(face: StreamFace, frame: Any) -> None:
+async def test_a_wrong_frame_is_an_error_and_the_connection_stays(face: StreamServer, frame: Any) -> None:
     """What a known frame holds wrongly is told; nothing else happens."""
-    async with connected(face) as socket:
-        answer = await said(socket, frame)
+    async with open_socket(face) as socket:
+        answer = await send_and_receive(socket, frame)
         assert (answer["type"], answer["code"]) == ("error", "invalid")
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
 
 
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '"x"', "null", "{}", '{"type":1}', '{"type":"dance"}', "[" * 5000]
 )
-async def test_what_is_no_frame_closes_with_4400(face: StreamFace, text: str) -> None:
+async def test_what_is_no_frame_closes_with_4400(face: StreamServer, text: str) -> None:
     """Text that is no frame ends the connection, with the reason."""
-    async with connected(face) as socket:
+    async with open_socket(face) as socket:
         await socket.send_str(text)
-        assert await closed(socket) == 4400
+        assert await wait_closed(socket) == 4400
 
 
-async def test_binary_and_oversize_frames_end_the_connection(face: StreamFace) -> None:
+async def test_binary_and_oversize_frames_end_the_connection(face: StreamServer) -> None:
     """Frames are text of at most 64 KiB."""
-    async with connected(face) as socket:
+    async with open_socket(face) as socket:
         await socket.send_bytes(b'{"type":"ping"}')
-        assert await closed(socket) == 4400
-    async with connected(face) as socket:
+        assert await wait_closed(socket) == 4400
+    async with open_socket(face) as socket:
         await socket.send_str(json.dumps({"type": "send", "id": "1", "text": "x" * 70_000}))
-        assert await closed(socket) == 1009
+        assert await wait_closed(socket) == 1009
 
 
-async def test_a_key_may_come_in_the_first_frame(face: StreamFace) -> None:
+async def test_a_key_may_come_in_the_first_frame(face: StreamServer) -> None:
     """Browsers cannot set headers: the first frame says who it is."""
-    async with connected(face, "") as socket:
+    async with open_socket(face, "") as socket:
         await socket.send_json({"type": "auth", "key": KEY})
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
 
 
 @pytest.mark.parametrize("frame", [{"type": "ping"}, {"type": "auth", "key": "bad"}])
-async def test_nobody_in_particular_is_closed_with_4401(face: StreamFace, frame: Any) -> None:
+async def test_nobody_in_particular_is_closed_with_4401(face: StreamServer, frame: Any) -> None:
     """A wrong key, or another frame before the key, ends the connection."""
-    async with connected(face, "") as socket:
+    async with open_socket(face, "") as socket:
         await socket.send_json(frame)
-        assert await closed(socket) == 4401
+        assert await wait_closed(socket) == 4401
 
 
-async def test_a_wrong_key_in_the_header_is_401(face: StreamFace) -> None:
+async def test_a_wrong_key_in_the_header_is_401(face: StreamServer) -> None:
     """The upgrade is refused."""
     with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-        async with connected(face, "bad"):
+        async with open_socket(face, "bad"):
             pass
     assert caught.value.status == 401
 
 
-async def test_a_revoked_key_is_cut(face: StreamFace) -> None:
+async def test_a_revoked_key_is_cut(face: StreamServer) -> None:
     """A socket whose key is revoked is closed with 4401, wherever the revocation happened."""
-    async with connected(face) as socket:
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
+    async with open_socket(face) as socket:
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
         face.valid.discard(KEY)
         async with asyncio.timeout(5):
-            assert await closed(socket) == 4401
+            assert await wait_closed(socket) == 4401
 
 
-async def test_at_most_sixteen_subscriptions(face: StreamFace) -> None:
+async def test_at_most_sixteen_subscriptions(face: StreamServer) -> None:
     """The seventeenth conversation is one too many; one already followed is not counted twice."""
-    async with connected(face) as socket:
+    async with open_socket(face) as socket:
         for number in range(16):
             await socket.send_json({"type": "subscribe", "conversation": f"cnv_{number}"})
-            await until(socket, "caught_up")
-        answer = await said(socket, {"type": "subscribe", "conversation": "cnv_17"})
+            await receive_until(socket, "caught_up")
+        answer = await send_and_receive(socket, {"type": "subscribe", "conversation": "cnv_17"})
         assert (answer["code"], answer["conversation"]) == ("too_many", "cnv_17")
-        assert (await said(socket, {"type": "subscribe", "conversation": "cnv_3"}))["type"] == "subscribed"
+        assert (await send_and_receive(socket, {"type": "subscribe", "conversation": "cnv_3"}))[
+            "type"
+        ] == "subscribed"
 
 
-async def test_an_unknown_conversation_is_not_found(face: StreamFace) -> None:
+async def test_an_unknown_conversation_is_not_found(face: StreamServer) -> None:
     """What is not there, or another's, is not found."""
-    async with connected(face) as socket:
-        answer = await said(socket, {"type": "subscribe", "conversation": "nobody's"})
+    async with open_socket(face) as socket:
+        answer = await send_and_receive(socket, {"type": "subscribe", "conversation": "nobody's"})
         assert (answer["code"], answer["conversation"]) == ("not_found", "nobody's")
 
 
-async def test_a_stopping_gateway_says_that_it_restarts(events: MemoryStream) -> None:
+async def test_a_stopping_gateway_says_that_it_restarts(events: MemoryEvents) -> None:
     """Open sockets are closed with 1012 when the gateway stops."""
-    async with stream_face(events) as face, connected(face) as socket:
-        await said(socket, {"type": "subscribe", "conversation": "mine"})
-        await face.readers.shut()
-        assert await closed(socket) == 1012
+    async with stream_server(events) as face, open_socket(face) as socket:
+        await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
+        await face.readers.close_all()
+        assert await wait_closed(socket) == 1012
 
 
-async def test_pages_lead_to_the_live_edge(face: StreamFace, events: MemoryStream) -> None:
+async def test_pages_lead_to_the_live_edge(face: StreamServer, events: MemoryEvents) -> None:
     """A page holds its events, the extent, and where to go on; the last one leads nowhere."""
-    seqs = await wrote(events, 5)
+    seqs = await append_events(events, 5)
     async with face.http() as session:
         async with session.get("/conversations/cnv_a/events", params={"after": 0, "limit": 3}) as answer:
             page = await answer.json()
@@ -312,9 +320,9 @@ async def test_pages_lead_to_the_live_edge(face: StreamFace, events: MemoryStrea
         assert page["next"] is None
 
 
-async def test_pages_tell_of_gaps_and_resets(face: StreamFace, events: MemoryStream) -> None:
+async def test_pages_tell_of_gaps_and_resets(face: StreamServer, events: MemoryEvents) -> None:
     """What a page cannot give is named in it."""
-    await wrote(events, KEEP + 3)
+    await append_events(events, RETAINED + 3)
     async with face.http() as session:
         async with session.get("/conversations/cnv_a/events?after=1") as answer:
             assert (await answer.json())["gap"]["to"] == 3
@@ -325,7 +333,7 @@ async def test_pages_tell_of_gaps_and_resets(face: StreamFace, events: MemoryStr
                 assert answer.status == 422
 
 
-class Sent:
+class SseReader:
     """A reader of server-sent events."""
 
     def __init__(self, answer: aiohttp.ClientResponse) -> None:
@@ -345,20 +353,20 @@ class Sent:
         return fields.get("id", ""), fields["event"], json.loads(fields["data"])
 
 
-async def test_server_sent_events_resume_by_their_id(face: StreamFace, events: MemoryStream) -> None:
+async def test_server_sent_events_resume_by_their_id(face: StreamServer, events: MemoryEvents) -> None:
     """The id of an event is the cursor to come back with."""
-    seqs = await wrote(events, 3)
+    seqs = await append_events(events, 3)
     path, accept = "/conversations/cnv_a/events", {"Accept": "text/event-stream"}
     async with face.http() as session:
         async with session.get(path, params={"after": 0}, headers=accept) as answer:
             assert answer.content_type == "text/event-stream"
-            mark, kind, first = await Sent(answer).next()
+            mark, kind, first = await SseReader(answer).next()
         assert (mark, kind, first["seq"]) == (f"e1-{seqs[0]}", "job.started", seqs[0])
         async with session.get(path, headers=accept | {"Last-Event-ID": mark}) as answer:
-            sent = Sent(answer)
+            sent = SseReader(answer)
             assert [(await sent.next())[2]["seq"] for _ in range(2)] == seqs[1:]
             assert (await sent.next())[1] == "caught_up"
-            later = await wrote(events, 1)
+            later = await append_events(events, 1)
             assert (await sent.next())[0] == f"e1-{later[0]}"
             events.begin_epoch("e2")
             assert (await sent.next())[1:] == (
@@ -373,27 +381,27 @@ async def test_server_sent_events_resume_by_their_id(face: StreamFace, events: M
             assert (await sent.next())[0] == f"e2-{seqs[0]}"
 
 
-async def test_server_sent_events_end_with_their_key(face: StreamFace, events: MemoryStream) -> None:
+async def test_server_sent_events_end_with_their_key(face: StreamServer, events: MemoryEvents) -> None:
     """A revoked key ends the stream."""
     async with (
         face.http() as session,
         session.get("/conversations/cnv_a/events", headers={"Accept": "text/event-stream"}) as answer,
     ):
-        assert (await Sent(answer).next())[1] == "caught_up"
+        assert (await SseReader(answer).next())[1] == "caught_up"
         face.valid.discard(KEY)
         async with asyncio.timeout(5):
             await answer.content.read()
 
 
 async def test_an_absent_broker_is_told_over_http_and_waited_for_on_the_socket(
-    face: StreamFace, events: MemoryStream
+    face: StreamServer, events: MemoryEvents
 ) -> None:
     """A page is 503 while the broker is away; a subscription begins when it is back."""
-    events.away = True
+    events.unreachable = True
     async with face.http() as session, session.get("/conversations/cnv_a/events") as answer:
         assert answer.status == 503
-    async with connected(face) as socket:
+    async with open_socket(face) as socket:
         await socket.send_json({"type": "subscribe", "conversation": "cnv_a"})
-        assert (await said(socket, {"type": "ping"}))["type"] == "pong"
-        events.away = False
-        assert (await heard(socket))["type"] == "subscribed"
+        assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
+        events.unreachable = False
+        assert (await receive_frame(socket))["type"] == "subscribed"

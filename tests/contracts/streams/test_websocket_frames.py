@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from delivery.broker.memory_events import MemoryStream
+from delivery.broker.memory_events import MemoryEvents
 from raw_socket import BINARY, CLOSE, CONTINUATION, PING, PONG, TEXT, RawSocket, raw_socket
-from stream_server import KEY, stream_face
+from stream_server import KEY, stream_server
 
 PING_FRAME = json.dumps({"type": "ping"}).encode()
 
@@ -18,7 +18,7 @@ PING_FRAME = json.dumps({"type": "ping"}).encode()
 @pytest.fixture
 async def raw() -> AsyncIterator[RawSocket]:
     """Connect to a face."""
-    async with stream_face(MemoryStream()) as face, raw_socket(face.url, KEY) as raw:
+    async with stream_server(MemoryEvents()) as face, raw_socket(face.url, KEY) as raw:
         yield raw
 
 
@@ -43,7 +43,7 @@ async def test_a_ping_is_answered_with_its_own_body(raw: RawSocket) -> None:
 async def test_an_unasked_pong_is_nothing(raw: RawSocket) -> None:
     """A pong that answers no ping is ignored."""
     raw.frame(PONG, b"?")
-    raw.say({"type": "ping"})
+    raw.send_frame({"type": "ping"})
     assert (await raw.receive())[0] == TEXT
 
 
@@ -67,14 +67,14 @@ async def test_a_broken_frame_closes_with_its_code(
 ) -> None:
     """Each violation has the close code that the protocol gives it."""
     raw.frame(opcode, body, **options)  # type: ignore[arg-type] # the options differ in type
-    assert (await raw.closed())[0] == code
+    assert (await raw.wait_closed())[0] == code
 
 
 async def test_a_message_of_fragments_is_bounded_as_a_whole(raw: RawSocket) -> None:
     """Fragments that add up to more than 64 KiB are too much."""
     raw.frame(TEXT, b"x" * 40_000, final=False)
     raw.frame(CONTINUATION, b"x" * 40_000)
-    assert (await raw.closed())[0] == 1009
+    assert (await raw.wait_closed())[0] == 1009
 
 
 @pytest.mark.parametrize(("body", "code"), [(struct.pack("!H", 1000) + b"bye", 1000), (b"", 1000)])
@@ -90,4 +90,4 @@ async def test_a_close_is_answered(raw: RawSocket, body: bytes, code: int) -> No
 async def test_a_broken_close_is_a_protocol_error(raw: RawSocket, body: bytes) -> None:
     """A close frame with half a code, a forbidden code or a reason that is no text is refused."""
     raw.frame(CLOSE, body)
-    assert (await raw.closed())[0] in {1002, 1007}
+    assert (await raw.wait_closed())[0] in {1002, 1007}

@@ -7,60 +7,74 @@ from datetime import UTC, datetime
 
 import pytest
 
-from channels.message import Address, Author, Command, Message, Moved, Press, Reaction, Room, Update
+from channels.message import (
+    Address,
+    Author,
+    ButtonPress,
+    Command,
+    Message,
+    Reaction,
+    RoomKind,
+    RoomMigrated,
+    Update,
+)
 from delivery.database.engine import Database
-from gateway.ingress.access import Admission, authorize
+from gateway.ingress.access import AdmissionResult, authorize
 from gateway.store.conversations import pairings
-from ingress_harness import Stage, open_stage
+from ingress_harness import IngressHarness, open_ingress_harness
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PERSON, OWN = "7", "4242"
 
-LET_IN, STRANGER, IGNORED = Admission.ADMITTED, Admission.STRANGER, Admission.IGNORED
+ADMITTED, UNKNOWN_SENDER, IGNORED = (
+    AdmissionResult.ADMITTED,
+    AdmissionResult.UNKNOWN_SENDER,
+    AdmissionResult.IGNORED,
+)
 
 
-def updates(address: Address, author: Author, room: Room) -> list[Update]:
+def updates(address: Address, author: Author, room: RoomKind) -> list[Update]:
     """Return one update of every kind that a person can cause."""
     return [
         Message(key="1", address=address, author=author, text="hi", sent_at=NOW, room=room),
         Message(key="2", address=address, author=author, text="hi", sent_at=NOW, room=room, edited=True),
         Command(key="3", address=address, author=author, name="stop", rest="", sent_at=NOW, room=room),
-        Press(key="4", address=address, author=author, data="approve:apr_1", token="t", room=room),
+        ButtonPress(key="4", address=address, author=author, data="approve:apr_1", token="t", room=room),
         Reaction(key="5", address=address, author=author, emoji="👍", added=True, platform_id="1", room=room),
     ]
 
 
 CASES = [
-    ("a listed id", ("7",), PERSON, Room.DIRECT, LET_IN),
-    ("a listed id in a group", ("7",), PERSON, Room.GROUP, LET_IN),
-    ("anyone", ("*",), PERSON, Room.GROUP, LET_IN),
-    ("an id that only looks alike", ("77", "Ann"), PERSON, Room.DIRECT, IGNORED),
-    ("who was paired here", ("pairing",), PERSON, Room.DIRECT, LET_IN),
-    ("who was paired privately, in a group", ("pairing",), PERSON, Room.GROUP, STRANGER),
-    ("a stranger", ("pairing",), "9", Room.DIRECT, STRANGER),
-    ("a stranger where nobody pairs", ("7",), "9", Room.DIRECT, IGNORED),
-    ("somebody without an id", ("*",), "", Room.DIRECT, IGNORED),
-    ("ourselves", ("*",), OWN, Room.GROUP, IGNORED),
-    ("ourselves, listed", (OWN,), OWN, Room.DIRECT, IGNORED),
+    ("a listed id", ("7",), PERSON, RoomKind.DIRECT, ADMITTED),
+    ("a listed id in a group", ("7",), PERSON, RoomKind.GROUP, ADMITTED),
+    ("anyone", ("*",), PERSON, RoomKind.GROUP, ADMITTED),
+    ("an id that only looks alike", ("77", "Ann"), PERSON, RoomKind.DIRECT, IGNORED),
+    ("who was paired here", ("pairing",), PERSON, RoomKind.DIRECT, ADMITTED),
+    ("who was paired privately, in a group", ("pairing",), PERSON, RoomKind.GROUP, UNKNOWN_SENDER),
+    ("a stranger", ("pairing",), "9", RoomKind.DIRECT, UNKNOWN_SENDER),
+    ("a stranger where nobody pairs", ("7",), "9", RoomKind.DIRECT, IGNORED),
+    ("somebody without an id", ("*",), "", RoomKind.DIRECT, IGNORED),
+    ("ourselves", ("*",), OWN, RoomKind.GROUP, IGNORED),
+    ("ourselves, listed", (OWN,), OWN, RoomKind.DIRECT, IGNORED),
 ]
 
 
 @pytest.fixture
-async def stage(database: Database) -> Stage:
+async def harness(database: Database) -> IngressHarness:
     """A reception whose channel has let one person in, in private."""
-    stage = await open_stage(database)
+    stage = await open_ingress_harness(database)
     async with database.begin() as connection:
-        code, _new = await pairings.offer_code(connection, stage.address("room"), PERSON, name="Ann")
-        await pairings.pair(connection, stage.desk.record.id, code)
+        code, _new = await pairings.issue_code(connection, stage.address("room"), PERSON, name="Ann")
+        await pairings.pair(connection, stage.channel_context.record.id, code)
     return stage
 
 
-async def test_every_kind_of_update_is_judged_alike(stage: Stage) -> None:
+async def test_every_kind_of_update_is_judged_alike(stage: IngressHarness) -> None:
     """Who may speak may edit, command, press and react, and nobody else may; bots never, nor ourselves."""
     wrong = []
     async with stage.database.read() as connection:
         for what, allow, person, room, expected in CASES:
-            desk = replace(stage.desk, allow=allow, own=OWN)
+            desk = replace(stage.channel_context, allow=allow, bot_user_id=OWN)
             for is_bot in (False, True):
                 author = Author(id=person, name="7", is_bot=is_bot)
                 for update in updates(stage.address("room"), author, room):
@@ -70,18 +84,18 @@ async def test_every_kind_of_update_is_judged_alike(stage: Stage) -> None:
     assert wrong == []
 
 
-async def test_that_a_room_moved_is_nobodys_word(stage: Stage) -> None:
+async def test_that_a_room_moved_is_nobodys_word(stage: IngressHarness) -> None:
     """The platform says so itself: there is no person to judge."""
-    moved = Moved(key="6", old=stage.address("room"), new=stage.address("new"))
+    moved = RoomMigrated(key="6", old=stage.address("room"), new=stage.address("new"))
     async with stage.database.read() as connection:
-        assert await authorize(connection, moved, replace(stage.desk, allow=())) is LET_IN
+        assert await authorize(connection, moved, replace(stage.channel_context, allow=())) is ADMITTED
 
 
 @pytest.mark.parametrize("author", [Author(id="9"), Author(id="7", is_bot=True)])
-async def test_who_is_not_let_in_changes_nothing(stage: Stage, author: Author) -> None:
+async def test_who_is_not_let_in_changes_nothing(stage: IngressHarness, author: Author) -> None:
     """A stranger's or a bot's updates of every kind open no conversation and queue nothing."""
-    for update in updates(stage.address("room"), author, Room.DIRECT):
-        await stage.bring(update, allow=("7",))
-    assert await stage.told() == []
-    assert await stage.line() == []
-    assert await stage.owed() == []
+    for update in updates(stage.address("room"), author, RoomKind.DIRECT):
+        await stage.receive(update, allow=("7",))
+    assert await stage.list_events() == []
+    assert await stage.list_open_turns() == []
+    assert await stage.list_delivery_bodies() == []

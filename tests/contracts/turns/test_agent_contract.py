@@ -9,114 +9,126 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from agent_tools import RecordingTools, persona, steps_of, steps_until, work
+from agent_tools import RecordingTools, agent_spec, collect_steps, collect_steps_until, turn_input
 from gateway.agents.model import Vendors, open_model_agent
-from gateway.agents.port import Agent, Asked, Delta, Finished, Persona, Said, Saved, Step
+from gateway.agents.port import (
+    Agent,
+    AgentEvent,
+    AgentSpec,
+    ApprovalRequired,
+    Checkpoint,
+    Delta,
+    Finished,
+    MessageCompleted,
+)
 from gateway.agents.shell import ShellAgent
 from openai_server import OpenAIServer, echo
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bench:
+class AgentCase:
     """An agent, the record it performs for, and what a person types to make it run `ls`."""
 
     agent: Agent
-    persona: Persona
-    order: str
+    spec: AgentSpec
+    command_text: str
 
 
 @asynccontextmanager
-async def shell() -> AsyncIterator[Bench]:
+async def open_shell_agent() -> AsyncIterator[AgentCase]:
     """Open the built-in shell."""
-    yield Bench(agent=ShellAgent(), persona=persona(models=("builtin:shell",)), order="!ls")
+    yield AgentCase(agent=ShellAgent(), spec=agent_spec(models=("builtin:shell",)), command_text="!ls")
 
 
 @asynccontextmanager
-async def model() -> AsyncIterator[Bench]:
+async def open_model_case() -> AsyncIterator[AgentCase]:
     """Open the model agent on a loopback model that calls bash when told to."""
     async with OpenAIServer(echo) as server:
         vendors = Vendors(trusted_base_urls=(server.base_url,))
         async with open_model_agent(vendors) as agent:
-            yield Bench(agent=agent, persona=persona(server.base_url), order="run: ls")
+            yield AgentCase(agent=agent, spec=agent_spec(server.base_url), command_text="run: ls")
 
 
-AGENTS: dict[str, Callable[[], AbstractAsyncContextManager[Bench]]] = {"shell": shell, "model": model}
+AGENTS: dict[str, Callable[[], AbstractAsyncContextManager[AgentCase]]] = {
+    "shell": open_shell_agent,
+    "model": open_model_case,
+}
 
 
 @pytest.fixture(params=sorted(AGENTS))
-async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+async def agent_case(request: pytest.FixtureRequest) -> AsyncIterator[AgentCase]:
     """Return each agent in turn."""
     async with AGENTS[request.param]() as opened:
         yield opened
 
 
-def ends(steps: list[Step]) -> list[Step]:
+def final_steps(steps: list[AgentEvent]) -> list[AgentEvent]:
     """Return the steps that end a turn."""
-    return [step for step in steps if isinstance(step, Finished | Asked)]
+    return [step for step in steps if isinstance(step, Finished | ApprovalRequired)]
 
 
-async def test_a_turn_ends_once_and_last(bench: Bench) -> None:
+async def test_a_turn_ends_once_and_last(bench: AgentCase) -> None:
     """The last step, and no other, is Finished or Asked."""
-    steps = await steps_of(bench.agent, work(bench.persona, "hello"), RecordingTools())
-    assert ends(steps) == [steps[-1]]
+    steps = await collect_steps(bench.agent, turn_input(bench.spec, "hello"), RecordingTools())
+    assert final_steps(steps) == [steps[-1]]
 
 
-async def test_the_output_was_said(bench: Bench) -> None:
+async def test_the_output_was_said(bench: AgentCase) -> None:
     """What a turn finishes with is its last complete message."""
-    steps = await steps_of(bench.agent, work(bench.persona, bench.order), RecordingTools())
+    steps = await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools())
     end = steps[-1]
     assert isinstance(end, Finished)
     assert end.output
-    assert [step.text for step in steps if isinstance(step, Said)][-1] == end.output
+    assert [step.text for step in steps if isinstance(step, MessageCompleted)][-1] == end.output
 
 
-async def test_deltas_are_the_message_that_follows_them(bench: Bench) -> None:
+async def test_deltas_are_the_message_that_follows_them(bench: AgentCase) -> None:
     """The parts since the last complete message make up the next one, where an agent sends parts."""
-    steps = await steps_of(bench.agent, work(bench.persona, bench.order), RecordingTools())
+    steps = await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools())
     parts = ""
     for step in steps:
         if isinstance(step, Delta):
             parts += step.text
-        elif isinstance(step, Said):
+        elif isinstance(step, MessageCompleted):
             assert parts in {"", step.text}
             parts = ""
     assert parts == ""
 
 
-async def test_calls_go_through_the_tools(bench: Bench) -> None:
+async def test_calls_go_through_the_tools(bench: AgentCase) -> None:
     """Commands reach the tools with their arguments, under an id."""
     tools = RecordingTools()
-    await steps_of(bench.agent, work(bench.persona, bench.order), tools)
-    assert tools.carried_out == [("bash", {"command": "ls"})]
+    await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), tools)
+    assert tools.executed == [("bash", {"command": "ls"})]
     assert all(tools.done)
 
 
-async def test_a_second_attempt_carries_nothing_out_twice(bench: Bench) -> None:
+async def test_a_second_attempt_carries_nothing_out_twice(bench: AgentCase) -> None:
     """With the checkpoints of a first attempt, a whole second one repeats no call."""
-    tools, given = RecordingTools(), work(bench.persona, bench.order)
-    first = await steps_of(bench.agent, given, tools)
-    saved = [step.state for step in first if isinstance(step, Saved)]
+    tools, given = RecordingTools(), turn_input(bench.spec, bench.command_text)
+    first = await collect_steps(bench.agent, given, tools)
+    saved = [step.state for step in first if isinstance(step, Checkpoint)]
     for state in [saved[0] if saved else None, saved[-1] if saved else None]:
-        again = replace(given, attempt=2, saved=state)
-        steps = await steps_of(bench.agent, again, tools)
+        again = replace(given, attempt=2, checkpoint=state)
+        steps = await collect_steps(bench.agent, again, tools)
         assert isinstance(steps[-1], Finished)
-    assert len(tools.carried_out) == 1
+    assert len(tools.executed) == 1
 
 
-async def test_a_jobs_result_is_a_turn_like_any_other(bench: Bench) -> None:
+async def test_a_jobs_result_is_a_turn_like_any_other(bench: AgentCase) -> None:
     """A follow-up ends with something said of the job."""
-    given = work(bench.persona, "job_1 ended with exit code 0: all green", trigger="job")
-    steps = await steps_of(bench.agent, given, RecordingTools())
+    given = turn_input(bench.spec, "job_1 ended with exit code 0: all green", trigger="job")
+    steps = await collect_steps(bench.agent, given, RecordingTools())
     end = steps[-1]
     assert isinstance(end, Finished)
     assert "all green" in end.output
 
 
-async def test_cancelling_stops_the_running_call(bench: Bench) -> None:
+async def test_cancelling_stops_the_running_call(bench: AgentCase) -> None:
     """Cancelling the iteration cancels the tool that runs, and raises CancelledError."""
     tools = RecordingTools()
     tools.block_on = "ls"
-    task = asyncio.create_task(steps_of(bench.agent, work(bench.persona, bench.order), tools))
+    task = asyncio.create_task(collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), tools))
     async with asyncio.timeout(10):
         await tools.blocking.wait()
         task.cancel()
@@ -125,7 +137,7 @@ async def test_cancelling_stops_the_running_call(bench: Bench) -> None:
     assert tools.stopped
 
 
-async def test_what_tools_raise_passes_through(bench: Bench) -> None:
+async def test_what_tools_raise_passes_through(bench: AgentCase) -> None:
     """A fault of the gateway itself, such as a lost lease, is not mistaken for the agent's."""
 
     class LeaseGone(Exception):
@@ -135,25 +147,27 @@ async def test_what_tools_raise_passes_through(bench: Bench) -> None:
         raise LeaseGone
 
     with pytest.raises(LeaseGone):
-        await steps_of(bench.agent, work(bench.persona, bench.order), RecordingTools(answer=fail))
+        await collect_steps(
+            bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools(answer=fail)
+        )
 
 
-async def test_two_turns_at_once_do_not_meet(bench: Bench) -> None:
+async def test_two_turns_at_once_do_not_meet(bench: AgentCase) -> None:
     """An agent is stateless: conversations performed at the same time keep apart."""
-    orders = [bench.order.replace("ls", f"ls {number}") for number in range(5)]
+    orders = [bench.command_text.replace("ls", f"ls {number}") for number in range(5)]
     tools = [RecordingTools() for _ in orders]
     await asyncio.gather(
         *(
-            steps_of(bench.agent, work(bench.persona, order), each)
+            collect_steps(bench.agent, turn_input(bench.spec, order), each)
             for order, each in zip(orders, tools, strict=True)
         )
     )
-    ran = [[args["command"] for _, args in each.carried_out] for each in tools]
+    ran = [[args["command"] for _, args in each.executed] for each in tools]
     assert ran == [[f"ls {number}"] for number in range(5)]
 
 
-async def test_leaving_after_the_first_step_is_allowed(bench: Bench) -> None:
+async def test_leaving_after_the_first_step_is_allowed(bench: AgentCase) -> None:
     """A consumer may stop at any step, and the agent performs again afterwards."""
-    await steps_until(bench.agent, work(bench.persona, "hello"), RecordingTools(), lambda _: True)
-    steps = await steps_of(bench.agent, work(bench.persona, "hello"), RecordingTools())
+    await collect_steps_until(bench.agent, turn_input(bench.spec, "hello"), RecordingTools(), lambda _: True)
+    steps = await collect_steps(bench.agent, turn_input(bench.spec, "hello"), RecordingTools())
     assert isinstance(steps[-1], Finished)

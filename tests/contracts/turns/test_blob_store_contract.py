@@ -10,20 +10,20 @@ from pathlib import Path
 import pytest
 
 from delivery.broker.connection import connect
-from gateway.files.blob_store import CHUNK, Absent, Depot, DirectoryDepot, whole
-from gateway.files.nats_blob_store import SharedDepot
+from gateway.files.blob_store import CHUNK_BYTES, BlobNotFound, BlobStore, DirectoryBlobStore, read_all
+from gateway.files.nats_blob_store import NatsBlobStore
 from nats_servers import nats_server
 
 
 @pytest.fixture(params=["directory", "shared"])
-async def depot(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Depot]:
+async def blob_store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[BlobStore]:
     """Open every kind of depot."""
     if request.param == "directory":
-        yield DirectoryDepot(tmp_path / "files")
+        yield DirectoryBlobStore(tmp_path / "files")
         return
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(nats_server(tmp_path / "nats"))
-        yield SharedDepot(await stack.enter_async_context(connect(server.url, token=server.token)))
+        yield NatsBlobStore(await stack.enter_async_context(connect(server.url, token=server.token)))
 
 
 def digest_of(content: bytes) -> str:
@@ -31,43 +31,43 @@ def digest_of(content: bytes) -> str:
     return sha256(content).hexdigest()
 
 
-@pytest.mark.parametrize("size", [0, 1, CHUNK - 1, CHUNK, CHUNK + 1, 3 * CHUNK + 7])
-async def test_bytes_come_back_in_bounded_chunks(depot: Depot, size: int) -> None:
+@pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7])
+async def test_bytes_come_back_in_bounded_chunks(depot: BlobStore, size: int) -> None:
     """Contents of any size are kept, twice over too."""
     content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     for _ in range(2):
-        await depot.put(digest_of(content), content)
-    chunks = [chunk async for chunk in depot.open(digest_of(content))]
+        await depot.write(digest_of(content), content)
+    chunks = [chunk async for chunk in depot.read_chunks(digest_of(content))]
     assert b"".join(chunks) == content
-    assert all(len(chunk) <= CHUNK for chunk in chunks)
+    assert all(len(chunk) <= CHUNK_BYTES for chunk in chunks)
 
 
-async def test_what_is_not_there_is_absent(depot: Depot) -> None:
+async def test_what_is_not_there_is_absent(depot: BlobStore) -> None:
     """A digest nobody kept, and one that was dropped, are told from an empty file."""
-    await depot.drop(digest_of(b"x"))
-    await depot.put(digest_of(b"x"), b"x")
-    assert await whole(depot, digest_of(b"x")) == b"x"
-    await depot.drop(digest_of(b"x"))
+    await depot.delete(digest_of(b"x"))
+    await depot.write(digest_of(b"x"), b"x")
+    assert await read_all(depot, digest_of(b"x")) == b"x"
+    await depot.delete(digest_of(b"x"))
     for digest in (digest_of(b"x"), digest_of(b"y")):
-        with pytest.raises(Absent):
-            await whole(depot, digest)
+        with pytest.raises(BlobNotFound):
+            await read_all(depot, digest)
 
 
-async def test_dropped_bytes_can_be_kept_again(depot: Depot) -> None:
+async def test_dropped_bytes_can_be_kept_again(depot: BlobStore) -> None:
     """Dropping forgets nothing but the bytes."""
     for _ in range(2):
-        await depot.put(digest_of(b"again"), b"again")
-        assert await whole(depot, digest_of(b"again")) == b"again"
-        await depot.drop(digest_of(b"again"))
+        await depot.write(digest_of(b"again"), b"again")
+        assert await read_all(depot, digest_of(b"again")) == b"again"
+        await depot.delete(digest_of(b"again"))
 
 
 async def test_another_replica_reads_what_one_kept(tmp_path: Path) -> None:
     """What is shared is shared; half a file is none."""
     async with nats_server(tmp_path / "nats") as server, AsyncExitStack() as stack:
         links = [await stack.enter_async_context(connect(server.url, token=server.token)) for _ in range(2)]
-        one, two = (SharedDepot(link) for link in links)
-        await one.put(digest_of(b"mine"), b"mine")
-        assert await whole(two, digest_of(b"mine")) == b"mine"
+        one, two = (NatsBlobStore(link) for link in links)
+        await one.write(digest_of(b"mine"), b"mine")
+        assert await read_all(two, digest_of(b"mine")) == b"mine"
         await links[0].publish(f"file.{digest_of(b'half')}.0", b"ha")
-        with pytest.raises(Absent):
-            await whole(two, digest_of(b"half"))
+        with pytest.raises(BlobNotFound):
+            await read_all(two, digest_of(b"half"))

@@ -8,46 +8,46 @@ import pytest
 
 from delivery.database.engine import Database
 from gateway.store.turns import turns
-from gateway.turns.cancellation import Cancels
-from ingress_harness import Stage, open_stage
+from gateway.turns.cancellation import CancellationWatcher
+from ingress_harness import IngressHarness, open_ingress_harness
 
 
 @pytest.fixture
-async def stage(database: Database) -> Stage:
+async def harness(database: Database) -> IngressHarness:
     """A conversation to have turns in."""
-    return await open_stage(database)
+    return await open_ingress_harness(database)
 
 
-async def test_a_turn_performed_here_ends_without_waiting_for_a_look(stage: Stage) -> None:
+async def test_a_turn_performed_here_ends_without_waiting_for_a_look(stage: IngressHarness) -> None:
     """With an hour between looks the word still arrives; another turn goes on."""
-    cancels = Cancels(stage.database, look=3600.0)
-    with cancels.of("trn_1") as first, cancels.of("trn_2") as second:
+    cancels = CancellationWatcher(stage.database, interval=3600.0)
+    with cancels.track("trn_1") as first, cancels.track("trn_2") as second:
         cancels.cancel("trn_1")
         cancels.cancel("trn_of_another_replica")
         assert (first.is_set(), second.is_set()) == (True, False)
-    with cancels.of("trn_1") as again:
+    with cancels.track("trn_1") as again:
         assert not again.is_set()
 
 
-async def test_a_turn_cancelled_elsewhere_is_looked_for(stage: Stage) -> None:
+async def test_a_turn_cancelled_elsewhere_is_looked_for(stage: IngressHarness) -> None:
     """What another replica wrote is found by the next look."""
-    await stage.say("work")
-    running = await stage.begin()
-    cancels, stop = Cancels(stage.database, look=0.01), asyncio.Event()
+    await stage.send_message("work")
+    running = await stage.start_first_turn()
+    cancels, stop = CancellationWatcher(stage.database, interval=0.01), asyncio.Event()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
-        group.create_task(cancels.watch(stop))
-        with cancels.of(running.id) as wanted:
+        group.create_task(cancels.run(stop))
+        with cancels.track(running.id) as wanted:
             async with stage.database.begin() as connection:
                 await turns.request_cancel(connection, running.id)
             await wanted.wait()
         stop.set()
 
 
-async def test_the_first_reason_stands(stage: Stage) -> None:
+async def test_the_first_reason_stands(stage: IngressHarness) -> None:
     """A turn that was superseded and is then stopped ended because it was superseded."""
-    await stage.say("work")
-    (turn,) = await stage.line()
+    await stage.send_message("work")
+    (turn,) = await stage.list_open_turns()
     async with stage.database.begin() as connection:
-        await turns.request_cancel(connection, turn.id, why="superseded")
-        await turns.request_cancel(connection, turn.id, why="stopped")
-        assert await turns.why_cancelled(connection, turn.id) == "superseded"
+        await turns.request_cancel(connection, turn.id, reason="superseded")
+        await turns.request_cancel(connection, turn.id, reason="stopped")
+        assert await turns.cancel_reason(connection, turn.id) == "superseded"

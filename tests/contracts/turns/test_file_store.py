@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from delivery.database.engine import Database
-from delivery.errors import Unreachable
+from delivery.errors import BrokerUnreachable
 from delivery.events import outbox
 from delivery.events.event import new_id
-from gateway.files.blob_store import DirectoryDepot
-from gateway.files.file_store import Shelf
+from gateway.files.blob_store import DirectoryBlobStore
+from gateway.files.file_store import FileStore
 from gateway.store.accounts import accounts, deletion
 from gateway.store.accounts.accounts import Account
 from gateway.store.conversations import conversations
@@ -24,18 +24,18 @@ NOW = datetime(2026, 1, 2, tzinfo=UTC)
 
 
 @pytest.fixture
-async def shelf(database: Database, tmp_path: Path) -> Shelf:
+async def file_store(database: Database, tmp_path: Path) -> FileStore:
     """A shelf that keeps files for a day and idle bytes not at all, with an account and its conversation."""
     async with database.begin() as connection:
         await accounts.add_account(connection, Account(id="acc_1", name="ada", created_at=NOW))
         conversation = Conversation(id="cnv_1", account="acc_1", agent="agt_1", created_at=NOW)
         await conversations.insert_conversation(connection, conversation)
-        await outbox.open_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
-    depot = DirectoryDepot(tmp_path / "files")
-    return Shelf(database, depot, kept=timedelta(days=1), grace=timedelta(0), tries=2)
+        await outbox.create_stream(connection, conversation="cnv_1", account="acc_1", agent="agt_1")
+    depot = DirectoryBlobStore(tmp_path / "files")
+    return FileStore(database, depot, retention=timedelta(days=1), grace=timedelta(0), tries=2)
 
 
-def a_file(digest: str, **changes: object) -> FileRow:
+def make_file(digest: str, **changes: object) -> FileRow:
     """Return a row of the conversation."""
     values: dict[str, object] = {
         "id": new_id("fil"),
@@ -60,74 +60,74 @@ async def added(database: Database, *rows: FileRow) -> list[bool]:
         return [await store.add(connection, row) for row in rows]
 
 
-async def test_a_file_found_again_is_the_same(database: Database, shelf: Shelf) -> None:
+async def test_a_file_found_again_is_the_same(database: Database, shelf: FileStore) -> None:
     """One identity is one row of its conversation; what is taken to be told is told once."""
-    row = a_file(await shelf.put(b"x"), identity="same")
-    assert await added(database, row, a_file(row.sha256 or "", identity="same")) == [True, False]
+    row = make_file(await shelf.write_blob(b"x"), identity="same")
+    assert await added(database, row, make_file(row.sha256 or "", identity="same")) == [True, False]
     async with database.begin() as connection:
-        first = await store.take_staged(connection, "cnv_1")
-        second = await store.take_staged(connection, "cnv_1")
-        told = await store.by_id(connection, row.id)
+        first = await store.collect_staged(connection, "cnv_1")
+        second = await store.collect_staged(connection, "cnv_1")
+        told = await store.get_by_id(connection, row.id)
     assert ([one.id for one in first], second) == ([row.id], [])
     assert told is not None
-    assert told.state is FileState.TOLD
+    assert told.state is FileState.EMITTED
 
 
-async def test_bytes_go_with_the_last_file_that_has_them(database: Database, shelf: Shelf) -> None:
+async def test_bytes_go_with_the_last_file_that_has_them(database: Database, shelf: FileStore) -> None:
     """Two files of one content need both to be gone."""
-    digest = await shelf.put(b"shared")
-    one, two = a_file(digest), a_file(digest, conversation=None, state=FileState.UPLOADED)
+    digest = await shelf.write_blob(b"shared")
+    one, two = make_file(digest), make_file(digest, conversation=None, state=FileState.UPLOADED)
     await added(database, one, two)
     async with database.begin() as connection:
-        await deletion.remove_conversation(connection, "acc_1", "cnv_1")
+        await deletion.delete_conversation(connection, "acc_1", "cnv_1")
     await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.content(one.id) is None
-    assert await shelf.content(two.id) == b"shared"
+    assert await shelf.read(one.id) is None
+    assert await shelf.read(two.id) == b"shared"
     async with database.begin() as connection:
-        await deletion.remove_account(connection, "acc_1")
+        await deletion.delete_account(connection, "acc_1")
     await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.bytes_of(digest) is None
+    assert await shelf.read_blob(digest) is None
 
 
-async def test_files_end_with_their_time(database: Database, shelf: Shelf) -> None:
+async def test_files_end_with_their_time(database: Database, shelf: FileStore) -> None:
     """An old file is not found even before it is swept, and its bytes go with the sweep."""
-    digest = await shelf.put(b"old")
-    row = a_file(digest, created_at=datetime.now(UTC) - timedelta(days=2))
+    digest = await shelf.write_blob(b"old")
+    row = make_file(digest, created_at=datetime.now(UTC) - timedelta(days=2))
     await added(database, row)
-    assert await shelf.find(row.id) is None
+    assert await shelf.get(row.id) is None
     await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.bytes_of(digest) is None
+    assert await shelf.read_blob(digest) is None
 
 
 async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Database, tmp_path: Path) -> None:
     """Between keeping bytes and telling of them there is an hour's grace."""
-    patient = Shelf(database, DirectoryDepot(tmp_path / "files"), kept=timedelta(days=1))
-    digest = await patient.put(b"soon")
+    patient = FileStore(database, DirectoryBlobStore(tmp_path / "files"), retention=timedelta(days=1))
+    digest = await patient.write_blob(b"soon")
     await patient.sweep(datetime.now(UTC) + timedelta(minutes=50))
-    assert await patient.bytes_of(digest) == b"soon"
+    assert await patient.read_blob(digest) == b"soon"
 
 
-async def test_bytes_are_not_taken_while_they_are_being_dropped(database: Database, shelf: Shelf) -> None:
+async def test_bytes_are_not_taken_while_they_are_being_dropped(database: Database, shelf: FileStore) -> None:
     """Who keeps the same bytes in that moment waits, and gives up rather than lose them."""
-    await shelf.put(b"x")
+    await shelf.write_blob(b"x")
     async with database.begin() as connection:
         later = datetime.now(UTC) + timedelta(seconds=1)
-        (digest,) = await store.begin_dropping(connection, now=later, grace=timedelta(0))
-    with pytest.raises(Unreachable):
-        await shelf.put(b"x")
+        (digest,) = await store.begin_delete(connection, now=later, grace=timedelta(0))
+    with pytest.raises(BrokerUnreachable):
+        await shelf.write_blob(b"x")
     async with database.begin() as connection:
-        await store.end_dropping(connection, digest)
-    assert await shelf.put(b"x") == digest
+        await store.end_delete(connection, digest)
+    assert await shelf.write_blob(b"x") == digest
 
 
-async def test_a_note_is_told_by_one_turn_however_often_it_runs(database: Database, shelf: Shelf) -> None:
+async def test_a_note_is_told_by_one_turn_however_often_it_runs(database: Database, shelf: FileStore) -> None:
     """The turn that told it tells it again after a crash; no other does."""
-    row = a_file(await shelf.put(b"x"))
+    row = make_file(await shelf.write_blob(b"x"))
     await added(database, row)
     async with database.begin() as connection:
         assert await store.add_note(connection, row.id, "it was refused")
         assert not await store.add_note(connection, row.id, "again")
-        first = await store.notes_for(connection, "cnv_1", "trn_1")
+        first = await store.list_notes(connection, "cnv_1", "trn_1")
         await store.mark_noted(connection, first, "trn_1")
-        assert await store.notes_for(connection, "cnv_1", "trn_1") == first == {row.id: "it was refused"}
-        assert await store.notes_for(connection, "cnv_1", "trn_2") == {}
+        assert await store.list_notes(connection, "cnv_1", "trn_1") == first == {row.id: "it was refused"}
+        assert await store.list_notes(connection, "cnv_1", "trn_2") == {}

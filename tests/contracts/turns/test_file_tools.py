@@ -10,49 +10,49 @@ from typing import Any, cast
 import pytest
 
 from gateway.agents.port import ToolResult
-from gateway.environments.resolver import Bench
+from gateway.environments.resolver import Environment
 from gateway.tools.edit import edit
 from gateway.tools.glob import glob
 from gateway.tools.grep import grep
 from gateway.tools.list_files import list_files
 from gateway.tools.read import read
-from gateway.tools.tool import BadArguments, Desk, Tool
+from gateway.tools.tool import InvalidArguments, Tool, ToolContext
 from gateway.tools.write import write
 from sandbox.config import SandboxConfig
 from sandbox.labels import Owner, Scope
-from sandbox.model import Command, Spec
+from sandbox.model import ExecRequest, SandboxSpec
 from sandbox.port import Sandbox
-from sandbox_rigs import Rig, every_rig
+from sandbox_rigs import ProviderRig, all_rigs
 
 
 @dataclass
-class OneSandbox:
+class SingleSandboxFiles:
     """A workbench with one sandbox on it."""
 
-    held: Sandbox
+    only_sandbox: Sandbox
 
-    async def sandbox(self, _bench: Bench) -> Sandbox:
+    async def sandbox(self, _bench: Environment) -> Sandbox:
         """Return it."""
-        return self.held
+        return self.only_sandbox
 
-    async def files(self, _bench: Bench) -> Sandbox:
+    async def files(self, _bench: Environment) -> Sandbox:
         """Return it."""
-        return self.held
+        return self.only_sandbox
 
 
 @dataclass
-class Stage:
+class ToolHarness:
     """A sandbox and the tools at work in it."""
 
-    desk: Desk
+    context: ToolContext
     sandbox: Sandbox
 
-    async def use(self, tool: Tool, **args: Any) -> ToolResult:
+    async def run_tool(self, tool: Tool, **args: Any) -> ToolResult:
         """Carry a call out."""
-        return await tool.act(self.desk, args, "key")
+        return await tool.run(self.context, args, "key")
 
 
-def _stage(sandbox: Sandbox, spec: Spec) -> Stage:
+def _make_harness(sandbox: Sandbox, spec: SandboxSpec) -> ToolHarness:
     owner = Owner(
         account="acc_1",
         scope=Scope.WORKSPACE,
@@ -61,66 +61,70 @@ def _stage(sandbox: Sandbox, spec: Spec) -> Stage:
         person="",
         workspace="wsp_1",
     )
-    bench = Bench(config=SandboxConfig(), spec=spec, owner=owner)
+    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner)
     whatever = cast("Any", None)
-    desk = Desk(
-        turn=whatever, bench=bench, workbench=cast("Any", OneSandbox(sandbox)), jobs=whatever, files=whatever
+    desk = ToolContext(
+        turn=whatever,
+        environment=bench,
+        environment_resolver=cast("Any", SingleSandboxFiles(sandbox)),
+        jobs=whatever,
+        files=whatever,
     )
-    return Stage(desk, sandbox)
+    return ToolHarness(desk, sandbox)
 
 
-@pytest.fixture(params=list(every_rig()))
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
+@pytest.fixture(params=list(all_rigs()))
+async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[ToolHarness]:
     """Return the tools in a sandbox of each provider."""
-    rig: Rig = every_rig()[request.param](tmp_path)
-    async with rig.opened() as provider:
+    rig: ProviderRig = all_rigs()[request.param](tmp_path)
+    async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
-        yield _stage(sandbox, rig.spec())
+        yield _make_harness(sandbox, rig.spec())
         await provider.destroy(sandbox.id)
 
 
-async def test_a_file_is_written_read_and_edited(stage: Stage) -> None:
+async def test_a_file_is_written_read_and_edited(stage: ToolHarness) -> None:
     """Parents are made, lines are numbered, one exact piece is replaced, and the bytes are what was said."""
     text = "first\n\ttabbed \u00fcml\u00e4ut\nlast"
-    assert (await stage.use(write, path="a/b c/file.txt", content=text)).ok
-    assert (await stage.use(read, path="a/b c/file.txt")).content == (
+    assert (await stage.run_tool(write, path="a/b c/file.txt", content=text)).ok
+    assert (await stage.run_tool(read, path="a/b c/file.txt")).content == (
         "     1\tfirst\n     2\t\ttabbed \u00fcml\u00e4ut\n     3\tlast"
     )
-    changed = await stage.use(edit, path="a/b c/file.txt", old_text="first\n", new_text="1st\n")
+    changed = await stage.run_tool(edit, path="a/b c/file.txt", old_text="first\n", new_text="1st\n")
     assert changed.ok, changed.content
     assert await stage.sandbox.read("a/b c/file.txt", limit=1000) == text.replace("first", "1st").encode()
 
 
-async def test_a_part_of_a_long_file_is_read(stage: Stage) -> None:
+async def test_a_part_of_a_long_file_is_read(stage: ToolHarness) -> None:
     """Offset and limit choose lines, and what is left out is said."""
-    await stage.use(write, path="long", content="\n".join(str(place) for place in range(1, 5001)))
-    part = await stage.use(read, path="long", offset=10, limit=2)
+    await stage.run_tool(write, path="long", content="\n".join(str(place) for place in range(1, 5001)))
+    part = await stage.run_tool(read, path="long", offset=10, limit=2)
     assert part.content == "    10\t10\n    11\t11\n[4989 more lines; the file has 5000]"
-    assert not (await stage.use(read, path="long", offset=6000)).ok
-    assert len((await stage.use(read, path="long")).content.splitlines()) == 2001
+    assert not (await stage.run_tool(read, path="long", offset=6000)).ok
+    assert len((await stage.run_tool(read, path="long")).content.splitlines()) == 2001
 
 
-async def test_an_edit_needs_one_match(stage: Stage) -> None:
+async def test_an_edit_needs_one_match(stage: ToolHarness) -> None:
     """Nothing and several are refused with the count; replace_all takes all of them."""
-    await stage.use(write, path="f", content="x = 1\nx = 1\n")
-    several = await stage.use(edit, path="f", old_text="x = 1", new_text="x = 2")
+    await stage.run_tool(write, path="f", content="x = 1\nx = 1\n")
+    several = await stage.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2")
     assert not several.ok
     assert "2 times" in several.content
-    assert "not in it" in (await stage.use(edit, path="f", old_text="y", new_text="z")).content
-    assert (await stage.use(edit, path="f", old_text="x = 1", new_text="x = 2", replace_all=True)).ok
+    assert "not in it" in (await stage.run_tool(edit, path="f", old_text="y", new_text="z")).content
+    assert (await stage.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2", replace_all=True)).ok
     assert await stage.sandbox.read("f", limit=100) == b"x = 2\nx = 2\n"
 
 
-async def test_what_cannot_be_is_said_plainly(stage: Stage) -> None:
+async def test_what_cannot_be_is_said_plainly(stage: ToolHarness) -> None:
     """A missing file, a directory, a way out, a binary and a wrong argument: words, and never a crash."""
-    await stage.sandbox.run(Command(script="mkdir d; printf 'a\\0b' > binary; ln -s /etc/passwd leak"))
-    assert (await stage.use(read, path="none")).content == "there is no file none"
-    assert (await stage.use(read, path="d")).content == "d is a directory"
+    await stage.sandbox.run(ExecRequest(script="mkdir d; printf 'a\\0b' > binary; ln -s /etc/passwd leak"))
+    assert (await stage.run_tool(read, path="none")).content == "there is no file none"
+    assert (await stage.run_tool(read, path="d")).content == "d is a directory"
     for path in ("../up", "/etc/passwd", "leak"):
-        result = await stage.use(read, path=path)
+        result = await stage.run_tool(read, path=path)
         assert not result.ok
         assert "root:" not in result.content
-    assert "not text" in (await stage.use(read, path="binary")).content
+    assert "not text" in (await stage.run_tool(read, path="binary")).content
     for tool, args in (
         (read, {"path": 3}),
         (read, {"path": "f", "limit": 0}),
@@ -129,59 +133,59 @@ async def test_what_cannot_be_is_said_plainly(stage: Stage) -> None:
         (glob, {"pattern": "../*"}),
         (glob, {"pattern": "/etc/*"}),
     ):
-        with pytest.raises(BadArguments):
-            await stage.use(tool, **args)
+        with pytest.raises(InvalidArguments):
+            await stage.run_tool(tool, **args)
 
 
-async def test_files_are_found_by_name(stage: Stage) -> None:
+async def test_files_are_found_by_name(stage: ToolHarness) -> None:
     """`**` enters directories, hidden ones too; the newest is first; hostile names are only names."""
     await stage.sandbox.run(
-        Command(
+        ExecRequest(
             script="mkdir -p a/.b; touch -d '2020-01-01' a/old.py; touch -d '2021-01-01' a/.b/new.py; "
             "touch 'a/$(touch pwned).py' 'a/two words.py' -d '2019-01-01'; touch a/other.txt; ln -s / root"
         )
     )
-    found = await stage.use(glob, pattern="**/*.py")
+    found = await stage.run_tool(glob, pattern="**/*.py")
     assert found.content.splitlines() == ["a/.b/new.py", "a/old.py", "a/$(touch pwned).py", "a/two words.py"]
-    assert (await stage.use(glob, pattern="*.txt", path="a")).content == "a/other.txt"
-    assert (await stage.use(glob, pattern="$(touch pwned)")).content == "no file matches"
-    assert not (await stage.use(glob, pattern="*", path="nowhere")).ok
-    assert (await stage.use(glob, pattern="pwned")).content == "no file matches"
+    assert (await stage.run_tool(glob, pattern="*.txt", path="a")).content == "a/other.txt"
+    assert (await stage.run_tool(glob, pattern="$(touch pwned)")).content == "no file matches"
+    assert not (await stage.run_tool(glob, pattern="*", path="nowhere")).ok
+    assert (await stage.run_tool(glob, pattern="pwned")).content == "no file matches"
 
 
-async def test_lines_are_found_by_expression(stage: Stage) -> None:
+async def test_lines_are_found_by_expression(stage: ToolHarness) -> None:
     """Content with numbers, names, counts; case, globs and context; only a bad pattern is an error."""
     await stage.sandbox.run(
-        Command(script="mkdir s; printf 'one\\nTwo 22\\nthree\\n' > s/a.py; printf 'two\\n' > s/b.txt")
+        ExecRequest(script="mkdir s; printf 'one\\nTwo 22\\nthree\\n' > s/a.py; printf 'two\\n' > s/b.txt")
     )
-    assert (await stage.use(grep, pattern=r"\d{2}")).content == "s/a.py:2:Two 22"
+    assert (await stage.run_tool(grep, pattern=r"\d{2}")).content == "s/a.py:2:Two 22"
     assert (
-        await stage.use(grep, pattern="two", ignore_case=True, output="files")
+        await stage.run_tool(grep, pattern="two", ignore_case=True, output="files")
     ).content == "s/a.py\ns/b.txt"
-    assert (await stage.use(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
-    around = await stage.use(grep, pattern="Two", path="s/a.py", context=1)
+    assert (await stage.run_tool(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
+    around = await stage.run_tool(grep, pattern="Two", path="s/a.py", context=1)
     assert around.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
-    assert (await stage.use(grep, pattern="nowhere")).content == "nothing matches"
-    refused = await stage.use(grep, pattern="(")
+    assert (await stage.run_tool(grep, pattern="nowhere")).content == "nothing matches"
+    refused = await stage.run_tool(grep, pattern="(")
     assert not refused.ok
     assert "refused" in refused.content
-    assert not (await stage.use(grep, pattern="a", path="nowhere")).ok
+    assert not (await stage.run_tool(grep, pattern="a", path="nowhere")).ok
 
 
-async def test_a_directory_is_listed(stage: Stage) -> None:
+async def test_a_directory_is_listed(stage: ToolHarness) -> None:
     """Names, kinds and sizes, by name."""
-    await stage.sandbox.run(Command(script="mkdir d; printf 12345 > file; ln -s file link"))
-    listed = await stage.use(list_files)
+    await stage.sandbox.run(ExecRequest(script="mkdir d; printf 12345 > file; ln -s file link"))
+    listed = await stage.run_tool(list_files)
     assert [line.split("  ")[0] for line in listed.content.splitlines()] == ["d/", "file", "link"]
     assert "file  5" in listed.content
-    assert (await stage.use(list_files, path="d")).content == "empty"
-    assert not (await stage.use(list_files, path="none")).ok
+    assert (await stage.run_tool(list_files, path="d")).content == "empty"
+    assert not (await stage.run_tool(list_files, path="none")).ok
 
 
 def test_who_is_asked_follows_the_permission_mode() -> None:
     """Reading never asks, writing asks in `ask` alone."""
     modes = [SandboxConfig.model_validate({"permissionMode": mode}) for mode in ("ask", "edit", "bypass")]
     for tool in (read, glob, grep, list_files):
-        assert [tool.asks(mode) for mode in modes] == [False, False, False]
+        assert [tool.needs_approval(mode) for mode in modes] == [False, False, False]
     for tool in (write, edit):
-        assert [tool.asks(mode) for mode in modes] == [True, False, False]
+        assert [tool.needs_approval(mode) for mode in modes] == [True, False, False]

@@ -11,10 +11,10 @@ from delivery.database.engine import Database
 from delivery.events.event import new_id
 from delivery.webhooks import endpoints
 from gateway.accounts import api_keys
-from gateway.accounts.key_rotation import reseal
-from gateway.accounts.vault import Unreadable, Vault, context
+from gateway.accounts.key_rotation import reencrypt_all
+from gateway.accounts.vault import DecryptionFailed, Vault, associated_data
 from gateway.records import webhooks
-from gateway.records.records import Book
+from gateway.records.records import Records
 from gateway.store.accounts import idempotency, records
 from gateway.store.conversations import conversations as conversation_store
 from gateway.store.conversations.conversations import Conversation
@@ -26,7 +26,7 @@ OLD, NEW = "old-" + "o" * 40, "new-" + "n" * 40
 
 async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
     """Seal records, webhooks, a job's token and a kept answer; returns (account, job)."""
-    book = Book(vault)
+    book = Records(vault)
     now = datetime.now(UTC)
     async with database.begin() as connection:
         account, _key = await api_keys.create_account(connection, "one")
@@ -36,15 +36,17 @@ async def _fill(database: Database, vault: Vault, many: int) -> tuple[str, str]:
         told = await webhooks.create(
             connection, vault, account.id, url="https://example.org/", events=("*",), name="h"
         )
-        await endpoints.change(connection, webhooks.rotated(vault, told.endpoint, "whsec_" + "a" * 32))
+        await endpoints.update_endpoint(
+            connection, webhooks.with_rotated_secret(vault, told.endpoint, "whsec_" + "a" * 32)
+        )
         conversation = Conversation(id=new_id("cnv"), account=account.id, agent="agt", created_at=now)
         await conversation_store.insert_conversation(connection, conversation)
         job = _job(account.id, conversation.id, vault)
         await job_store.insert_job(connection, job)
     await idempotency.claim(database, account.id, "k", "digest")
-    sealed = vault.seal(context("replies", account.id, "k"), "told once").encode()
+    sealed = vault.encrypt(associated_data("replies", account.id, "k"), "told once").encode()
     async with database.begin() as connection:
-        await idempotency.keep(connection, account.id, "k", status=201, body=sealed)
+        await idempotency.save(connection, account.id, "k", status=201, body=sealed)
     return account.id, job.id
 
 
@@ -63,7 +65,7 @@ def _job(account: str, conversation: str, vault: Vault) -> Job:
         sandbox_record=None,
         workspace=None,
         token_digest=b"digest",
-        token_sealed=vault.seal(context("jobs", job, "token"), "job token").encode(),
+        token_sealed=vault.encrypt(associated_data("jobs", job, "token"), "job token").encode(),
         created_at=datetime.now(UTC),
     )
 
@@ -71,47 +73,47 @@ def _job(account: str, conversation: str, vault: Vault) -> Job:
 async def test_after_a_rotation_the_old_key_can_go(database: Database) -> None:
     """Variables, webhook secrets of both ages, job tokens and kept answers open with the new key alone."""
     account, job_id = await _fill(database, Vault([OLD]), 3)
-    assert await reseal(database, Vault([NEW, OLD])) == 6
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == 6
     after = Vault([NEW])
-    book = Book(after)
+    book = Records(after)
     async with database.read() as connection:
-        found = await records.list_of(connection, account, "sandbox")
+        found = await records.list_by_kind(connection, account, "sandbox")
         tokens = sorted(book.sandbox_config(record).env_vars["TOKEN"] for record in found)
         assert tokens == [f"canary-{number}" for number in range(3)]
         endpoint = await webhooks.get(connection, account, "h")
-        job = await job_store.by_id(connection, job_id)
-        kept = await idempotency.find(connection, account, "k")
-    assert len(webhooks.live_secrets(after, endpoint)) == 2
+        job = await job_store.get_by_id(connection, job_id)
+        kept = await idempotency.get(connection, account, "k")
+    assert len(webhooks.active_secrets(after, endpoint)) == 2
     assert job is not None
-    assert after.reveal(context("jobs", job.id, "token"), job.token_sealed) == "job token"
+    assert after.decrypt(associated_data("jobs", job.id, "token"), job.token_sealed) == "job token"
     assert kept is not None
-    assert after.reveal(context("replies", account, "k"), kept.body or b"") == "told once"
+    assert after.decrypt(associated_data("replies", account, "k"), kept.body or b"") == "told once"
 
 
 async def test_a_second_rotation_finds_nothing_to_do(database: Database) -> None:
     """What the first key sealed stays as it is."""
     await _fill(database, Vault([OLD]), 1)
     ring = Vault([NEW, OLD])
-    await reseal(database, ring)
-    assert await reseal(database, ring) == 0
+    await reencrypt_all(database, ring)
+    assert await reencrypt_all(database, ring) == 0
 
 
 async def test_a_thousand_rows_are_renewed(database: Database) -> None:
     """More than one batch is renewed to the last row."""
     account, _job_id = await _fill(database, Vault([OLD]), 1)
     async with database.begin() as connection:
-        (first,) = await records.list_of(connection, account, "sandbox")
+        (first,) = await records.list_by_kind(connection, account, "sandbox")
         for number in range(999):
             fresh = new_id("sbx")
-            sealed = Vault([OLD]).seal(context("records", fresh, "/envVars/TOKEN"), "canary")
+            sealed = Vault([OLD]).encrypt(associated_data("records", fresh, "/envVars/TOKEN"), "canary")
             await records.add(
                 connection,
-                replace(first, id=fresh, name=f"r{number}", sealed={"/envVars/TOKEN": sealed}),
+                replace(first, id=fresh, name=f"r{number}", encrypted_secrets={"/envVars/TOKEN": sealed}),
             )
-    await reseal(database, Vault([NEW, OLD]))
-    book = Book(Vault([NEW]))
+    await reencrypt_all(database, Vault([NEW, OLD]))
+    book = Records(Vault([NEW]))
     async with database.read() as connection:
-        everything = await records.list_of(connection, account, "sandbox", limit=2000)
+        everything = await records.list_by_kind(connection, account, "sandbox", limit=2000)
     assert len(everything) == 1000
     assert all(book.sandbox_config(record).env_vars["TOKEN"].startswith("canary") for record in everything)
 
@@ -119,14 +121,14 @@ async def test_a_thousand_rows_are_renewed(database: Database) -> None:
 async def test_what_no_key_opens_stays_and_stops_nothing(database: Database) -> None:
     """A row whose key is lost is left alone; the others are renewed."""
     account, _job_id = await _fill(database, Vault([OLD]), 1)
-    lost = Book(Vault(["lost-" + "l" * 40]))
+    lost = Records(Vault(["lost-" + "l" * 40]))
     async with database.begin() as connection:
         config = {"envVars": {"TOKEN": "gone"}}
         await lost.create(connection, account, "sandbox", name="lost", config=config)
-    assert await reseal(database, Vault([NEW, OLD])) == 4
+    assert await reencrypt_all(database, Vault([NEW, OLD])) == 4
     async with database.read() as connection:
-        record = await records.find(connection, account, "sandbox", "lost")
+        record = await records.get(connection, account, "sandbox", "lost")
     assert record is not None
-    with pytest.raises(Unreadable):
-        Book(Vault([NEW, OLD])).opened(record)
+    with pytest.raises(DecryptionFailed):
+        Records(Vault([NEW, OLD])).with_secrets(record)
     assert lost.sandbox_config(record).env_vars == {"TOKEN": "gone"}

@@ -15,11 +15,11 @@ from delivery.database.engine import metadata
 from gateway.migrations import migrate_up, newest, status
 
 
-async def _on(url: str, look: Any) -> Any:
+async def _inspect_database(url: str, inspect_schema: Any) -> Any:
     engine = create_async_engine(url)
     try:
         async with engine.begin() as connection:
-            return await connection.run_sync(look)
+            return await connection.run_sync(inspect_schema)
     finally:
         await engine.dispose()
 
@@ -32,7 +32,7 @@ def _differences(connection: Connection) -> list[Any]:
 async def test_a_migrated_database_equals_the_tables(database_url: str) -> None:
     """After every migration nothing is left to add, drop or change."""
     await migrate_up(database_url)
-    assert await _on(database_url, _differences) == []
+    assert await _inspect_database(database_url, _differences) == []
 
 
 async def test_status_tells_where_a_database_stands(database_url: str) -> None:

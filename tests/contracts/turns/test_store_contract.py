@@ -12,11 +12,11 @@ from sqlalchemy.exc import IntegrityError
 
 from delivery.database.engine import Database, metadata
 from delivery.events import outbox
-from delivery.events.event import Event, Kind, new_id
+from delivery.events.event import Event, EventType, new_id
 from delivery.webhooks import endpoints
 from delivery.webhooks.endpoints import Endpoint
 from gateway.accounts import api_keys
-from gateway.accounts.api_keys import Gatekeeper, Taken, digest_of
+from gateway.accounts.api_keys import AccountNameTaken, ApiKeyAuthenticator, key_digest
 from gateway.store.accounts import accounts as account_store
 from gateway.store.accounts import deletion, idempotency, records
 from gateway.store.accounts.records import Record
@@ -34,15 +34,15 @@ async def _account(database: Database, name: str) -> tuple[str, str]:
     return account.id, key
 
 
-def _record(account: str, name: str, kind: records.Kind = "workspace") -> Record:
+def _record(account: str, name: str, kind: records.RecordKind = "workspace") -> Record:
     now = datetime.now(UTC)
     return Record(
-        id=new_id(records.PREFIXES[kind]),
+        id=new_id(records.ID_PREFIXES[kind]),
         account=account,
         kind=kind,
         name=name,
         config={"nested": {"list": [1, "zwei", None]}},
-        sealed={"/a": "v1.x.y"},
+        encrypted_secrets={"/a": "v1.x.y"},
         created_at=now,
         updated_at=now,
     )
@@ -65,8 +65,8 @@ async def test_a_key_is_found_by_its_digest_alone(database: Database) -> None:
     """The text of a key is nowhere in the database; its digest finds account and scopes."""
     account, key = await _account(database, "one")
     async with database.read() as connection:
-        found = await account_store.key_by_digest(connection, digest_of(key))
-        nothing = await account_store.key_by_digest(connection, digest_of(key + "x"))
+        found = await account_store.get_key_by_digest(connection, key_digest(key))
+        nothing = await account_store.get_key_by_digest(connection, key_digest(key + "x"))
     assert found is not None
     assert (found.account, found.scopes, found.revoked_at) == (account, api_keys.ALL_SCOPES, None)
     assert nothing is None
@@ -75,28 +75,28 @@ async def test_a_key_is_found_by_its_digest_alone(database: Database) -> None:
 async def test_an_account_name_is_taken_once(database: Database) -> None:
     """A second account of the same name is refused, and leaves nothing behind."""
     await _account(database, "one")
-    with pytest.raises(Taken):
+    with pytest.raises(AccountNameTaken):
         await _account(database, "one")
 
 
 async def test_a_revoked_key_opens_nothing_more(database: Database) -> None:
     """Authentication ends with the revocation, here at once."""
     _account_id, key = await _account(database, "one")
-    door = Gatekeeper(database)
+    door = ApiKeyAuthenticator(database)
     principal = await door.authenticate(key)
     assert principal is not None
     told: list[str] = []
     door.on_revoked.append(told.append)
     assert await door.revoke(principal.key)
     assert await door.authenticate(key) is None
-    assert not await door.still_valid(principal)
+    assert not await door.is_valid(principal)
     assert told == [principal.key]
 
 
 async def test_a_revocation_elsewhere_is_seen_within_a_second(database: Database) -> None:
     """Another replica's memory of a key ends after a second."""
     now = [0.0]
-    here, there = Gatekeeper(database), Gatekeeper(database, clock=lambda: now[0])
+    here, there = ApiKeyAuthenticator(database), ApiKeyAuthenticator(database, clock=lambda: now[0])
     _account_id, key = await _account(database, "one")
     principal = await there.authenticate(key)
     assert principal is not None
@@ -111,7 +111,7 @@ async def test_records_come_back_as_they_went_in(database: Database) -> None:
     record = _record(account, "mine")
     async with database.begin() as connection:
         await records.add(connection, record)
-        found = await records.find(connection, account, "workspace", "mine")
+        found = await records.get(connection, account, "workspace", "mine")
     assert found == record
 
 
@@ -123,12 +123,12 @@ async def test_a_record_is_found_by_id_and_name_in_its_account_only(database: Da
     async with database.begin() as connection:
         await records.add(connection, record)
         for wanted in (record.id, "mine"):
-            assert await records.find(connection, one, "workspace", wanted) is not None
-            assert await records.find(connection, two, "workspace", wanted) is None
-            assert await records.find(connection, one, "agent", wanted) is None
-        assert not await records.remove(connection, two, record.id)
-        await records.change(connection, replace(record, account=two, name="stolen"))
-        assert await records.find(connection, one, "workspace", "mine") is not None
+            assert await records.get(connection, one, "workspace", wanted) is not None
+            assert await records.get(connection, two, "workspace", wanted) is None
+            assert await records.get(connection, one, "agent", wanted) is None
+        assert not await records.delete_record(connection, two, record.id)
+        await records.update_record(connection, replace(record, account=two, name="stolen"))
+        assert await records.get(connection, one, "workspace", "mine") is not None
 
 
 @pytest.mark.parametrize("wanted", NASTY)
@@ -137,10 +137,10 @@ async def test_a_strange_id_finds_nothing(database: Database, wanted: str) -> No
     account, _ = await _account(database, "one")
     async with database.begin() as connection:
         await records.add(connection, _record(account, "mine"))
-        assert await records.find(connection, account, "workspace", wanted) is None
-        assert await endpoints.find(connection, account, wanted) is None
-        assert await account_store.find_key(connection, account, wanted) is None
-        assert await conversations.find(connection, account, wanted) is None
+        assert await records.get(connection, account, "workspace", wanted) is None
+        assert await endpoints.get(connection, account, wanted) is None
+        assert await account_store.get_key(connection, account, wanted) is None
+        assert await conversations.get(connection, account, wanted) is None
 
 
 async def test_a_name_is_taken_once_within_account_and_kind(database: Database) -> None:
@@ -164,7 +164,7 @@ async def test_pages_hold_every_record_once(database: Database) -> None:
             await records.add(connection, _record(account, f"r{number}"))
     seen: list[str] = []
     async with database.read() as connection:
-        while page := await records.list_of(
+        while page := await records.list_by_kind(
             connection, account, "workspace", after=seen[-1] if seen else "", limit=3
         ):
             seen += [record.id for record in page]
@@ -178,9 +178,9 @@ async def test_endpoints_of_agents_are_no_records(database: Database) -> None:
     async with database.begin() as connection:
         await endpoints.add(connection, record)
         await endpoints.add(connection, brought)
-        assert await endpoints.list_of(connection, account, after="", limit=10) == [record]
-        assert await endpoints.find(connection, account, brought.id) is None
-        assert await endpoints.of_origin(connection, account, "agent:agt_1") == brought
+        assert await endpoints.list_for_account(connection, account, after="", limit=10) == [record]
+        assert await endpoints.get(connection, account, brought.id) is None
+        assert await endpoints.get_by_origin(connection, account, "agent:agt_1") == brought
 
 
 async def test_one_of_many_claims_an_idempotency_key(database: Database) -> None:
@@ -195,12 +195,12 @@ async def test_one_of_many_takes_over_an_abandoned_key(database: Database) -> No
     account, _ = await _account(database, "one")
     await idempotency.claim(database, account, "key", "digest")
     async with database.read() as connection:
-        kept = await idempotency.find(connection, account, "key")
+        kept = await idempotency.get(connection, account, "key")
     assert kept is not None
 
     async def take() -> bool:
         async with database.begin() as connection:
-            return await idempotency.take_over(connection, account, "key", since=kept.created_at)
+            return await idempotency.reclaim(connection, account, "key", since=kept.created_at)
 
     assert (await asyncio.gather(*(take() for _ in range(5)))).count(True) == 1
 
@@ -210,12 +210,14 @@ async def test_answers_are_kept_and_forgotten(database: Database) -> None:
     account, _ = await _account(database, "one")
     await idempotency.claim(database, account, "key", "digest")
     async with database.begin() as connection:
-        await idempotency.keep(connection, account, "key", status=201, body=b"sealed")
-        kept = await idempotency.find(connection, account, "key")
+        await idempotency.save(connection, account, "key", status=201, body=b"sealed")
+        kept = await idempotency.get(connection, account, "key")
         assert kept is not None
         assert (kept.status, kept.body) == (201, b"sealed")
-        assert await idempotency.forget(connection, before=datetime.now(UTC) + timedelta(seconds=1)) == 1
-        assert await idempotency.find(connection, account, "key") is None
+        assert (
+            await idempotency.delete_before(connection, before=datetime.now(UTC) + timedelta(seconds=1)) == 1
+        )
+        assert await idempotency.get(connection, account, "key") is None
 
 
 async def test_jobs_are_listed_newest_first_whatever_their_ids(database: Database) -> None:
@@ -245,7 +247,9 @@ async def test_jobs_are_listed_newest_first_whatever_their_ids(database: Databas
             await jobs.insert_job(connection, job)
     seen: list[str] = []
     async with database.read() as connection:
-        while page := await jobs.listed(connection, account, after=seen[-1] if seen else None, limit=2):
+        while page := await jobs.list_for_account(
+            connection, account, after=seen[-1] if seen else None, limit=2
+        ):
             seen += [job.id for job in page]
     assert seen == ["job_z", "job_m", "job_q", "job_a", "job_b"]
 
@@ -263,17 +267,19 @@ async def test_nothing_of_a_removed_account_stays(database: Database) -> None:
                 id=new_id("cnv"), account=account, agent="agt_1", created_at=datetime.now(UTC)
             )
             await conversations.insert_conversation(connection, conversation)
-            await outbox.open_stream(connection, conversation=conversation.id, account=account, agent="agt_1")
-            said = Event.now(Kind.MESSAGE_RECEIVED, conversation.id, {"text": "hi"})
+            await outbox.create_stream(
+                connection, conversation=conversation.id, account=account, agent="agt_1"
+            )
+            said = Event.now(EventType.MESSAGE_RECEIVED, conversation.id, {"text": "hi"})
             await outbox.record(connection, conversation.id, [said])
     async with database.begin() as connection:
-        assert await deletion.remove_account(connection, one)
+        assert await deletion.delete_account(connection, one)
     owned = [table for table in metadata.sorted_tables if "account" in table.c]
     async with database.read() as connection:
         for table in owned:
             gone = select(func.count()).select_from(table).where(table.c.account == one)
             assert (await connection.execute(gone)).scalar_one() == 0, table.name
-        kept = await records.list_of(connection, two, "workspace")
+        kept = await records.list_by_kind(connection, two, "workspace")
     assert len(kept) == 1
 
 
@@ -282,7 +288,7 @@ async def test_an_event_of_a_platform_is_new_once(database: Database) -> None:
 
     async def remember() -> bool:
         async with database.begin() as connection:
-            return await conversations.remember(
+            return await conversations.record_event(
                 connection, account="acc", source="telegram", event_key="7:1", message="msg_1", turn=None
             )
 

@@ -13,33 +13,33 @@ from pydantic_ai.workspaces.conformance import WorkspaceBackendSuite
 from gateway.agents.model.workspace import SandboxWorkspace
 from sandbox.model import SandboxId
 from sandbox.port import Provider
-from sandbox_rigs import Rig, every_rig
+from sandbox_rigs import ProviderRig, all_rigs
 
-WAYS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
+VARIANTS = {"host-control_groups", "docker-engine", "e2b-loopback", "daytona-loopback"}
 PIDS = 512
 """What hundreds of commands in a row leave counts until the machine's first process has buried it."""
 
-RIGS = [name for name in every_rig() if name in WAYS]
+RIGS = [name for name in all_rigs() if name in VARIANTS]
 
 
 @pytest.fixture(params=RIGS, scope="module")
-def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+def rig(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ProviderRig]:
     """Return each provider, or a stand-in of its service; one sandbox does for nearly all rules."""
-    rig = every_rig()[request.param](tmp_path_factory.mktemp("rig"))
+    rig = all_rigs()[request.param](tmp_path_factory.mktemp("rig"))
     yield rig
     asyncio.run(_clean(rig))
 
 
-async def _clean(rig: Rig) -> None:
-    async with rig.opened() as provider:
+async def _clean(rig: ProviderRig) -> None:
+    async with rig.open() as provider:
         for sandbox_id, _ in await provider.list(rig.label):
             await provider.destroy(sandbox_id)
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Return the provider."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
 
 
@@ -54,18 +54,20 @@ class TestConformance(Rules):  # type: ignore[misc,valid-type]
     """Every rule but those that want more than the port promises."""
 
     @pytest.fixture
-    def backend(self, rig: Rig, provider: Provider) -> WorkspaceBackend:
+    def backend(self, rig: ProviderRig, provider: Provider) -> WorkspaceBackend:
         """Return a workspace on a sandbox of its own."""
         return SandboxWorkspace(rig.name, provider, rig.spec(pids=PIDS))
 
     @pytest.fixture
-    def fresh_backend(self, rig: Rig, provider: Provider) -> Callable[[], WorkspaceBackend]:
+    def fresh_backend(self, rig: ProviderRig, provider: Provider) -> Callable[[], WorkspaceBackend]:
         """Return how another one is made."""
         spec = rig.spec(label=f"{rig.label}:{secrets.token_hex(4)}", pids=PIDS)
         return lambda: SandboxWorkspace(rig.name, provider, spec)
 
     @pytest.fixture
-    def attach_backend(self, rig: Rig, provider: Provider) -> Callable[[WorkspaceRef], WorkspaceBackend]:
+    def attach_backend(
+        self, rig: ProviderRig, provider: Provider
+    ) -> Callable[[WorkspaceRef], WorkspaceBackend]:
         """Return how a second one is attached."""
         spec = rig.spec(pids=PIDS)
         return lambda ref: SandboxWorkspace(rig.name, provider, spec, ref)
@@ -89,14 +91,14 @@ class TestConformance(Rules):  # type: ignore[misc,valid-type]
         """Nothing outlives a run of ours: jobs do."""
         pytest.skip("a run leaves nothing behind by the port's own promise; jobs outlive it")
 
-    async def test_large_file_round_trip(self, rig: Rig, backend: WorkspaceBackend) -> None:
+    async def test_large_file_round_trip(self, rig: ProviderRig, backend: WorkspaceBackend) -> None:
         """Three hundred commands take the same way on every provider: the fastest is asked."""
         if rig.plugin.name != "host":
             pytest.skip("hundreds of commands of one kind are run on the host alone")
         await RULES["test_large_file_round_trip"](self, backend)
 
     async def test_cancellation_stops_foreground_work(
-        self, rig: Rig, backend: WorkspaceBackend, has_real_posix_shell: bool
+        self, rig: ProviderRig, backend: WorkspaceBackend, has_real_posix_shell: bool
     ) -> None:
         """The rule asks for a process by its number, which on the host is another one in each run."""
         if rig.plugin.name == "host":

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.files import workspace_outbox
-from gateway.files.workspace_outbox import TooLarge, Yard
-from sandbox.errors import Unsafe
+from gateway.files.workspace_outbox import FileTooLarge, OutboxLocation
+from sandbox.errors import UnsafePath
 from sandbox.host import plugin
-from sandbox.model import Spec
-from sandbox.port import Sandbox, Surroundings
+from sandbox.model import SandboxSpec
+from sandbox.port import ProviderContext, Sandbox
 
 
 @pytest.fixture
@@ -39,34 +39,34 @@ async def sandbox(workspace: Path, tmp_path: Path) -> AsyncIterator[Sandbox]:
     state, callbacks = tmp_path / "state", tmp_path / "callbacks"
     for directory in (state, callbacks):
         directory.mkdir(mode=0o700)
-    async with plugin.open(plugin.settings(), Surroundings(state=state, callbacks=callbacks)) as provider:
-        spec = Spec(label="dovecote-test-outbox", namespace="test", workspace=workspace)
+    async with plugin.open(plugin.settings(), ProviderContext(state=state, callbacks=callbacks)) as provider:
+        spec = SandboxSpec(label="dovecote-test-outbox", namespace="test", workspace=workspace)
         made = await provider.create(spec)
         yield made
         await provider.destroy(made.id)
 
 
-def a_yard(sandbox: Sandbox, directory: Path | None) -> Yard:
+def make_location(sandbox: Sandbox, directory: Path | None) -> OutboxLocation:
     """Return where to look."""
 
     async def there() -> Sandbox:
         return sandbox
 
-    return Yard(sandbox=there, directory=directory)
+    return OutboxLocation(sandbox=there, directory=directory)
 
 
 @pytest.mark.parametrize("mounted", [True, False])
 async def test_the_same_files_are_found_both_ways(mounted: bool, workspace: Path, sandbox: Sandbox) -> None:
     """Files of any depth and name, with sizes and times; no links, pipes or hidden ones."""
-    yard = a_yard(sandbox, workspace if mounted else None)
-    found = await workspace_outbox.look(yard)
+    yard = make_location(sandbox, workspace if mounted else None)
+    found = await workspace_outbox.list_files(yard)
     assert [(one.path, one.size) for one in found] == [("outbox/a b.txt", 5), ("outbox/deep/er/ü.txt", 1)]
-    assert all(abs(one.changed - datetime.now(UTC)) < timedelta(seconds=60) for one in found)
-    assert await workspace_outbox.read(yard, found[0].path, most=5) == b"12345"
-    with pytest.raises(TooLarge):
-        await workspace_outbox.read(yard, found[0].path, most=4)
-    with pytest.raises(Unsafe):
-        await workspace_outbox.read(yard, "outbox/link", most=5)
+    assert all(abs(one.changed_at - datetime.now(UTC)) < timedelta(seconds=60) for one in found)
+    assert await workspace_outbox.read(yard, found[0].path, limit=5) == b"12345"
+    with pytest.raises(FileTooLarge):
+        await workspace_outbox.read(yard, found[0].path, limit=4)
+    with pytest.raises(UnsafePath):
+        await workspace_outbox.read(yard, "outbox/link", limit=5)
 
 
 @pytest.mark.parametrize("mounted", [True, False])
@@ -74,17 +74,17 @@ async def test_an_outbox_that_leads_elsewhere_is_empty(
     mounted: bool, workspace: Path, sandbox: Sandbox
 ) -> None:
     """A link in place of the directory gives nothing away, and neither does none at all."""
-    yard = a_yard(sandbox, workspace if mounted else None)
+    yard = make_location(sandbox, workspace if mounted else None)
     (workspace / "outbox").rename(workspace / "elsewhere")
-    assert await workspace_outbox.look(yard) == []
+    assert await workspace_outbox.list_files(yard) == []
     (workspace / "outbox").symlink_to("/etc")
-    assert await workspace_outbox.look(yard) == []
+    assert await workspace_outbox.list_files(yard) == []
 
 
 @given(st.binary(max_size=300))
 def test_any_listing_can_be_read(listing: bytes) -> None:
     """What a sandbox writes is never trusted to be a listing."""
-    for one in workspace_outbox.parse(b"1700000000\n" + listing, datetime.now(UTC)):
+    for one in workspace_outbox.parse_listing(b"1700000000\n" + listing, datetime.now(UTC)):
         assert one.path.startswith("outbox/")
 
 
@@ -92,5 +92,5 @@ def test_the_sandbox_s_clock_may_be_wrong() -> None:
     """Times are told by the gateway's clock."""
     asked = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     behind = int(asked.timestamp()) - 3600
-    (left,) = workspace_outbox.parse(f"{behind}\n7 {behind - 2} outbox/a\n".encode(), asked)
-    assert left.changed == asked - timedelta(seconds=2)
+    (left,) = workspace_outbox.parse_listing(f"{behind}\n7 {behind - 2} outbox/a\n".encode(), asked)
+    assert left.changed_at == asked - timedelta(seconds=2)

@@ -10,13 +10,13 @@ import pytest
 
 from sandbox.config import SandboxConfig
 from sandbox.docker.settings import DockerSettings
-from sandbox.errors import Refused
+from sandbox.errors import ProviderRefused
 from sandbox.host.settings import HostSettings
-from sandbox.lifecycle.services import Services
-from sandbox.model import Command, Job, JobState
+from sandbox.lifecycle.services import SandboxServices
+from sandbox.model import BackgroundJob, BackgroundJobState, ExecRequest
 from sandbox.port import Provider
 from sandbox.workspaces.disk_quota import Quota, quota_of
-from sandbox_rigs import TOKEN, Rig, ways
+from sandbox_rigs import TOKEN, ProviderRig, variants_of
 
 MEGABYTE = 1024 * 1024
 SPACE = {"disk_gb": 0.01}
@@ -24,61 +24,65 @@ SPACE = {"disk_gb": 0.01}
 
 
 @pytest.fixture(params=[("host", "rlimits"), ("docker", "engine")], ids=["host", "docker"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return a provider that mounts the workspace store."""
     provider, way = request.param
-    return ways(provider)[way](tmp_path)
+    return variants_of(provider)[way](tmp_path)
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Open the provider, and leave nothing behind."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
         for sandbox_id, _ in await provider.list():
             await provider.destroy(sandbox_id)
 
 
-async def test_a_command_that_fills_the_workspace_is_ended(provider: Provider, rig: Rig) -> None:
+async def test_a_command_that_fills_the_workspace_is_ended(provider: Provider, rig: ProviderRig) -> None:
     """It ends long before its time-out, is told why, and after files are removed work goes on."""
     sandbox = await provider.create(rig.spec(options=SPACE))
     filling = "head -c 30000000 /dev/zero >big; sleep 60"
     async with asyncio.timeout(30):
-        result = await sandbox.run(Command(script=filling, timeout=60))
+        result = await sandbox.run(ExecRequest(script=filling, timeout=60))
     assert result.exit_code == 137
     assert b"remove files before writing more" in result.stderr
-    with pytest.raises(Refused, match="remove files"):
+    with pytest.raises(ProviderRefused, match="remove files"):
         await sandbox.write("more", b"more")
-    noted = await sandbox.run(Command(script="echo still works"))
+    noted = await sandbox.run(ExecRequest(script="echo still works"))
     assert (noted.exit_code, noted.stdout) == (0, b"still works\n")
     assert b"remove files" in noted.stderr
-    removed = await sandbox.run(Command(script="rm big; echo removed"))
+    removed = await sandbox.run(ExecRequest(script="rm big; echo removed"))
     assert (removed.stdout, removed.stderr) == (b"removed\n", b"")
     await sandbox.write("more", b"more")
 
 
-async def test_a_full_workspace_may_be_emptied_and_not_filled_further(provider: Provider, rig: Rig) -> None:
+async def test_a_full_workspace_may_be_emptied_and_not_filled_further(
+    provider: Provider, rig: ProviderRig
+) -> None:
     """Over its quota from before, a command runs as long as it likes unless it writes more."""
     sandbox = await provider.create(rig.spec(options=SPACE))
     (rig.workspace / "old").write_bytes(b"x" * 20 * MEGABYTE)
-    patient = await sandbox.run(Command(script="sleep 3; rm old; echo emptied"))
+    patient = await sandbox.run(ExecRequest(script="sleep 3; rm old; echo emptied"))
     assert (patient.stdout, patient.stderr) == (b"emptied\n", b"")
     (rig.workspace / "old").write_bytes(b"x" * 20 * MEGABYTE)
-    greedy = await sandbox.run(Command(script="head -c 1000000 /dev/zero >new; sleep 60"))
+    greedy = await sandbox.run(ExecRequest(script="head -c 1000000 /dev/zero >new; sleep 60"))
     assert greedy.exit_code == 137
 
 
-async def test_a_job_that_fills_the_workspace_is_found_out(provider: Provider, rig: Rig) -> None:
+async def test_a_job_that_fills_the_workspace_is_found_out(provider: Provider, rig: ProviderRig) -> None:
     """Whoever asks after it is told, so that it can be ended with its reason; a service is ended at once."""
     sandbox = await provider.create(rig.spec(options=SPACE, persistent=True))
-    await sandbox.spawn(Job(id="fill", script="head -c 30000000 /dev/zero >big; sleep 60", token=TOKEN))
+    await sandbox.spawn(
+        BackgroundJob(id="fill", script="head -c 30000000 /dev/zero >big; sleep 60", token=TOKEN)
+    )
     async with asyncio.timeout(30):
-        while not (report := await sandbox.report("fill")).overfull:  # noqa: ASYNC110 - another process
+        while not (report := await sandbox.report("fill")).over_quota:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.1)
-    assert report.state is JobState.RUNNING
+    assert report.state is BackgroundJobState.RUNNING
     await sandbox.stop("fill")
-    assert not (await sandbox.report("fill")).overfull
-    served = await Services(sandbox=sandbox).start("fill", "sleep 60")
+    assert not (await sandbox.report("fill")).over_quota
+    served = await SandboxServices(sandbox=sandbox).start("fill", "sleep 60")
     assert served.state == "ended"
 
 
@@ -95,7 +99,7 @@ def test_what_is_counted(tmp_path: Path) -> None:
     assert MEGABYTE <= used < 2 * MEGABYTE
 
 
-def test_whose_quota_holds(rig: Rig) -> None:
+def test_whose_quota_holds(rig: ProviderRig) -> None:
     """The record's diskGb wins over the operator's default; without either, or read-only, there is none."""
     assert quota_of(rig.spec(), None) is None
     assert quota_of(rig.spec(read_only=True), 5) is None

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.environments.stored_workspace import StoredFiles
-from s3_servers import fresh_bucket, s3_server
-from sandbox.errors import Refused, SandboxError, Unsafe
-from sandbox.s3 import opened
-from sandbox.workspaces.directory_store import DirectoryStore
-from sandbox.workspaces.port import Store
-from sandbox.workspaces.replica import File
-from sandbox.workspaces.s3_store import S3Store
-from sandbox.workspaces.sync_plan import SECOND, Listing, Seen
+from gateway.environments.stored_workspace import StoredWorkspace
+from s3_servers import open_empty_store, s3_server
+from sandbox.errors import ProviderRefused, SandboxError, UnsafePath
+from sandbox.s3 import open_client
+from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
+from sandbox.workspaces.port import WorkspaceStore
+from sandbox.workspaces.replica import ReplicaFile
+from sandbox.workspaces.s3_store import S3WorkspaceStore
+from sandbox.workspaces.sync_plan import NANOSECONDS_PER_SECOND, FileListing, FileStat
 
 STORES = ["directory", "s3"]
 SPACE = "space"
@@ -32,27 +32,27 @@ def endpoint() -> Iterator[str]:
 
 
 @pytest.fixture(params=STORES)
-async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[WorkspaceStore]:
     """Open each store, the bucket on a server that speaks its protocol."""
     async with AsyncExitStack() as stack:
         match request.param:
             case "s3":
                 endpoint = request.getfixturevalue("endpoint")
-                yield (await stack.enter_async_context(fresh_bucket(endpoint)))[1]
+                yield (await stack.enter_async_context(open_empty_store(endpoint)))[1]
             case _:
-                yield DirectoryStore(tmp_path / "store")
+                yield DirectoryWorkspaceStore(tmp_path / "store")
 
 
-async def _given(*files: File) -> AsyncIterator[File]:
+async def _given(*files: ReplicaFile) -> AsyncIterator[ReplicaFile]:
     for file in files:
         yield file
 
 
-async def _contents(store: Store, wanted: Listing) -> dict[str, bytes]:
-    return {path: content async for path, content, _seen in store.side(SPACE).contents(wanted)}
+async def _contents(store: WorkspaceStore, wanted: FileListing) -> dict[str, bytes]:
+    return {path: content async for path, content, _seen in store.replica(SPACE).read(wanted)}
 
 
-async def test_what_is_written_is_read(store: Store) -> None:
+async def test_what_is_written_is_read(store: WorkspaceStore) -> None:
     """Byte for byte, from the beginning as far as asked for, written over whole, also with odd names."""
     large = os.urandom(3_000_000)
     for path, content in {"a/b/large": large, "empty": b"", "a/é ?#%+.txt": b"\0odd", "-rf": b"-"}.items():
@@ -64,23 +64,25 @@ async def test_what_is_written_is_read(store: Store) -> None:
     assert await store.read(SPACE, "empty", 0) == b""
 
 
-async def test_directories_are_listed(store: Store) -> None:
+async def test_directories_are_listed(store: WorkspaceStore) -> None:
     """By name, with kinds and sizes; an empty workspace is an empty list, another's files are not seen."""
-    assert list(await store.entries(SPACE, ".")) == []
+    assert list(await store.list_directory(SPACE, ".")) == []
     for path in ("b/one", "b/c/two", "a", "b.txt"):
         await store.write(SPACE, path, b"1234")
     await store.write("other", "secret", b"")
-    told = [(one.name, one.kind, one.size) for one in await store.entries(SPACE, ".") if one.kind == "file"]
+    told = [
+        (one.name, one.kind, one.size) for one in await store.list_directory(SPACE, ".") if one.kind == "file"
+    ]
     assert told == [("a", "file", 4), ("b.txt", "file", 4)]
-    assert [(one.name, one.kind) for one in await store.entries(SPACE, "b")] == [
+    assert [(one.name, one.kind) for one in await store.list_directory(SPACE, "b")] == [
         ("c", "directory"),
         ("one", "file"),
     ]
-    newest = max(one.modified for one in await store.entries(SPACE, "b"))
+    newest = max(one.modified for one in await store.list_directory(SPACE, "b"))
     assert newest > 1_600_000_000
 
 
-async def test_files_and_directories_are_told_apart(store: Store) -> None:
+async def test_files_and_directories_are_told_apart(store: WorkspaceStore) -> None:
     """As a file system does it, so that whoever asks need not know what the store is."""
     await store.write(SPACE, "d/file", b"x")
     with pytest.raises(IsADirectoryError):
@@ -89,93 +91,98 @@ async def test_files_and_directories_are_told_apart(store: Store) -> None:
         await store.read(SPACE, ".", 9)
     with pytest.raises(IsADirectoryError):
         await store.write(SPACE, "d", b"in the way")
-    with pytest.raises((NotADirectoryError, Unsafe)):
+    with pytest.raises((NotADirectoryError, UnsafePath)):
         await store.write(SPACE, "d/file/below", b"in the way")
     with pytest.raises(NotADirectoryError):
-        await store.entries(SPACE, "d/file")
+        await store.list_directory(SPACE, "d/file")
     for path in ("none", "d/none", "none/at/all"):
         with pytest.raises(FileNotFoundError):
             await store.read(SPACE, path, 9)
         with pytest.raises(FileNotFoundError):
             await store.remove(SPACE, path)
     with pytest.raises(FileNotFoundError):
-        await store.entries(SPACE, "none")
+        await store.list_directory(SPACE, "none")
 
 
-async def test_paths_that_lead_out_are_refused(store: Store) -> None:
+async def test_paths_that_lead_out_are_refused(store: WorkspaceStore) -> None:
     """Whatever came before has judged them; the store does it as well."""
     await store.write("other", "secret", b"theirs")
     for path in ("../other/secret", "a/../../other/secret"):
-        with pytest.raises((Unsafe, FileNotFoundError)):
+        with pytest.raises((UnsafePath, FileNotFoundError)):
             await store.read(SPACE, path, 99)
-        with pytest.raises((Unsafe, FileNotFoundError)):
+        with pytest.raises((UnsafePath, FileNotFoundError)):
             await store.write(SPACE, path, b"mine")
-        with pytest.raises((Unsafe, FileNotFoundError)):
+        with pytest.raises((UnsafePath, FileNotFoundError)):
             await store.remove(SPACE, path)
     for path in ("", "."):
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await store.write(SPACE, path, b"")
-        with pytest.raises(Unsafe):
+        with pytest.raises(UnsafePath):
             await store.remove(SPACE, path)
     with pytest.raises(OSError, match="too long"):
         await store.write(SPACE, "n" * 300, b"")
     assert await store.read("other", "secret", 99) == b"theirs"
 
 
-async def test_what_is_removed_is_gone(store: Store) -> None:
+async def test_what_is_removed_is_gone(store: WorkspaceStore) -> None:
     """A file, a directory with all in it, a workspace; and not what only begins with the same letters."""
     for path in ("d/one", "d/e/two", "d.txt", "left"):
         await store.write(SPACE, path, b"x")
     await store.write("space2", "kept", b"x")
     await store.remove(SPACE, "d")
-    assert sorted(await store.side(SPACE).listing()) == ["d.txt", "left"]
+    assert sorted(await store.replica(SPACE).list()) == ["d.txt", "left"]
     await store.remove(SPACE, "left")
-    assert [one.name for one in await store.entries(SPACE, ".")] == ["d.txt"]
+    assert [one.name for one in await store.list_directory(SPACE, ".")] == ["d.txt"]
     for _ in range(2):
-        await store.forget(SPACE)
-    assert list(await store.entries(SPACE, ".")) == []
+        await store.delete(SPACE)
+    assert list(await store.list_directory(SPACE, ".")) == []
     assert await store.read("space2", "kept", 9) == b"x"
 
 
-async def test_a_side_takes_what_another_gives(store: Store) -> None:
+async def test_a_side_takes_what_another_gives(store: WorkspaceStore) -> None:
     """Contents, times and programs' bits; what is listed afterwards is what was told, until it changes."""
-    side = store.side(SPACE)
-    program = Seen(4, 1_700_000_000 * SECOND, 0o755)
-    many = [(f"many/{number}", b"x" * number, Seen(number, 5 * SECOND, 0o644)) for number in range(40)]
-    taken = await side.take(_given(("bin/run", b"#!sh", program), *many))
-    listed = await side.listing()
+    side = store.replica(SPACE)
+    program = FileStat(4, 1_700_000_000 * NANOSECONDS_PER_SECOND, 0o755)
+    many = [
+        (f"many/{number}", b"x" * number, FileStat(number, 5 * NANOSECONDS_PER_SECOND, 0o644))
+        for number in range(40)
+    ]
+    taken = await side.write(_given(("bin/run", b"#!sh", program), *many))
+    listed = await side.list()
     assert taken.keys() == listed.keys()
     assert all(listed[path].is_same(seen) for path, seen in taken.items())
-    given = {path: seen async for path, _content, seen in side.contents(listed)}
+    given = {path: seen async for path, _content, seen in side.read(listed)}
     assert given["bin/run"][:3] == program[:3]
     assert (await _contents(store, listed))["many/39"] == b"x" * 39
 
     await store.write(SPACE, "bin/run", b"#!py")
-    now = await side.listing()
+    now = await side.list()
     assert [path for path in now if not now[path].is_same(listed[path])] == ["bin/run"]
     changed = {"bin/run": now["bin/run"]}
-    assert {seen.mode async for _path, _content, seen in side.contents(changed)} == {0o755}
+    assert {seen.mode async for _path, _content, seen in side.read(changed)} == {0o755}
     await side.remove(["bin/run", "never/there"])
-    assert not {path for path in await side.listing() if path.startswith("bin")}
+    assert not {path for path in await side.list() if path.startswith("bin")}
 
 
-async def test_what_grew_or_went_since_is_left_for_later(store: Store) -> None:
+async def test_what_grew_or_went_since_is_left_for_later(store: WorkspaceStore) -> None:
     """Contents are never more than was said, so that what is carried stays within its bounds."""
     await store.write(SPACE, "grown", b"12345")
-    wanted = {"grown": Seen(2, 0, 0o644), "gone": Seen(2, 0, 0o644)}
+    wanted = {"grown": FileStat(2, 0, 0o644), "gone": FileStat(2, 0, 0o644)}
     assert await _contents(store, wanted) == {}
 
 
-async def test_a_workspace_without_a_sandbox_is_read_from_the_store(store: Store) -> None:
+async def test_a_workspace_without_a_sandbox_is_read_from_the_store(store: WorkspaceStore) -> None:
     """Its files are found the newest first and read by the path in a sandbox; nothing is written."""
     for path, second in (("a/old.txt", 1), ("a/b/new.txt", 9), ("a/other.md", 5)):
-        await store.side(SPACE).take(_given((path, b"text", Seen(4, second * SECOND, 0o644))))
-    held = StoredFiles(store, SPACE, "/mnt/workspaces/space")
-    assert set(await held.newest(".", "**/*.txt", most=9)) == {"a/old.txt", "a/b/new.txt"}
-    assert await held.newest("a", "*.txt", most=9) == ["old.txt"]
-    assert len(await held.newest(".", "**", most=2)) == 2
+        await store.replica(SPACE).write(
+            _given((path, b"text", FileStat(4, second * NANOSECONDS_PER_SECOND, 0o644)))
+        )
+    held = StoredWorkspace(store, SPACE, "/mnt/workspaces/space")
+    assert set(await held.list_newest(".", "**/*.txt", limit=9)) == {"a/old.txt", "a/b/new.txt"}
+    assert await held.list_newest("a", "*.txt", limit=9) == ["old.txt"]
+    assert len(await held.list_newest(".", "**", limit=2)) == 2
     assert await held.read("/mnt/workspaces/space/a/old.txt", limit=2) == b"te"
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         await held.read("../other/secret", limit=9)
     with pytest.raises(PermissionError):
         await held.write("new", b"")
@@ -183,32 +190,32 @@ async def test_a_workspace_without_a_sandbox_is_read_from_the_store(store: Store
 
 async def test_names_too_long_for_s3_stay_where_they_are(endpoint: str) -> None:
     """One file that cannot be an object keeps no other from being one."""
-    async with fresh_bucket(endpoint) as (_, store):
+    async with open_empty_store(endpoint) as (_, store):
         deep = "/".join(["n" * 200] * 6)
-        small = Seen(1, 0, 0o644)
-        taken = await store.side(SPACE).take(_given((deep, b"x", small), ("short", b"x", small)))
+        small = FileStat(1, 0, 0o644)
+        taken = await store.replica(SPACE).write(_given((deep, b"x", small), ("short", b"x", small)))
         assert list(taken) == ["short"]
 
 
 async def test_objects_of_others_in_the_bucket_are_no_paths(endpoint: str) -> None:
     """What a path cannot be is not carried into a sandbox, and goes with its workspace."""
-    async with fresh_bucket(endpoint) as (bucket, store):
+    async with open_empty_store(endpoint) as (bucket, store):
         for name in ("../out", "a//b", "folder/", "fine"):
             await store.client.put_object(**bucket.key(f"workspaces/{SPACE}/{name}"), Body=b"x")
-        assert list(await store.side(SPACE).listing()) == ["fine"]
-        await store.forget(SPACE)
-        assert list(await store.namespaces()) == []
+        assert list(await store.replica(SPACE).list()) == ["fine"]
+        await store.delete(SPACE)
+        assert list(await store.list_namespaces()) == []
 
 
 async def test_a_bucket_that_cannot_be_used_says_why(endpoint: str) -> None:
     """A bucket that is not there is the operator's to make; a server that is away is waited for."""
-    async with fresh_bucket(endpoint) as (bucket, _):
+    async with open_empty_store(endpoint) as (bucket, _):
         nowhere = replace(bucket, bucket="no-such-bucket-here")
-        async with opened(nowhere, "workspaces") as client:
-            with pytest.raises(Refused, match="no such bucket"):
-                await S3Store(client, nowhere).namespaces()
+        async with open_client(nowhere, "workspaces") as client:
+            with pytest.raises(ProviderRefused, match="no such bucket"):
+                await S3WorkspaceStore(client, nowhere).list_namespaces()
         away = replace(bucket, endpoint="http://127.0.0.1:1")
-        async with opened(away, "workspaces") as client:
+        async with open_client(away, "workspaces") as client:
             with pytest.raises(SandboxError) as caught:
-                await S3Store(client, away).read(SPACE, "a", 1)
+                await S3WorkspaceStore(client, away).read(SPACE, "a", 1)
             assert caught.value.remedy == "retry"

@@ -7,52 +7,58 @@ from pathlib import Path
 
 import pytest
 
-from s3_servers import fresh_bucket, s3_server
-from sandbox.errors import Refused
-from sandbox.model import Command
+from s3_servers import open_empty_store, s3_server
+from sandbox.errors import ProviderRefused
+from sandbox.model import ExecRequest
 from sandbox.port import Provider, Sandbox
 from sandbox.registry import installed
 from sandbox.workspaces import sandbox_transfer
-from sandbox.workspaces.baselines import LocalBases
-from sandbox.workspaces.directory_store import DirectoryStore
-from sandbox.workspaces.s3_baselines import BucketBases
-from sandbox.workspaces.syncer import Carrier
-from sandbox_rigs import Rig, ways
+from sandbox.workspaces.baselines import LocalBaselineStore
+from sandbox.workspaces.directory_store import DirectoryWorkspaceStore
+from sandbox.workspaces.s3_baselines import S3BaselineStore
+from sandbox.workspaces.syncer import WorkspaceSync
+from sandbox_rigs import ProviderRig, variants_of
 
 SPACE = "workspace"
 """What the rig's directory is called."""
-ELSEWHERE = [f"{name}-{way}" for name in ("e2b", "daytona") if name in installed() for way in ways(name)]
+REMOTE_RIGS = [
+    f"{name}-{way}" for name in ("e2b", "daytona") if name in installed() for way in variants_of(name)
+]
 
 
-@pytest.fixture(params=ELSEWHERE)
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Rig:
+@pytest.fixture(params=REMOTE_RIGS)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> ProviderRig:
     """Return a provider that does not mount the workspace store."""
     name, _, way = request.param.partition("-")
-    made = ways(name)[way](tmp_path)
+    made = variants_of(name)[way](tmp_path)
     made.workspace.mkdir()
     return made
 
 
 @pytest.fixture
-async def provider(rig: Rig) -> AsyncIterator[Provider]:
+async def provider(rig: ProviderRig) -> AsyncIterator[Provider]:
     """Open the provider."""
-    async with rig.opened() as provider:
+    async with rig.open() as provider:
         yield provider
 
 
 @pytest.fixture
-def carrier(tmp_path: Path) -> Carrier:
+def workspace_sync(tmp_path: Path) -> WorkspaceSync:
     """Return a carrier for small workspaces, whose store holds the rig's."""
-    return Carrier(DirectoryStore(tmp_path), LocalBases(tmp_path / "carried"), limit=9 * 1024 * 1024)
+    return WorkspaceSync(
+        DirectoryWorkspaceStore(tmp_path), LocalBaselineStore(tmp_path / "carried"), limit=9 * 1024 * 1024
+    )
 
 
-async def _says(sandbox: Sandbox, script: str) -> str:
-    result = await sandbox.run(Command(script=script))
+async def _output_of(sandbox: Sandbox, script: str) -> str:
+    result = await sandbox.run(ExecRequest(script=script))
     assert result.ok, result
     return result.stdout.decode()
 
 
-async def test_files_go_in_and_come_back(rig: Rig, provider: Provider, carrier: Carrier) -> None:
+async def test_files_go_in_and_come_back(
+    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+) -> None:
     """Contents, times, programs' bits and removals are carried both ways; links and hidden names are safe."""
     (rig.workspace / "deep/er").mkdir(parents=True)
     (rig.workspace / "deep/er/file é\n.txt").write_bytes(b"\0stored\xff")
@@ -61,13 +67,15 @@ async def test_files_go_in_and_come_back(rig: Rig, provider: Provider, carrier: 
     (rig.workspace / "-rf").write_text("odd")
     (rig.workspace / "secret").symlink_to("/etc/passwd")
     sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
-    await carrier.carry(sandbox, spec)
-    assert await _says(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd3\n"
+    await carrier.sync(sandbox, spec)
+    assert await _output_of(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd3\n"
     assert await sandbox.read("deep/er/file é\n.txt", limit=99) == b"\0stored\xff"
 
-    await _says(sandbox, "rm -- -rf; mkdir new; echo made >new/one; chmod +x new/one; ln -s /etc/passwd out")
-    await _says(sandbox, "head -c 5000000 /dev/urandom >large; md5sum <large >sum; rm -r deep")
-    await carrier.carry(sandbox, spec)
+    await _output_of(
+        sandbox, "rm -- -rf; mkdir new; echo made >new/one; chmod +x new/one; ln -s /etc/passwd out"
+    )
+    await _output_of(sandbox, "head -c 5000000 /dev/urandom >large; md5sum <large >sum; rm -r deep")
+    await carrier.sync(sandbox, spec)
     stored = sorted(str(path.relative_to(rig.workspace)) for path in rig.workspace.rglob("*"))
     assert stored == ["large", "new", "new/one", "run.sh", "secret", "sum"]
     assert (rig.workspace / "new/one").read_text() == "made\n"
@@ -76,69 +84,77 @@ async def test_files_go_in_and_come_back(rig: Rig, provider: Provider, carrier: 
 
     (rig.workspace / "new/one").unlink()
     (rig.workspace / "run.sh").write_text("echo uploaded")
-    await carrier.carry(sandbox, spec)
-    assert await _says(sandbox, "sh run.sh; [ -e new ] || echo gone") == "uploaded\ngone\n"
-    assert not (await sandbox_transfer.listing(sandbox)).keys() & {sandbox_transfer.STAGE}
+    await carrier.sync(sandbox, spec)
+    assert await _output_of(sandbox, "sh run.sh; [ -e new ] || echo gone") == "uploaded\ngone\n"
+    assert not (await sandbox_transfer.list_files(sandbox)).keys() & {sandbox_transfer.STAGING_DIRECTORY}
     await provider.destroy(sandbox.id)
 
 
 async def test_a_new_machine_gets_the_files_of_the_old_one(
-    rig: Rig, provider: Provider, carrier: Carrier
+    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
 ) -> None:
     """A machine that is empty because it is new takes nothing away from the store."""
     first = await provider.create(rig.spec(namespace=SPACE))
-    await _says(first, "echo kept >file")
-    await carrier.carry(first, rig.spec(namespace=SPACE))
+    await _output_of(first, "echo kept >file")
+    await carrier.sync(first, rig.spec(namespace=SPACE))
     await provider.destroy(first.id)
     second = await provider.create(rig.spec(namespace=SPACE))
-    await carrier.carry(second, rig.spec(namespace=SPACE))
-    assert await _says(second, "cat file") == "kept\n"
+    await carrier.sync(second, rig.spec(namespace=SPACE))
+    assert await _output_of(second, "cat file") == "kept\n"
     assert (rig.workspace / "file").read_text() == "kept\n"
     await provider.destroy(second.id)
 
 
-async def test_bounds_of_what_is_carried(rig: Rig, provider: Provider, carrier: Carrier) -> None:
+async def test_bounds_of_what_is_carried(
+    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+) -> None:
     """A sparse giant stays inside while the rest comes back; a store that is too large is refused by name."""
     sandbox = await provider.create(rig.spec(namespace=SPACE))
-    await _says(sandbox, "truncate -s 50G giant; echo small >small")
-    await carrier.carry(sandbox, rig.spec(namespace=SPACE))
+    await _output_of(sandbox, "truncate -s 50G giant; echo small >small")
+    await carrier.sync(sandbox, rig.spec(namespace=SPACE))
     assert [path.name for path in rig.workspace.iterdir()] == ["small"]
-    await carrier.carry(sandbox, rig.spec(namespace=SPACE))
-    assert await _says(sandbox, "ls") == "giant\nsmall\n"
+    await carrier.sync(sandbox, rig.spec(namespace=SPACE))
+    assert await _output_of(sandbox, "ls") == "giant\nsmall\n"
     (rig.workspace / "heavy").write_bytes(b"x" * 10 * 1024 * 1024)
-    with pytest.raises(Refused, match="sync_limit_mb"):
-        await carrier.carry(sandbox, rig.spec(namespace=SPACE))
+    with pytest.raises(ProviderRefused, match="sync_limit_mb"):
+        await carrier.sync(sandbox, rig.spec(namespace=SPACE))
     await provider.destroy(sandbox.id)
 
 
-async def test_a_read_only_workspace_goes_in_only(rig: Rig, provider: Provider, carrier: Carrier) -> None:
+async def test_a_read_only_workspace_goes_in_only(
+    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+) -> None:
     """What a command writes into a read-only workspace elsewhere is never carried to the store."""
     (rig.workspace / "fixed").write_text("fixed")
     spec = rig.spec(read_only=True, namespace=SPACE)
     sandbox = await provider.create(spec)
-    await carrier.carry(sandbox, spec)
-    await sandbox.run(Command(script="echo more >more; echo changed >fixed"))
-    await carrier.carry(sandbox, spec)
+    await carrier.sync(sandbox, spec)
+    await sandbox.run(ExecRequest(script="echo more >more; echo changed >fixed"))
+    await carrier.sync(sandbox, spec)
     assert [(path.name, path.read_text()) for path in rig.workspace.iterdir()] == [("fixed", "fixed")]
     await provider.destroy(sandbox.id)
 
 
-async def test_gateways_that_share_a_bucket_carry_for_one_sandbox(rig: Rig, provider: Provider) -> None:
+async def test_gateways_that_share_a_bucket_carry_for_one_sandbox(
+    rig: ProviderRig, provider: Provider
+) -> None:
     """Whichever carries knows what the other did: an upload goes in, what was removed does not come back."""
     with s3_server() as endpoint:
-        async with fresh_bucket(endpoint) as (bucket, store):
-            one, two = (Carrier(store, BucketBases(store.client, bucket), limit=1 << 24) for _ in range(2))
+        async with open_empty_store(endpoint) as (bucket, store):
+            one, two = (
+                WorkspaceSync(store, S3BaselineStore(store.client, bucket), limit=1 << 24) for _ in range(2)
+            )
             sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
             await store.write(SPACE, "deep/uploaded", b"uploaded")
-            await one.carry(sandbox, spec)
-            await _says(sandbox, "grep -q ^uploaded deep/uploaded; echo made >made; chmod +x made")
-            await two.carry(sandbox, spec)
+            await one.sync(sandbox, spec)
+            await _output_of(sandbox, "grep -q ^uploaded deep/uploaded; echo made >made; chmod +x made")
+            await two.sync(sandbox, spec)
             assert await store.read(SPACE, "made", 99) == b"made\n"
             await store.remove(SPACE, "made")
             await store.write(SPACE, "deep/uploaded", b"replaced")
-            await one.carry(sandbox, spec)
-            assert await _says(sandbox, "ls; cat deep/uploaded") == "deep\nreplaced"
-            assert sorted(await store.side(SPACE).listing()) == ["deep/uploaded"]
-            await one.forget(spec.label)
-            assert await BucketBases(store.client, bucket).find(spec.label) is None
+            await one.sync(sandbox, spec)
+            assert await _output_of(sandbox, "ls; cat deep/uploaded") == "deep\nreplaced"
+            assert sorted(await store.replica(SPACE).list()) == ["deep/uploaded"]
+            await one.delete_baseline(spec.label)
+            assert await S3BaselineStore(store.client, bucket).get(spec.label) is None
             await provider.destroy(sandbox.id)

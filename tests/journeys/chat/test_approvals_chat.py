@@ -13,13 +13,13 @@ from channels.telegram.simulator import Simulator
 from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess
 from openai_server import OpenAIServer, echo
-from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 
-Rig = tuple[Simulator, GatewayProcess]
+ChatGateway = tuple[Simulator, GatewayProcess]
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
+async def chat_gateway(tmp_path: Path) -> AsyncIterator[ChatGateway]:
     """Run a gateway at a simulated Telegram whose agent asks a loopback model."""
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
@@ -27,7 +27,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
             yield platform, process
 
 
-async def until_all_delivered(process: GatewayProcess) -> None:
+async def wait_until_delivered(process: GatewayProcess) -> None:
     """Wait until the gateway knows of everything it said that it was said."""
     async with asyncio.timeout(20), process.http() as session:
         states = {"pending"}
@@ -36,20 +36,22 @@ async def until_all_delivered(process: GatewayProcess) -> None:
                 states = {one["state"] for one in (await answer.json())["items"]}
 
 
-async def asked(platform: Simulator, process: GatewayProcess, command: str) -> tuple[Post, str]:
+async def wait_for_approval_message(
+    platform: Simulator, process: GatewayProcess, command: str
+) -> tuple[Post, str]:
     """Have the model ask for a command; returns the question's message and the approval's id."""
-    text = await answer_to(platform, f"run: {command}", containing="May I run this?")
+    text = await send_and_wait(platform, f"run: {command}", containing="May I run this?")
     (post,) = [post for post in platform.messages(CHAT) if post.text == text]
-    await until_all_delivered(process)
+    await wait_until_delivered(process)
     found = re.search(r"apr_\w+", text)
     assert found is not None, text
     return post, found.group()
 
 
-async def test_a_press_decides_and_is_answered(rig: Rig) -> None:
+async def test_a_press_decides_and_is_answered(rig: ChatGateway) -> None:
     """The pressed command runs, the press is answered, the question shows who decided and has no buttons."""
     platform, process = rig
-    post, approval = await asked(platform, process, "echo pigeon")
+    post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     assert [button["text"] for button in post.buttons] == ["Approve", "Deny"]
     press = await platform.press(CHAT, post.id, f"approve:{approval}")
     await platform.wait_until(lambda: platform.answers(press) is not None)
@@ -57,14 +59,14 @@ async def test_a_press_decides_and_is_answered(rig: Rig) -> None:
     await platform.wait_until(lambda: "Approved by" in post.text, seconds=20)
     assert "echo pigeon" in post.text
     assert post.buttons == []
-    await until_said(platform, "pigeon", after=1)
+    await wait_for_message(platform, "pigeon", after=1)
 
 
-async def test_a_late_press_is_told_who_was_first(rig: Rig) -> None:
+async def test_a_late_press_is_told_who_was_first(rig: ChatGateway) -> None:
     """A decision over HTTP shows in the chat; a later, different press is answered and changes nothing."""
     platform, process = rig
     await platform.fail(502, times=1000, method="editMessageText")
-    post, approval = await asked(platform, process, "echo pigeon")
+    post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     async with process.http() as session:
         body = {"decision": "deny", "comment": "not on a Friday"}
         async with session.post(f"/approvals/{approval}", json=body) as answer:
@@ -78,60 +80,60 @@ async def test_a_late_press_is_told_who_was_first(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(("word", "verdict"), [("approve", "Approved by"), ("deny", "Denied by")])
-async def test_a_typed_decision_counts_like_a_press(rig: Rig, word: str, verdict: str) -> None:
+async def test_a_typed_decision_counts_like_a_press(rig: ChatGateway, word: str, verdict: str) -> None:
     """`/approve ID` and `/deny ID` decide; the question shows it, and a second word about it is told so."""
     platform, process = rig
-    post, approval = await asked(platform, process, "echo pigeon")
-    await answer_to(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")
+    post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
+    await send_and_wait(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")
     await platform.wait_until(lambda: verdict in post.text, seconds=20)
     other = "deny" if word == "approve" else "approve"
-    await answer_to(platform, f"/{other} {approval}", containing="Too late: already")
+    await send_and_wait(platform, f"/{other} {approval}", containing="Too late: already")
 
 
-async def test_a_question_waits_through_kill_9_for_a_button(rig: Rig) -> None:
+async def test_a_question_waits_through_kill_9_for_a_button(rig: ChatGateway) -> None:
     """Killed while it waits, the turn still waits after the start; the old message's button decides it."""
     platform, process = rig
-    post, approval = await asked(platform, process, "echo pigeon >> ran; cat ran")
+    post, approval = await wait_for_approval_message(platform, process, "echo pigeon >> ran; cat ran")
     await process.kill()
     await process.start()
     await platform.press(CHAT, post.id, f"approve:{approval}")
     await platform.wait_until(lambda: "Approved by" in post.text, seconds=20)
-    said = await until_said(platform, "result:")
+    said = await wait_for_message(platform, "result:")
     assert said.count("pigeon") == 1
 
 
-async def test_a_thumb_under_the_question_decides_it(rig: Rig) -> None:
+async def test_a_thumb_under_the_question_decides_it(rig: ChatGateway) -> None:
     """A reaction counts like a button; applause does not."""
     platform, process = rig
-    post, _approval = await asked(platform, process, "echo pigeon")
+    post, _approval = await wait_for_approval_message(platform, process, "echo pigeon")
     await platform.react(CHAT, post.id, "🎉")
     await platform.react(CHAT, post.id, "👎")
     await platform.wait_until(lambda: "Denied by" in post.text, seconds=20)
 
 
-async def test_a_changed_sandbox_is_asked_about_again(rig: Rig) -> None:
+async def test_a_changed_sandbox_is_asked_about_again(rig: ChatGateway) -> None:
     """Approved for a sandbox that was changed since: nothing runs until the new question is decided."""
     platform, process = rig
-    _post, approval = await asked(platform, process, "echo pigeon")
+    _post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     async with process.http() as session:
         change = {"config": {"timeout": 77}}
         async with session.patch("/accounts/me/sandboxes/default", json=change) as answer:
             assert answer.status == 200, await answer.text()
-    await answer_to(platform, f"/approve {approval}", containing="Approved")
-    again = await until_said(platform, "The sandbox was changed")
+    await send_and_wait(platform, f"/approve {approval}", containing="Approved")
+    again = await wait_for_message(platform, "The sandbox was changed")
     found = re.search(r"apr_\w+", again)
     assert found is not None
     assert found.group() != approval
     assert not [post for post in platform.messages(CHAT) if "result:" in post.text]
-    await answer_to(platform, f"/approve {found.group()}", containing="Approved")
-    assert "pigeon" in await until_said(platform, "result:")
+    await send_and_wait(platform, f"/approve {found.group()}", containing="Approved")
+    assert "pigeon" in await wait_for_message(platform, "result:")
 
 
 async def test_who_may_not_approve_does_not_by_typing(tmp_path: Path) -> None:
     """With named approvers a typed command is asked about, and runs once one of them has pressed."""
     named = {"DOVECOTE_CHANNELS__TELEGRAM__APPROVERS": '["999"]'}
     async with telegram_gateway(tmp_path / "data", **named) as (platform, _process):
-        text = await answer_to(platform, "!echo pigeon", containing="May I run this?")
+        text = await send_and_wait(platform, "!echo pigeon", containing="May I run this?")
         (post,) = [post for post in platform.messages(CHAT) if post.text == text]
         (approve, _deny) = (button["callback_data"] for button in post.buttons)
         own = await platform.press(CHAT, post.id, approve)

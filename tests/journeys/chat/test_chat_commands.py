@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from channels.telegram.simulator import Simulator
-from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 
-UNTIL_TOLD = "touch started; while [ ! -e go ]; do sleep 0.05; done"
+WAIT_FOR_FILE = "touch started; while [ ! -e go ]; do sleep 0.05; done"
 UNTIL_STARTED = "!while [ ! -e started ]; do sleep 0.05; done; echo has started"
 
 
@@ -24,8 +24,8 @@ async def platform(tmp_path: Path) -> AsyncIterator[Simulator]:
 
 async def start_job(platform: Simulator, script: str) -> str:
     """Start a background job that waits to be told, and return its id once it runs."""
-    started = await answer_to(platform, f"!&{script}", containing="Started job")
-    await answer_to(platform, UNTIL_STARTED, containing="has started")
+    started = await send_and_wait(platform, f"!&{script}", containing="Started job")
+    await send_and_wait(platform, UNTIL_STARTED, containing="has started")
     found = re.search(r"job_\w+", started)
     assert found is not None, started
     return found.group()
@@ -33,32 +33,32 @@ async def start_job(platform: Simulator, script: str) -> str:
 
 async def test_a_running_jobs_output_is_shown_so_far(platform: Simulator) -> None:
     """`/jobs logs` shows what a job has written while it runs, and how it ended afterwards."""
-    job = await start_job(platform, f"echo first; {UNTIL_TOLD}; echo last")
-    so_far = await answer_to(platform, f"/jobs logs {job}", containing=f"Job {job} is running")
+    job = await start_job(platform, f"echo first; {WAIT_FOR_FILE}; echo last")
+    so_far = await send_and_wait(platform, f"/jobs logs {job}", containing=f"Job {job} is running")
     assert "first" in so_far
     assert "last" not in so_far
-    await answer_to(platform, "!touch go; echo went", containing="went")
-    await until_said(platform, "last")
-    ended = await answer_to(platform, f"/jobs logs {job}", containing=f"Job {job} is completed")
+    await send_and_wait(platform, "!touch go; echo went", containing="went")
+    await wait_for_message(platform, "last")
+    ended = await send_and_wait(platform, f"/jobs logs {job}", containing=f"Job {job} is completed")
     assert "exit code 0" in ended
     assert "last" in ended
 
 
 async def test_a_job_is_stopped_from_the_chat(platform: Simulator) -> None:
     """`/jobs stop` ends a job, and its end is said in the chat."""
-    job = await start_job(platform, UNTIL_TOLD)
-    await answer_to(platform, f"/jobs stop {job}", containing="Stopping job")
-    await until_said(platform, "stopped")
+    job = await start_job(platform, WAIT_FOR_FILE)
+    await send_and_wait(platform, f"/jobs stop {job}", containing="Stopping job")
+    await wait_for_message(platform, "stopped")
 
 
 async def test_a_late_result_of_an_old_conversation_reaches_the_chat(platform: Simulator) -> None:
     """After `/new` another conversation begins, and the old one's job still comes home to the same chat."""
-    await start_job(platform, f"{UNTIL_TOLD}; echo pigeon")
-    old = await answer_to(platform, "/status", containing="1 background job is running")
-    await answer_to(platform, "/new", containing="new conversation")
-    await answer_to(platform, "!touch go; echo went", containing="went")
-    await until_said(platform, "pigeon")
-    new = await answer_to(platform, "/status", containing="Nothing is running.")
+    await start_job(platform, f"{WAIT_FOR_FILE}; echo pigeon")
+    old = await send_and_wait(platform, "/status", containing="1 background job is running")
+    await send_and_wait(platform, "/new", containing="new conversation")
+    await send_and_wait(platform, "!touch go; echo went", containing="went")
+    await wait_for_message(platform, "pigeon")
+    new = await send_and_wait(platform, "/status", containing="Nothing is running.")
     assert re.findall(r"cnv_\w+", old) != re.findall(r"cnv_\w+", new)
 
 
@@ -66,9 +66,9 @@ async def test_stop_ends_a_running_command(platform: Simulator) -> None:
     """`/status` says what is at work and who waits; `/stop` ends all of it at once."""
     await platform.say(CHAT, "!sleep 300")
     await platform.say(CHAT, "!echo never")
-    said = await answer_to(platform, "/status", containing="1 more waits in line")
+    said = await send_and_wait(platform, "/status", containing="1 more waits in line")
     assert "!sleep 300. 1 more waits" in said
-    await answer_to(platform, "/stop", containing="Stopping 2 turns")
-    await until_said(platform, "Stopped.")
-    await answer_to(platform, "!echo again", containing="again")
+    await send_and_wait(platform, "/stop", containing="Stopping 2 turns")
+    await wait_for_message(platform, "Stopped.")
+    await send_and_wait(platform, "!echo again", containing="again")
     assert not [post for post in platform.messages(CHAT) if "never" in post.text]

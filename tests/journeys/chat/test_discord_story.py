@@ -15,7 +15,7 @@ from channels.discord.simulator import Post, Simulator
 from channels.discord.simulator.run import simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer
-from story_model import BEGINNING, WHOLE, Teller
+from story_model import FULL_STORY, PARTIAL_STORY, StoryModel
 
 CHAT = 4711
 ROOM = 4004
@@ -52,7 +52,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
-async def until_settled(process: GatewayProcess) -> None:
+async def wait_until_settled(process: GatewayProcess) -> None:
     """Wait until nothing is owed to anybody."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
@@ -71,17 +71,17 @@ async def until_recorded(data: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def said(platform: Simulator, words: str) -> Post:
+async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
     """Wait for a message of the bot that holds these words."""
 
     def found() -> list[Post]:
-        return [post for post in platform.messages() if words in post.text]
+        return [post for post in platform.messages() if text in post.text]
 
     try:
         await platform.wait_until(lambda: bool(found()), seconds=30)
     except TimeoutError:
         texts = [post.text for post in platform.messages()]
-        raise AssertionError(f"nobody said {words!r}: {texts}") from None
+        raise AssertionError(f"nobody said {text!r}: {texts}") from None
     return found()[-1]
 
 
@@ -98,18 +98,18 @@ def files(platform: Simulator) -> list[tuple[str, bytes, int]]:
 
 
 @asynccontextmanager
-async def connected(
+async def open_gateway(
     platform: Simulator, data: Path, mode: str, model: OpenAIServer
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway whose agent asks the model; in interactions mode Discord is told where to post."""
     env = settings_of(platform, mode=mode, public_key=platform.public_key)
     env |= {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
     async with gateway(data, env={**env, "OPENAI_API_KEY": "loopback"}) as process:
-        await posting(platform, process, mode)
+        await set_endpoint(platform, process, mode)
         yield process
 
 
-async def posting(platform: Simulator, process: GatewayProcess, mode: str) -> None:
+async def set_endpoint(platform: Simulator, process: GatewayProcess, mode: str) -> None:
     """Set the endpoint, as in the portal, and see it pass the trial."""
     if mode == "interactions":
         async with process.http() as session, session.get("/accounts/me/channels") as answer:
@@ -132,33 +132,33 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
     """Everything is said once, in the thread it was asked in, whatever the gateway goes through."""
     thread = await platform.thread(ROOM)
     async with (
-        OpenAIServer(Teller()) as model,
-        connected(platform, tmp_path / "data", mode, model) as process,
+        OpenAIServer(StoryModel()) as model,
+        open_gateway(platform, tmp_path / "data", mode, model) as process,
     ):
         await ask(platform, thread, mode, "tell me a story")
-        story = await said(platform, BEGINNING)
+        story = await wait_for_bot_message(platform, PARTIAL_STORY)
         await until_recorded(process.data)
         await process.kill()
         await process.start()
-        await posting(platform, process, mode)
-        story = await said(platform, WHOLE)
+        await set_endpoint(platform, process, mode)
+        story = await wait_for_bot_message(platform, FULL_STORY)
         await ask(platform, thread, mode, "start the job")
-        question = await said(platform, "May I run this?")
+        question = await wait_for_bot_message(platform, "May I run this?")
         opened = await platform.press(thread, question.id, "Approve with comment…")
         await platform.wait_until(lambda: opened.modal is not None, seconds=20)
         await platform.submit(opened, "but only once")
-        await said(platform, "It is under way.")
-        decided = await said(platform, "Approved by")
+        await wait_for_bot_message(platform, "It is under way.")
+        decided = await wait_for_bot_message(platform, "Approved by")
         await until_delivered(process, 3)
         await process.kill()
         await process.start()
-        await said(platform, "The job said: pigeon")
+        await wait_for_bot_message(platform, "The job said: pigeon")
         await platform.wait_until(lambda: bool(files(platform)), seconds=30)
-        await until_settled(process)
+        await wait_until_settled(process)
     texts = [post.text for post in platform.messages()]
     assert (decided.id, decided.buttons, "but only once" in decided.text) == (question.id, [], True)
-    assert story.history[0].startswith(BEGINNING)
-    for words in (WHOLE, "May I run", "Approved by", "under way", "The job said"):
+    assert story.history[0].startswith(PARTIAL_STORY)
+    for words in (FULL_STORY, "May I run", "Approved by", "under way", "The job said"):
         assert sum(words in text for text in texts) == (0 if words == "May I run" else 1)
     assert files(platform) == [("feather.txt", b"a feather", thread)]
     assert {post.thread for post in platform.messages()} == {thread}
@@ -178,7 +178,7 @@ async def test_a_slash_command_is_answered_in_its_thread(
     thread = await platform.thread(ROOM)
     asked = await platform.command(thread, "ask", "!echo hello")
     (answer,) = await platform.wait_for_messages(1, chat=thread)
-    assert asked.reaction == 5
+    assert asked.response_type == 5
     assert asked.original is not None
     assert (answer.id, answer.thread, "hello" in answer.text) == (asked.original["id"], thread, True)
 
@@ -191,7 +191,7 @@ async def test_what_was_said_while_the_gateway_was_down_is_answered(
     await platform.wait_for_messages(1, chat=CHAT)
     await until_delivered(running, 1)
     await running.kill()
-    platform.sessions.forget()
+    platform.sessions.clear()
     await platform.say(ROOM, f"<@{platform.world.bot['id']}> !echo patience")
     await platform.say(CHAT, "!echo virtue")
     await running.start()
@@ -234,7 +234,7 @@ async def test_a_kill_between_send_and_record_says_it_once(
     await running.start(env={"DOVECOTE_FAULT": "delivery.after_send"})
     await platform.wait_until(lambda: platform.sessions.identified > 1)
     await platform.say(CHAT, "!echo pigeon")
-    assert await running.ended() == -9
+    assert await running.wait_for_exit() == -9
     await running.start()
     await until_delivered(running, 1)
     sends = [fields for name, path, fields in platform.calls if name == "create" and str(CHAT) in path]
@@ -247,7 +247,7 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
     """Without a socket: Discord posts a signed command, it is deferred, and the answer takes its place."""
     env = settings_of(platform, mode="interactions", public_key=platform.public_key)
     question = [{"name": "question", "type": 3, "value": "!echo hello"}]
-    asked, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})
+    asked, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "ask", "options": question}})
     async with gateway(tmp_path / "data", env=env) as process:
         async with process.http() as session, session.get("/accounts/me/channels") as answer:
             (channel,) = (await answer.json())["items"]
@@ -255,7 +255,7 @@ async def test_a_posted_command_is_answered_in_its_place(platform: Simulator, tm
         assert await platform.post(url, {"type": 1}) == (200, {"type": 1})
         assert await platform.post(url, raw) == (200, {"type": 5})
         (post,) = await platform.wait_for_messages(1, chat=ROOM)
-        order, raw = platform.interaction(ROOM, {"type": 2, "data": {"name": "status"}})
+        order, raw = platform.create_interaction(ROOM, {"type": 2, "data": {"name": "status"}})
         assert await platform.post(url, raw) == (202, {})
     assert len(order.notices) == 1
     assert asked.original is not None

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-class Twin:
+class ThirdPartyDiscord:
     """The other Discord, a child process that takes one act at a time."""
 
     def __init__(self, child: asyncio.subprocess.Process) -> None:
@@ -69,7 +69,7 @@ class Twin:
 
 
 @asynccontextmanager
-async def twin() -> AsyncIterator[Twin]:
+async def third_party_discord() -> AsyncIterator[ThirdPartyDiscord]:
     """Run the other Discord."""
     child = await asyncio.create_subprocess_exec(
         "node",
@@ -79,7 +79,7 @@ async def twin() -> AsyncIterator[Twin]:
         stdout=asyncio.subprocess.PIPE,
         limit=1 << 24,
     )
-    running = Twin(child)
+    running = ThirdPartyDiscord(child)
     try:
         running.about = await running.read()
         yield running
@@ -90,7 +90,7 @@ async def twin() -> AsyncIterator[Twin]:
 
 async def test_a_question_a_command_and_a_job_at_a_foreign_discord(tmp_path: Path) -> None:
     """What is asked is answered there, by mention and by command; a job's result comes through kill -9."""
-    async with twin() as discord:
+    async with third_party_discord() as discord:
         env = channel_env("discord", discord.settings())
         async with gateway(tmp_path / "data", env=env) as process:
             mention = f"<@{discord.about['bot']}>"

@@ -10,18 +10,20 @@ from pathlib import Path
 
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
-from openai_server import OpenAIServer, Turn
+from openai_server import OpenAIServer, ScriptedTurn
 
 CHAT = 4711
 GROUP = -4711
 """Where drafts are messages; in a private chat Telegram shows previews that fade."""
 
-BEGINNING = "Once upon a time"
-WHOLE = "Once upon a time there was a dove."
+PARTIAL_STORY = "Once upon a time"
+FULL_STORY = "Once upon a time there was a dove."
 
 
 @asynccontextmanager
-async def telling(data: Path, script: Sequence[Turn]) -> AsyncIterator[tuple[GatewayProcess, Simulator]]:
+async def open_gateway(
+    data: Path, script: Sequence[ScriptedTurn]
+) -> AsyncIterator[tuple[GatewayProcess, Simulator]]:
     """Run a gateway on a simulated Telegram whose model follows a script."""
     async with simulate() as platform, OpenAIServer(script) as model:
         env = channel_env("telegram", platform.settings(allow=["*"], groups="always"))
@@ -34,7 +36,7 @@ async def telling(data: Path, script: Sequence[Turn]) -> AsyncIterator[tuple[Gat
             yield process, platform
 
 
-def said(platform: Simulator, chat: int = CHAT) -> list[str]:
+def visible_texts(platform: Simulator, chat: int = CHAT) -> list[str]:
     """Return what a person reads of the bot."""
     return [post.text for post in platform.messages(chat)]
 
@@ -51,44 +53,47 @@ async def until_recorded(data: Path) -> None:
 
 async def test_a_growing_reply_outlives_the_gateway_as_one_message(tmp_path: Path) -> None:
     """A draft shows, the gateway is killed in mid-sentence, and later the same message is finished."""
-    script = [Turn(text=BEGINNING, fault="stall"), Turn(text=WHOLE)]
-    async with telling(tmp_path / "data", script) as (process, platform):
+    script = [ScriptedTurn(text=PARTIAL_STORY, fault="stall"), ScriptedTurn(text=FULL_STORY)]
+    async with open_gateway(tmp_path / "data", script) as (process, platform):
         await platform.say(GROUP, "tell me a story", user=7)
         await platform.wait_for_messages(1, chat=GROUP, seconds=30)
         await until_recorded(process.data)
         await process.kill()
         await process.start()
-        await platform.wait_until(lambda: said(platform, GROUP) == [WHOLE], seconds=30)
+        await platform.wait_until(lambda: visible_texts(platform, GROUP) == [FULL_STORY], seconds=30)
 
 
 async def test_a_stopped_reply_is_not_left_unfinished(tmp_path: Path) -> None:
     """What had been said when it was stopped stands, with the words that it was stopped after it."""
-    async with telling(tmp_path / "data", [Turn(text=BEGINNING, fault="stall")]) as (process, platform):
+    async with open_gateway(tmp_path / "data", [ScriptedTurn(text=PARTIAL_STORY, fault="stall")]) as (
+        process,
+        platform,
+    ):
         await platform.say(GROUP, "tell me a story", user=7)
         await platform.wait_for_messages(1, chat=GROUP, seconds=30)
         await until_recorded(process.data)
         await platform.say(GROUP, "/stop", user=7)
-        await platform.wait_until(lambda: "Stopped." in " ".join(said(platform, GROUP)), seconds=30)
-        first, *_, last = said(platform, GROUP)
-        assert (first, last) == (BEGINNING, "Stopped.")
+        await platform.wait_until(lambda: "Stopped." in " ".join(visible_texts(platform, GROUP)), seconds=30)
+        first, *_, last = visible_texts(platform, GROUP)
+        assert (first, last) == (PARTIAL_STORY, "Stopped.")
 
 
 async def test_a_preview_gives_way_to_one_message(tmp_path: Path) -> None:
     """In a private chat the reply is previewed while it is said, and sent once, as a whole."""
-    script = [Turn(text=BEGINNING, fault="stall"), Turn(text=WHOLE)]
-    async with telling(tmp_path / "data", script) as (process, platform):
+    script = [ScriptedTurn(text=PARTIAL_STORY, fault="stall"), ScriptedTurn(text=FULL_STORY)]
+    async with open_gateway(tmp_path / "data", script) as (process, platform):
         await platform.say(CHAT, "tell me a story")
         calls = platform.calls
         await platform.wait_until(lambda: "sendMessageDraft" in [name for name, _ in calls], seconds=30)
         await process.kill()
         await process.start()
-        await platform.wait_until(lambda: said(platform) == [WHOLE], seconds=30)
+        await platform.wait_until(lambda: visible_texts(platform) == [FULL_STORY], seconds=30)
         assert [name for name, _ in calls].count("sendMessage") == 1
 
 
 async def test_a_quick_reply_is_sent_once_and_never_edited(tmp_path: Path) -> None:
     """A reply that is complete at once has no draft: one send, no edit."""
-    async with telling(tmp_path / "data", [Turn(text=WHOLE)]) as (_, platform):
+    async with open_gateway(tmp_path / "data", [ScriptedTurn(text=FULL_STORY)]) as (_, platform):
         await platform.say(CHAT, "quick")
-        await platform.wait_until(lambda: said(platform) == [WHOLE], seconds=30)
+        await platform.wait_until(lambda: visible_texts(platform) == [FULL_STORY], seconds=30)
         assert [method for method, _ in platform.calls].count("editMessageText") == 0

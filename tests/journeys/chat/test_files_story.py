@@ -18,11 +18,11 @@ from channels.telegram import simulator as telegram
 from gateway_process import GatewayProcess, channel_env, gateway
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 64
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 FOLLOW_UP = "completed, exit code 0"
 
 
-class Chat(Protocol):
+class ChatDriver(Protocol):
     """A platform as its people see it: one thread of a group, and a conversation of two."""
 
     kind: str
@@ -37,11 +37,11 @@ class Chat(Protocol):
         """Say something in the thread."""
 
     @abstractmethod
-    async def show(self, picture: bytes) -> None:
+    async def send_picture(self, picture: bytes) -> None:
         """Send a picture in private."""
 
     @abstractmethod
-    async def whisper(self, text: str) -> None:
+    async def say_privately(self, text: str) -> None:
         """Say something in private."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Chat(Protocol):
         """Return (name, bytes, whether it is in the thread) of what the bot attached."""
 
 
-class TelegramChat(Chat):
+class TelegramDriver(ChatDriver):
     """A forum's topic, and a private chat."""
 
     kind = "telegram"
@@ -71,11 +71,11 @@ class TelegramChat(Chat):
         """Type into the topic."""
         await self.simulator.say(self.forum, text, thread=self.topic, user=7)
 
-    async def show(self, picture: bytes) -> None:
+    async def send_picture(self, picture: bytes) -> None:
         """Send a photo."""
         await self.simulator.send_file(self.person, picture)
 
-    async def whisper(self, text: str) -> None:
+    async def say_privately(self, text: str) -> None:
         """Type into the private chat."""
         await self.simulator.say(self.person, text)
 
@@ -92,7 +92,7 @@ class TelegramChat(Chat):
         ]
 
 
-class SlackChat(Chat):
+class SlackDriver(ChatDriver):
     """A channel's thread, and a direct message."""
 
     kind = "slack"
@@ -108,11 +108,11 @@ class SlackChat(Chat):
         """Mention the bot in the thread."""
         await self.simulator.say("C0ROOM", f"<@U0BOT> {text}", thread=self.root)
 
-    async def show(self, picture: bytes) -> None:
+    async def send_picture(self, picture: bytes) -> None:
         """Send a picture."""
         await self.simulator.send_file("D0ADA", picture, name="photo.jpg", media_type="image/png")
 
-    async def whisper(self, text: str) -> None:
+    async def say_privately(self, text: str) -> None:
         """Type into the direct message."""
         await self.simulator.say("D0ADA", text)
 
@@ -129,7 +129,7 @@ class SlackChat(Chat):
         ]
 
 
-class DiscordChat(Chat):
+class DiscordDriver(ChatDriver):
     """A thread of a server's channel, and a private channel."""
 
     kind = "discord"
@@ -146,11 +146,11 @@ class DiscordChat(Chat):
         """Say it in the thread."""
         await self.simulator.say(self.thread, text)
 
-    async def show(self, picture: bytes) -> None:
+    async def send_picture(self, picture: bytes) -> None:
         """Send a picture."""
         await self.simulator.send_file(4711, picture, name="photo.jpg", media_type="image/png")
 
-    async def whisper(self, text: str) -> None:
+    async def say_privately(self, text: str) -> None:
         """Say it in private."""
         await self.simulator.say(4711, text)
 
@@ -172,50 +172,50 @@ def _named(contents: list[tuple[str, bytes]], name: str) -> bytes:
     return next(content for path, content in contents if path.endswith(f"/{name}"))
 
 
-CHATS: dict[str, tuple[Any, Callable[[Any], Chat]]] = {
-    "telegram": (telegram.simulate, TelegramChat),
-    "slack": (slack.simulate, SlackChat),
-    "discord": (discord.simulate, DiscordChat),
+CHAT_DRIVERS: dict[str, tuple[Any, Callable[[Any], ChatDriver]]] = {
+    "telegram": (telegram.simulate, TelegramDriver),
+    "slack": (slack.simulate, SlackDriver),
+    "discord": (discord.simulate, DiscordDriver),
 }
 
 
 @asynccontextmanager
-async def a_chat(kind: str) -> AsyncIterator[Chat]:
+async def open_chat(kind: str) -> AsyncIterator[ChatDriver]:
     """Run a platform on loopback, with its rooms."""
-    simulate, chat_of = CHATS[kind]
+    simulate, chat_of = CHAT_DRIVERS[kind]
     async with simulate() as simulator:
         chat = chat_of(simulator)
         await chat.prepare()
         yield chat
 
 
-@pytest.fixture(params=sorted(CHATS))
-async def chat(request: pytest.FixtureRequest) -> AsyncIterator[Chat]:
+@pytest.fixture(params=sorted(CHAT_DRIVERS))
+async def chat(request: pytest.FixtureRequest) -> AsyncIterator[ChatDriver]:
     """Each platform in turn."""
-    async with a_chat(request.param) as one:
+    async with open_chat(request.param) as one:
         yield one
 
 
-def env_of(chat: Chat, **more: str) -> dict[str, str]:
+def env_of(chat: ChatDriver, **more: str) -> dict[str, str]:
     """Return the environment of a gateway whose bot hears everything that is said."""
     return {**channel_env(chat.kind, chat.simulator.settings(allow=["*"], groups="always")), **more}
 
 
 @pytest.fixture
-async def running(chat: Chat, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
+async def running(chat: ChatDriver, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway on the platform."""
     async with gateway(tmp_path / "data", env=env_of(chat)) as process:
         yield process
 
 
-async def until(chat: Chat, condition: Callable[[], bool]) -> None:
+async def until(chat: ChatDriver, condition: Callable[[], bool]) -> None:
     """Wait until something holds of what the bot said."""
-    await chat.simulator.wait_until(condition, seconds=PATIENCE)
+    await chat.simulator.wait_until(condition, seconds=TIMEOUT_SECONDS)
 
 
 async def until_settled(process: GatewayProcess) -> None:
     """Wait until nothing is owed to anybody."""
-    async with asyncio.timeout(PATIENCE), process.http() as session:
+    async with asyncio.timeout(TIMEOUT_SECONDS), process.http() as session:
         while True:
             async with session.get("/deliveries") as answer:
                 found = (await answer.json())["items"]
@@ -223,7 +223,7 @@ async def until_settled(process: GatewayProcess) -> None:
                 return
 
 
-async def test_a_job_s_file_comes_home_through_kill_9(chat: Chat, running: GatewayProcess) -> None:
+async def test_a_job_s_file_comes_home_through_kill_9(chat: ChatDriver, running: GatewayProcess) -> None:
     """The result and the file arrive in the thread that asked, once, although the gateway was killed."""
     await chat.say("!&sleep 2; mkdir -p outbox; echo pigeon > outbox/result.txt; echo all''done")
     await until(chat, lambda: any("Started job" in text for text in chat.texts()))
@@ -235,10 +235,10 @@ async def test_a_job_s_file_comes_home_through_kill_9(chat: Chat, running: Gatew
     assert chat.files() == [("result.txt", b"pigeon\n", True)]
 
 
-async def test_a_picture_lands_in_the_inbox(chat: Chat, running: GatewayProcess) -> None:
+async def test_a_picture_lands_in_the_inbox(chat: ChatDriver, running: GatewayProcess) -> None:
     """What a person sends lies in inbox/ under its name, and the bot says so."""
-    await chat.show(PNG)
+    await chat.send_picture(PNG)
     came = re.compile(r"\[attached: inbox/photo[-\d]*\.jpg, 72 bytes, image/png\]")
     await until(chat, lambda: any(came.search(text) for text in chat.texts()))
-    await chat.whisper("!ls inbox | wc -l; cat inbox/photo* | wc -c")
+    await chat.say_privately("!ls inbox | wc -l; cat inbox/photo* | wc -c")
     await until(chat, lambda: any("1\n72" in text for text in chat.texts()))

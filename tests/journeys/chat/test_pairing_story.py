@@ -11,7 +11,7 @@ import pytest
 
 from channels.telegram.simulator import Simulator, simulate
 from commands import PIPE, gateway_command
-from gateway.config.load import foreign_environment
+from gateway.config.load import environment_without_ours
 from gateway_process import GatewayProcess, channel_env, gateway
 
 PERSON = 4711
@@ -34,7 +34,7 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         yield process
 
 
-async def code_told_in(platform: Simulator, chat: int, count: int = 1) -> str:
+async def wait_for_pairing_code(platform: Simulator, chat: int, count: int = 1) -> str:
     """Wait for the bot's words to a stranger and return the code in them."""
     said = await platform.wait_for_messages(count, chat=chat)
     found = re.search(r"pair telegram (\w{8})", said[-1].text)
@@ -47,7 +47,7 @@ async def dovecote(process: GatewayProcess, *words: str) -> str:
     command = await gateway_command(
         *(*words, "--data", str(process.data)),
         cwd=process.data.parent,
-        env=foreign_environment(),
+        env=environment_without_ours(),
         stdout=PIPE,
     )
     out, _ = await command.communicate()
@@ -58,7 +58,7 @@ async def dovecote(process: GatewayProcess, *words: str) -> str:
 async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: GatewayProcess) -> None:
     """The code a stranger got lets them in, they are told, and what they ask is answered from then on."""
     await platform.say(PERSON, "!echo before", name="Ada")
-    code = await code_told_in(platform, PERSON)
+    code = await wait_for_pairing_code(platform, PERSON)
     assert "Ada" in await dovecote(running, "channels", "pair", "telegram", code.lower())
     told = await platform.wait_for_messages(2, chat=PERSON)
     assert told[-1].text == "You are in."
@@ -72,12 +72,12 @@ async def test_who_is_let_in_is_told_and_answered(platform: Simulator, running: 
 async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: GatewayProcess) -> None:
     """Who was let in privately is a stranger in a group, and is listed as waiting there, without the code."""
     await platform.say(PERSON, "!echo before")
-    code = await code_told_in(platform, PERSON)
+    code = await wait_for_pairing_code(platform, PERSON)
     async with running.http() as session:
         async with session.post(PAIRINGS, json={"code": code}) as answer:
             assert answer.status == 200, await answer.text()
         await platform.say(GROUP, f"@{platform.world.bot['username']} !echo secret", user=PERSON)
-        other = await code_told_in(platform, GROUP)
+        other = await wait_for_pairing_code(platform, GROUP)
         async with session.get(PAIRINGS) as answer:
             text = await answer.text()
     states = {one["person"]: one["state"] for one in json.loads(text)["items"]}
@@ -89,12 +89,12 @@ async def test_a_pairing_stays_where_it_was_made(platform: Simulator, running: G
 async def test_who_is_let_out_is_a_stranger_again(platform: Simulator, running: GatewayProcess) -> None:
     """After `unpair` nothing runs for the person; they get a new code."""
     await platform.say(PERSON, "!echo before")
-    first = await code_told_in(platform, PERSON)
+    first = await wait_for_pairing_code(platform, PERSON)
     await dovecote(running, "channels", "pair", "telegram", first)
     await platform.wait_for_messages(2, chat=PERSON)
     await dovecote(running, "channels", "unpair", "telegram", str(PERSON))
     await platform.say(PERSON, "!echo secret")
-    assert await code_told_in(platform, PERSON, 3) != first
+    assert await wait_for_pairing_code(platform, PERSON, 3) != first
     async with running.http() as session, session.delete(f"{PAIRINGS}/1") as answer:
         assert answer.status == 404
 
@@ -102,7 +102,7 @@ async def test_who_is_let_out_is_a_stranger_again(platform: Simulator, running: 
 async def test_codes_cannot_be_guessed_at_leisure(platform: Simulator, running: GatewayProcess) -> None:
     """A used or wrong code is not found; after ten of them even a right one must wait."""
     await platform.say(PERSON, "hello")
-    code = await code_told_in(platform, PERSON)
+    code = await wait_for_pairing_code(platform, PERSON)
     statuses = []
     async with running.http() as session:
         for guess in [f"AAAA{number:04}" for number in range(10)] + [code]:

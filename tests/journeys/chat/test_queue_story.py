@@ -12,14 +12,14 @@ import pytest
 
 from channels.telegram.simulator import Simulator
 from gateway_process import GatewayProcess
-from openai_server import OpenAIServer, Script, Turn, echo, last_text
-from telegram_gateway import CHAT, answer_to, telegram_gateway, until_said
+from openai_server import OpenAIServer, Script, ScriptedTurn, echo, last_text
+from telegram_gateway import CHAT, send_and_wait, telegram_gateway, wait_for_message
 
 WAIT = "!touch started; while [ ! -e go ]; do sleep 0.05; done; echo went"
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[tuple[Simulator, GatewayProcess]]:
+async def chat_gateway(tmp_path: Path) -> AsyncIterator[tuple[Simulator, GatewayProcess]]:
     """Run a gateway at a simulated Telegram whose bot shows by reactions what it does."""
     reactions = {"DOVECOTE_CHANNELS__TELEGRAM__REACTIONS": "true"}
     async with telegram_gateway(tmp_path / "data", **reactions) as running:
@@ -38,7 +38,7 @@ async def model_chat(
         yield platform, process, server
 
 
-async def until_taken(process: GatewayProcess, text: str) -> None:
+async def wait_until_accepted(process: GatewayProcess, text: str) -> None:
     """Wait until the gateway has accepted a message."""
     async with asyncio.timeout(20), process.http() as session:
         said: list[str] = []
@@ -87,15 +87,15 @@ async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
     platform, _process = rig
     await platform.say(CHAT, WAIT)
     second = await platform.say(CHAT, "!echo teh pigeon")
-    await answer_to(platform, "/status", containing="1 more waits in line")
+    await send_and_wait(platform, "/status", containing="1 more waits in line")
     await platform.edit(CHAT, second, "!echo the pigeon")
-    await answer_to(platform, "/queue", containing="Queue mode")
-    await answer_to(platform, "/stop", containing="Stopping 2 turns")
-    await answer_to(platform, "!echo after", containing="after")
+    await send_and_wait(platform, "/queue", containing="Queue mode")
+    await send_and_wait(platform, "/stop", containing="Stopping 2 turns")
+    await send_and_wait(platform, "!echo after", containing="after")
     third = await platform.say(CHAT, "!echo teh dove")
-    await until_said(platform, "teh dove")
+    await wait_for_message(platform, "teh dove")
     await platform.edit(CHAT, third, "!echo the dove")
-    await until_said(platform, "the dove")
+    await wait_for_message(platform, "the dove")
     assert not [post for post in platform.messages(CHAT) if "pigeon" in post.text]
 
     def signs() -> list[int]:
@@ -108,17 +108,17 @@ async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
 async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
     """The model's server sees the connection go, what it had said stays, and the new message is answered."""
 
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         stalls = "story" in last_text(body)
-        return Turn(text="Once upon a time", fault="stall") if stalls else echo(body)
+        return ScriptedTurn(text="Once upon a time", fault="stall") if stalls else echo(body)
 
     async with model_chat(tmp_path / "data", script) as (platform, _process, server):
-        await answer_to(platform, "/queue interrupt", containing="ends what runs")
+        await send_and_wait(platform, "/queue interrupt", containing="ends what runs")
         await platform.say(CHAT, "tell me a story")
         await platform.wait_until(
             lambda: any("Once" in draft.text for draft in platform.drafts(CHAT)), seconds=20
         )
-        await answer_to(platform, "rather this", containing="echo: rather this")
+        await send_and_wait(platform, "rather this", containing="echo: rather this")
         assert server.disconnects == 1
         texts = [post.text for post in platform.messages(CHAT)]
     assert any("Once upon a time" in text for text in texts)
@@ -127,20 +127,20 @@ async def test_a_message_interrupts_the_model_at_once(tmp_path: Path) -> None:
 
 async def test_a_stop_cuts_the_model_off_and_is_said_once(tmp_path: Path) -> None:
     """`/stop` ends the model call and what waits behind it, with one word about it."""
-    script = [Turn(text="a long story", fault="stall")]
+    script = [ScriptedTurn(text="a long story", fault="stall")]
     async with model_chat(tmp_path / "data", script) as (platform, process, server):
         await platform.say(CHAT, "tell me")
         async with asyncio.timeout(20):
             await server.streaming.wait()
         for number in range(3):
             await platform.say(CHAT, f"and {number}")
-        await until_taken(process, "and 2")
+        await wait_until_accepted(process, "and 2")
         await platform.say(CHAT, "/stop")
         async with asyncio.timeout(20):
             await server.left.wait()
-        await until_said(platform, "Stopping 4 turns")
+        await wait_for_message(platform, "Stopping 4 turns")
         await until_cancelled(process, 4)
-        await answer_to(platform, "/status", containing="Nothing is running")
+        await send_and_wait(platform, "/status", containing="Nothing is running")
         stopped = [post for post in platform.messages(CHAT) if post.text == "Stopped."]
     assert len(stopped) == 1
 
@@ -149,15 +149,15 @@ async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
     """As the agent says, what comes while a command waits for approval is asked together afterwards."""
     async with model_chat(tmp_path / "data", echo) as (platform, process, server):
         await patched(process, "/accounts/me/agents/default", {"config": {"queue": "collect"}})
-        await answer_to(platform, "/queue", containing="Queue mode collect")
-        question = await answer_to(platform, "run: echo pigeon", containing="May I run this?")
+        await send_and_wait(platform, "/queue", containing="Queue mode collect")
+        question = await send_and_wait(platform, "run: echo pigeon", containing="May I run this?")
         await platform.say(CHAT, "one")
         await platform.say(CHAT, "two")
-        await until_taken(process, "two")
+        await wait_until_accepted(process, "two")
         assert await position_of(process, "one") == 1
         approval = next(word for word in question.split() if word.startswith("apr_"))
-        await answer_to(platform, f"/approve {approval}", containing="result:")
-        await until_said(platform, "echo: one")
+        await send_and_wait(platform, f"/approve {approval}", containing="result:")
+        await wait_for_message(platform, "echo: one")
         assert last_text(server.bodies[-1]) == "one\n\ntwo"
         assert server.requests == 3
 
@@ -165,13 +165,13 @@ async def test_messages_are_collected_into_one_question(tmp_path: Path) -> None:
 async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Path) -> None:
     """In mode steer the next model request has the words; no further turn answers them."""
     async with model_chat(tmp_path / "data", echo) as (platform, process, server):
-        await answer_to(platform, "/queue steer", containing="next step")
-        question = await answer_to(platform, "run: echo pigeon", containing="May I run this?")
+        await send_and_wait(platform, "/queue steer", containing="next step")
+        question = await send_and_wait(platform, "run: echo pigeon", containing="May I run this?")
         await platform.say(CHAT, "and a dove")
-        await until_taken(process, "and a dove")
+        await wait_until_accepted(process, "and a dove")
         approval = next(word for word in question.split() if word.startswith("apr_"))
-        await answer_to(platform, f"/approve {approval}", containing="echo: and a dove")
-        await answer_to(platform, "/status", containing="Nothing is running")
+        await send_and_wait(platform, f"/approve {approval}", containing="echo: and a dove")
+        await send_and_wait(platform, "/status", containing="Nothing is running")
         roles = [message["role"] for message in server.bodies[-1]["messages"]]
         assert roles[-2:] == ["tool", "user"]
         assert server.requests == 2
@@ -180,7 +180,7 @@ async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Pa
 async def test_a_conversations_queue_is_set_over_http(rig: tuple[Simulator, GatewayProcess]) -> None:
     """A mode alone or with a limit, null for what the agent says; anything else is refused."""
     platform, process = rig
-    await answer_to(platform, "!echo hi", containing="hi")
+    await send_and_wait(platform, "!echo hi", containing="hi")
     async with process.http() as session, session.get("/conversations") as answer:
         (conversation,) = (await answer.json())["items"]
     path = f"/conversations/{conversation['id']}"

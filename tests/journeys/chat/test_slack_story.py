@@ -15,7 +15,7 @@ from channels.slack.simulator.pacing import Rate
 from channels.slack.simulator.run import simulate
 from gateway_process import GatewayProcess, channel_env, gateway
 from openai_server import OpenAIServer
-from story_model import BEGINNING, WHOLE, Teller
+from story_model import FULL_STORY, PARTIAL_STORY, StoryModel
 
 ROOM = "C0ROOM"
 
@@ -24,12 +24,12 @@ ROOM = "C0ROOM"
 async def platform() -> AsyncIterator[Simulator]:
     """Run Slack on loopback."""
     async with simulate() as simulator:
-        simulator.world.trigger_seconds = simulator.poster.patience = 60.0  # for busy machines
+        simulator.world.trigger_seconds = simulator.poster.timeout = 60.0  # for busy machines
         yield simulator
 
 
 @asynccontextmanager
-async def connected(
+async def open_gateway(
     platform: Simulator, data: Path, *, mode: str = "socket", **env: str
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway with one Slack channel that lets anyone in; in http mode Slack is told its address."""
@@ -46,7 +46,7 @@ async def connected(
 @pytest.fixture
 async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Run a gateway that has no model."""
-    async with connected(platform, tmp_path / "data") as process:
+    async with open_gateway(platform, tmp_path / "data") as process:
         yield process
 
 
@@ -60,7 +60,7 @@ async def until_delivered(process: GatewayProcess, count: int) -> None:
                 return
 
 
-async def until_settled(process: GatewayProcess) -> None:
+async def wait_until_settled(process: GatewayProcess) -> None:
     """Wait until nothing is owed to anybody."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
@@ -79,17 +79,17 @@ async def until_recorded(data: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-async def said(platform: Simulator, words: str) -> Post:
+async def wait_for_bot_message(platform: Simulator, text: str) -> Post:
     """Wait for a message of the bot that holds these words."""
 
     def found() -> list[Post]:
-        return [post for post in platform.messages(ROOM) if words in post.text]
+        return [post for post in platform.messages(ROOM) if text in post.text]
 
     try:
         await platform.wait_until(lambda: bool(found()), seconds=30)
     except TimeoutError:
         texts = [post.text for post in platform.messages(ROOM)]
-        raise AssertionError(f"nobody said {words!r}: {texts}") from None
+        raise AssertionError(f"nobody said {text!r}: {texts}") from None
     return found()[-1]
 
 
@@ -102,7 +102,7 @@ def files(platform: Simulator) -> list[tuple[str, bytes, str | None]]:
     ]
 
 
-async def killed(process: GatewayProcess) -> None:
+async def kill_and_restart(process: GatewayProcess) -> None:
     """Kill the gateway, and start it again."""
     await process.kill()
     await process.start()
@@ -113,18 +113,18 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
     platform: Simulator, tmp_path: Path, mode: str
 ) -> None:
     """Everything is said once, in the thread that the question opened, whatever the gateway goes through."""
-    async with OpenAIServer(Teller()) as model:
+    async with OpenAIServer(StoryModel()) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         env["OPENAI_API_KEY"] = "loopback"
-        async with connected(platform, tmp_path / "data", mode=mode, **env) as process:
+        async with open_gateway(platform, tmp_path / "data", mode=mode, **env) as process:
             thread = await platform.say(ROOM, "<@U0BOT> tell me a story")
-            story = await said(platform, BEGINNING)
+            story = await wait_for_bot_message(platform, PARTIAL_STORY)
             assert story.streaming is not None
             await until_recorded(process.data)
-            await killed(process)
-            await said(platform, WHOLE)
+            await kill_and_restart(process)
+            await wait_for_bot_message(platform, FULL_STORY)
             await platform.say(ROOM, "<@U0BOT> start the job", thread=thread)
-            question = await said(platform, "May I run this?")
+            question = await wait_for_bot_message(platform, "May I run this?")
             deny, approve = "deny_with:", "approve_with:"
             values = [button["value"] for button in question.buttons]
             assert [value for value in values if value.startswith(deny)]
@@ -132,15 +132,15 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
             await platform.press(ROOM, question.ts, wanted)
             await platform.wait_until(lambda: bool(platform.open_modals()), seconds=20)
             await platform.submit("but only once")
-            await said(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.")
             await platform.wait_until(lambda: question.buttons == [], seconds=30)
             await until_delivered(process, 3)
-            await killed(process)
-            await said(platform, "The job said: pigeon")
+            await kill_and_restart(process)
+            await wait_for_bot_message(platform, "The job said: pigeon")
             await platform.wait_until(lambda: bool(files(platform)), seconds=30)
-            await until_settled(process)
+            await wait_until_settled(process)
     texts = [post.text for post in platform.messages(ROOM)]
-    assert (story.text, texts.count(WHOLE)) == (WHOLE, 1)
+    assert (story.text, texts.count(FULL_STORY)) == (FULL_STORY, 1)
     assert not [post for post in platform.messages(ROOM) if post.streaming]
     assert "Approved by" in question.text
     assert "but only once" in question.text
@@ -151,14 +151,14 @@ async def test_a_story_an_approval_and_a_job_through_kill_9(
 
 async def test_a_thumb_under_the_question_decides(platform: Simulator, tmp_path: Path) -> None:
     """Who would rather not press puts a thumb there, and the job runs."""
-    async with OpenAIServer(Teller()) as model:
+    async with OpenAIServer(StoryModel()) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
-        async with connected(platform, tmp_path / "data", OPENAI_API_KEY="loopback", **env) as process:
+        async with open_gateway(platform, tmp_path / "data", OPENAI_API_KEY="loopback", **env) as process:
             await platform.say(ROOM, "<@U0BOT> start the job")
-            question = await said(platform, "May I run this?")
+            question = await wait_for_bot_message(platform, "May I run this?")
             await until_delivered(process, 1)
             await platform.react(ROOM, question.ts, "+1::skin-tone-3")
-            await said(platform, "It is under way.")
+            await wait_for_bot_message(platform, "It is under way.")
             await platform.wait_until(lambda: "Approved by" in question.text, seconds=20)
 
 
@@ -196,7 +196,7 @@ async def test_an_order_after_a_mention_is_obeyed_in_its_thread(
 async def test_an_answer_is_shown_by_a_sign(platform: Simulator, running: GatewayProcess) -> None:
     """The question bears a sign of the bot's while it is seen, and another once it is answered."""
     asked = await platform.say(ROOM, "<@U0BOT> !echo first")
-    post = platform.world.find(ROOM, asked)
+    post = platform.world.get_post(ROOM, asked)
     assert post is not None
     await platform.wait_until(lambda: list(post.reactions) == ["white_check_mark"], seconds=20)
     assert "reactions.add" in [method for method, _ in platform.calls]
@@ -206,7 +206,7 @@ async def test_a_full_channel_keeps_to_slacks_pace_and_holds_no_other(
     platform: Simulator, running: GatewayProcess
 ) -> None:
     """One message a second goes to a channel, others are not held by it, and Slack refuses hardly any."""
-    platform.pacing.rates["chat.postMessage"] = Rate(burst=1, a_second=1, in_room=True)
+    platform.rate_limits.rates["chat.postMessage"] = Rate(burst=1, a_second=1, in_room=True)
     for number in range(6):
         await platform.say(ROOM, f"<@U0BOT> !echo {number}")
     await platform.wait_for_messages(1, room=ROOM, seconds=30)
@@ -215,4 +215,4 @@ async def test_a_full_channel_keeps_to_slacks_pace_and_holds_no_other(
     await platform.wait_for_messages(6, room=ROOM, seconds=30)
     assert platform.messages()[-1].room == ROOM
     assert len({post.text for post in platform.messages(ROOM)}) == 6
-    assert platform.pacing.refused <= 1
+    assert platform.rate_limits.refused <= 1

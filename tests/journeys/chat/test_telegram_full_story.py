@@ -14,14 +14,14 @@ from channels.telegram.simulator.world import Post
 from gateway_process import GatewayProcess, channel_env
 from nats_servers import free_ports
 from openai_server import OpenAIServer
-from story_model import BEGINNING, WHOLE, Teller
+from story_model import FULL_STORY, PARTIAL_STORY, StoryModel
 
 PRIVATE = 4711
 FORUM = -1_000_000_004_711
 
 
 @asynccontextmanager
-async def connected(
+async def open_gateway(
     platform: Simulator, data: Path, *, mode: str, model: OpenAIServer
 ) -> AsyncIterator[GatewayProcess]:
     """Run a gateway whose agent asks the model, with one Telegram channel that lets anyone in."""
@@ -37,17 +37,17 @@ async def connected(
         await process.stop()
 
 
-async def said(platform: Simulator, chat: int, words: str) -> Post:
+async def wait_for_bot_message(platform: Simulator, chat: int, text: str) -> Post:
     """Wait until the bot has said these words in a room."""
 
     def found() -> list[Post]:
-        return [post for post in platform.messages(chat) if words in post.text]
+        return [post for post in platform.messages(chat) if text in post.text]
 
     await platform.wait_until(lambda: bool(found()), seconds=40)
     return found()[0]
 
 
-async def until_all_delivered(process: GatewayProcess) -> None:
+async def wait_until_delivered(process: GatewayProcess) -> None:
     """Wait until the gateway knows of everything it said that it was said."""
     async with asyncio.timeout(30), process.http() as session:
         states = {"pending"}
@@ -59,40 +59,42 @@ async def until_all_delivered(process: GatewayProcess) -> None:
 @pytest.mark.parametrize(("mode", "place"), [("polling", "private"), ("webhook", "topic")])
 async def test_from_the_question_to_the_file_through_kill_9(tmp_path: Path, mode: str, place: str) -> None:
     """Everything is said once, in the place that asked, whatever the ingress, though it is killed."""
-    async with simulate() as platform, OpenAIServer(Teller()) as model:
+    async with simulate() as platform, OpenAIServer(StoryModel()) as model:
         chat, topic = PRIVATE, None
         if place == "topic":
             await platform.group(FORUM, forum=True)
             chat, topic = FORUM, await platform.topic(FORUM)
-        async with connected(platform, tmp_path / "data", mode=mode, model=model) as process:
+        async with open_gateway(platform, tmp_path / "data", mode=mode, model=model) as process:
             await platform.say(chat, "tell me a story", user=7, thread=topic)
-            await until_shown(platform, chat)
+            await wait_until_story_visible(platform, chat)
             await process.kill()
             await process.start()
-            await said(platform, chat, WHOLE)
+            await wait_for_bot_message(platform, chat, FULL_STORY)
             await platform.say(chat, "start the job", user=7, thread=topic)
-            question = await said(platform, chat, "May I run this?")
+            question = await wait_for_bot_message(platform, chat, "May I run this?")
             await platform.press(chat, question.id, question.buttons[0]["callback_data"], user=7)
-            await said(platform, chat, "It is under way.")
-            await until_all_delivered(process)
+            await wait_for_bot_message(platform, chat, "It is under way.")
+            await wait_until_delivered(process)
             await process.kill()
             await process.start()
-            await said(platform, chat, "The job said: pigeon")
+            await wait_for_bot_message(platform, chat, "The job said: pigeon")
             await platform.wait_until(lambda: bool(files(platform, chat)), seconds=40)
     posts = platform.messages(chat)
     assert files(platform, chat) == [b"a feather"]
     assert {post.thread for post in posts} == {topic}
-    once = [WHOLE, "It is under way.", "The job said: pigeon"]
+    once = [FULL_STORY, "It is under way.", "The job said: pigeon"]
     assert [sum(words in post.text for post in posts) for words in once] == [1, 1, 1]
     assert "Approved by" in question.text
 
 
-async def until_shown(platform: Simulator, chat: int) -> None:
+async def wait_until_story_visible(platform: Simulator, chat: int) -> None:
     """Wait until the beginning of the story shows, as a preview or as a message."""
 
     def shows() -> bool:
         drafts = [draft.text for draft in platform.world.drafts if draft.chat == chat]
-        return any(BEGINNING in text for text in (*drafts, *(post.text for post in platform.messages(chat))))
+        return any(
+            PARTIAL_STORY in text for text in (*drafts, *(post.text for post in platform.messages(chat)))
+        )
 
     await platform.wait_until(shows, seconds=30)
 

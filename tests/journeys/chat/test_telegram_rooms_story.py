@@ -41,11 +41,11 @@ async def running(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
         yield process
 
 
-async def said(platform: Simulator, words: str, *, chat: int) -> Post:
+async def wait_for_bot_message(platform: Simulator, text: str, *, chat: int) -> Post:
     """Wait until the bot has said these words in a room."""
 
     def found() -> list[Post]:
-        return [post for post in platform.messages(chat) if words in post.text]
+        return [post for post in platform.messages(chat) if text in post.text]
 
     await platform.wait_until(lambda: bool(found()), seconds=25)
     return found()[0]
@@ -67,24 +67,24 @@ async def test_a_topics_job_comes_home_to_its_topic_through_kill_9(
     """Each topic is a conversation: answer and late result are said where it was asked, with a sign."""
     topic = await platform.topic(FORUM)
     asked = await platform.say(FORUM, "@dovecote_bot !&sleep 2; echo pigeon", user=7, thread=topic)
-    started = await said(platform, "Started job", chat=FORUM)
+    started = await wait_for_bot_message(platform, "Started job", chat=FORUM)
     await until_delivered(running, 1)
     done = [{"type": "emoji", "emoji": "👍"}]
     question = platform.world.posts[FORUM, asked]
     await platform.wait_until(lambda: question.raw.get("reactions") == done, seconds=25)
     await running.kill()
     await running.start()
-    result = await said(platform, "pigeon", chat=FORUM)
+    result = await wait_for_bot_message(platform, "pigeon", chat=FORUM)
     assert (started.thread, result.thread) == (topic, topic)
 
 
 async def test_a_job_follows_its_group(platform: Simulator, running: GatewayProcess) -> None:
     """A group that becomes a supergroup while a job runs gets the result at its new id."""
     await platform.say(GROUP, "@dovecote_bot !&sleep 2; echo pigeon", user=7)
-    await said(platform, "Started job", chat=GROUP)
+    await wait_for_bot_message(platform, "Started job", chat=GROUP)
     await until_delivered(running, 1)
     new = await platform.migrate(GROUP)
-    assert (await said(platform, "pigeon", chat=new)).chat == new
+    assert (await wait_for_bot_message(platform, "pigeon", chat=new)).chat == new
 
 
 async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: GatewayProcess) -> None:
@@ -93,7 +93,7 @@ async def test_an_order_in_a_group_needs_no_slash(platform: Simulator, running: 
     first = (await platform.wait_for_messages(1, chat=GROUP))[0]
     await platform.say(GROUP, "/status@another_bot", user=7)
     await platform.say(GROUP, "/help@dovecote_bot", user=7)
-    await said(platform, "/new", chat=GROUP)
+    await wait_for_bot_message(platform, "/new", chat=GROUP)
     assert len(platform.messages(GROUP)) == 2
     assert first.id == platform.messages(GROUP)[0].id
 
@@ -107,10 +107,10 @@ async def test_a_webhook_brings_an_album_as_one_message(platform: Simulator, tmp
     try:
         await process.start()
         await platform.send_album(PRIVATE, [b"one", b"two"], caption="!echo two pictures")
-        await said(platform, "two pictures", chat=PRIVATE)
+        await wait_for_bot_message(platform, "two pictures", chat=PRIVATE)
         await platform.wait_until(lambda: not platform.world.updates)
         await platform.say(PRIVATE, "!echo the end")
-        await said(platform, "the end", chat=PRIVATE)
+        await wait_for_bot_message(platform, "the end", chat=PRIVATE)
     finally:
         await process.stop()
     assert ["two pictures" in post.text for post in platform.messages(PRIVATE)] == [True, False]

@@ -13,7 +13,7 @@ import pytest_asyncio
 from ag_ui.core import Event, RunAgentInput
 from pydantic import TypeAdapter
 
-from api_server import Client
+from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, echo
 
@@ -21,11 +21,11 @@ EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class AguiGateway:
     """A gateway with an agent on a loopback model (`default`), and a shell."""
 
     process: GatewayProcess
-    mine: Client
+    mine: ApiClient
     model: OpenAIServer
 
     async def run(
@@ -35,7 +35,7 @@ class Stage:
         given = {"threadId": thread, "runId": "run-1", "messages": list(messages), "state": {}, "tools": []}
         asked = RunAgentInput.model_validate(given | {"context": [], "forwardedProps": {}} | more)
         path = "/agui" if agent is None else f"/agui?agent={agent}"
-        answer = await self.mine.ask("POST", path, asked.model_dump(by_alias=True, mode="json"))
+        answer = await self.mine.call("POST", path, asked.model_dump(by_alias=True, mode="json"))
         assert answer.status == 200, answer.body
         return checked(answer.body.decode())
 
@@ -72,38 +72,38 @@ def user(text: Any) -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def agui(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AguiGateway]:
     """Run a gateway with both agents."""
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         data = tmp_path_factory.mktemp("agui") / "data"
         async with gateway(data, env=env) as process, process.http() as session:
-            mine = Client(session=session, url=process.url, key=process.key)
-            assert (await mine.ask("POST", "/accounts/me/workspaces", {"name": "files"})).status == 201
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            assert (await mine.call("POST", "/accounts/me/workspaces", {"name": "files"})).status == 201
             places = [{"name": "files", "workspaceId": "files"}]
             shell = {"name": "shell", "config": {"model": "builtin:shell", "workspaces": places}}
-            assert (await mine.ask("POST", "/accounts/me/agents", shell)).status == 201
-            yield Stage(process=process, mine=mine, model=model)
+            assert (await mine.call("POST", "/accounts/me/agents", shell)).status == 201
+            yield AguiGateway(process=process, mine=mine, model=model)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_run_is_a_turn_of_its_threads_conversation(stage: Stage) -> None:
+async def test_a_run_is_a_turn_of_its_threads_conversation(stage: AguiGateway) -> None:
     """What is said comes as a message, with what was used; the next run of the thread remembers it."""
     events = await stage.run("talk", user("my number is 7"))
     assert text_of(events) == "echo: my number is 7"
     assert events[-1]["outcome"] == {"type": "success"}
     assert events[-1]["usage"][0]["totalTokens"] == 15
     turn = events[0]["metadata"]["dovecote"]["turnId"]
-    assert (await stage.mine.ask("GET", f"/status/{turn}")).body["state"] == "completed"
+    assert (await stage.mine.call("GET", f"/status/{turn}")).body["state"] == "completed"
     answered = {"id": "a", "role": "assistant", "content": text_of(events)}
     await stage.run("talk", user("my number is 7"), answered, user("which?"))
     asked = [str(one["content"]) for one in stage.model.bodies[-1]["messages"] if one["role"] == "user"]
     assert asked == ["my number is 7", "which?"]
 
 
-async def test_tool_calls_are_told_with_their_results(stage: Stage) -> None:
+async def test_tool_calls_are_told_with_their_results(stage: AguiGateway) -> None:
     """A shell's command is a call with its arguments and its output."""
     events = await stage.run("shell", user("!echo called"), agent="shell")
     calls = {event["type"]: event for event in events if event["type"].startswith("TOOL_CALL")}
@@ -113,7 +113,9 @@ async def test_tool_calls_are_told_with_their_results(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("approved", [True, False])
-async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(stage: Stage, *, approved: bool) -> None:
+async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(
+    stage: AguiGateway, *, approved: bool
+) -> None:
     """The run ends with the question; its answer begins a run that tells only what comes after it."""
     thread = f"careful-{approved}"
     events = await stage.run(thread, user("run: echo done-by-hand"))
@@ -128,16 +130,16 @@ async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(stage: Stag
     assert "result:" in text_of(more)
 
 
-async def test_an_abandoned_interrupt_denies(stage: Stage) -> None:
+async def test_an_abandoned_interrupt_denies(stage: AguiGateway) -> None:
     """A cancelled interrupt, and anything less than a clear yes, lets nothing be carried out."""
     (asked,) = (await stage.run("left", user("run: echo x")))[-1]["outcome"]["interrupts"]
     answer = {"interruptId": asked["id"], "status": "cancelled", "payload": {"approved": True}}
     await stage.run("left", resume=[answer])
-    shown = (await stage.mine.ask("GET", f"/approvals/{asked['id']}")).body
+    shown = (await stage.mine.call("GET", f"/approvals/{asked['id']}")).body
     assert shown["state"] == "denied"
 
 
-async def test_files_of_a_person_lie_in_the_workspace(stage: Stage) -> None:
+async def test_files_of_a_person_lie_in_the_workspace(stage: AguiGateway) -> None:
     """A part that holds bytes is an attachment, also with no words beside it."""
     source = {"type": "data", "value": base64.b64encode(b"a,b\n").decode(), "mimeType": "text/csv"}
     await stage.run("files", user([{"type": "document", "source": source}]), agent="shell")
@@ -145,19 +147,19 @@ async def test_files_of_a_person_lie_in_the_workspace(stage: Stage) -> None:
     assert "a,b" in text_of(events)
 
 
-async def test_a_cancelled_turn_ends_its_run(stage: Stage) -> None:
+async def test_a_cancelled_turn_ends_its_run(stage: AguiGateway) -> None:
     """The run is told as cancelled: neither failed nor finished."""
     body = {"threadId": "long", "runId": "r", "messages": [user("!sleep 300")]}
     headers = {"Authorization": f"Bearer {stage.mine.key}"}
     async with stage.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:
         first = await answer.content.readline()
         turn = json.loads(first.removeprefix(b"data: "))["metadata"]["dovecote"]["turnId"]
-        await stage.mine.ask("POST", f"/turns/{turn}/cancel")
+        await stage.mine.call("POST", f"/turns/{turn}/cancel")
         events = checked((first + await answer.read()).decode())
     assert events[-1]["outcome"] == {"type": "cancelled"}
 
 
-async def test_what_cannot_be_run_is_refused(stage: Stage) -> None:
+async def test_what_cannot_be_run_is_refused(stage: AguiGateway) -> None:
     """No question, a caller's own tools, unknown agents and unknown interrupts are problems, not runs."""
     body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
     tool = {"name": "f", "description": "", "parameters": {}}
@@ -170,7 +172,7 @@ async def test_what_cannot_be_run_is_refused(stage: Stage) -> None:
         ("/agui", {"resume": [answer]}, 404),
         ("/agui", {"threadId": "cnv_none"}, 404),
     ):
-        told = await stage.mine.ask("POST", path, body | more)
+        told = await stage.mine.call("POST", path, body | more)
         assert told.status == status, (path, more, told.body)
-    twice = await stage.mine.ask("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
+    twice = await stage.mine.call("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
     assert (twice.status, "Idempotency-Key" in twice.body["detail"]) == (422, True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, Script, ToolCall, Turn, echo, last_text
+from openai_server import OpenAIServer, Script, ScriptedTurn, ToolCall, echo, last_text
 
 
 @asynccontextmanager
@@ -27,7 +27,7 @@ async def call(process: GatewayProcess, method: str, path: str, **body: Any) -> 
         return answer.status, dict(await answer.json())
 
 
-async def ask(process: GatewayProcess, text: str) -> dict[str, Any]:
+async def start_turn(process: GatewayProcess, text: str) -> dict[str, Any]:
     """Queue a turn for the default agent."""
     status, queued = await call(
         process, "POST", "/agents/default/turns", input=text, conversation="approvals"
@@ -36,7 +36,7 @@ async def ask(process: GatewayProcess, text: str) -> dict[str, Any]:
     return queued
 
 
-async def heard(
+async def events_until(
     process: GatewayProcess, conversation: str, kind: str, count: int = 1
 ) -> list[dict[str, Any]]:
     """Follow a conversation until `count` events of a kind have come; return all events up to there."""
@@ -58,9 +58,9 @@ def of_kind(events: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 async def test_an_approved_command_runs_once_through_kill_9(tmp_path: Path) -> None:
     """Asked, killed, started, approved twice, and the command runs once with its result told by the model."""
     async with model_gateway(tmp_path / "data", echo) as (process, server):
-        queued = await ask(process, "run: echo pigeon >> ran.txt; cat ran.txt")
+        queued = await start_turn(process, "run: echo pigeon >> ran.txt; cat ran.txt")
         conversation = queued["conversationId"]
-        events = await heard(process, conversation, "approval.requested")
+        events = await events_until(process, conversation, "approval.requested")
         (asked,) = of_kind(events, "approval.requested")
         assert asked["command"] == "echo pigeon >> ran.txt; cat ran.txt"
         await process.kill()
@@ -72,7 +72,7 @@ async def test_an_approved_command_runs_once_through_kill_9(tmp_path: Path) -> N
         assert (await call(process, "POST", approval, decision="approve"))[0] == 200
         refused, problem = await call(process, "POST", approval, decision="deny")
         assert (refused, problem["winner"]["state"]) == (409, "approved")
-        events = await heard(process, conversation, "turn.completed")
+        events = await events_until(process, conversation, "turn.completed")
     (ran,) = of_kind(events, "tool.completed")
     assert ran["output"].count("pigeon") == 1
     (answer,) = (one for one in of_kind(events, "message.completed") if one["role"] == "assistant")
@@ -83,13 +83,13 @@ async def test_an_approved_command_runs_once_through_kill_9(tmp_path: Path) -> N
 async def test_a_denied_command_never_runs_and_the_comment_reaches_the_model(tmp_path: Path) -> None:
     """A denial ends in the model's own words about it, with no tool called."""
     async with model_gateway(tmp_path / "data", echo) as (process, server):
-        queued = await ask(process, "run: rm -r everything")
-        events = await heard(process, queued["conversationId"], "approval.requested")
+        queued = await start_turn(process, "run: rm -r everything")
+        events = await events_until(process, queued["conversationId"], "approval.requested")
         (asked,) = of_kind(events, "approval.requested")
         await call(
             process, "POST", f"/approvals/{asked['approval']}", decision="deny", comment="not on a Friday"
         )
-        events = await heard(process, queued["conversationId"], "turn.completed")
+        events = await events_until(process, queued["conversationId"], "turn.completed")
     assert of_kind(events, "tool.called") == []
     assert "not on a Friday" in last_text(server.bodies[1])
 
@@ -97,11 +97,11 @@ async def test_a_denied_command_never_runs_and_the_comment_reaches_the_model(tmp
 async def test_a_waiting_turn_can_be_cancelled(tmp_path: Path) -> None:
     """Cancelling a turn that waits for people settles it, and the approval can no longer be given."""
     async with model_gateway(tmp_path / "data", echo) as (process, server):
-        queued = await ask(process, "run: sleep 1")
-        events = await heard(process, queued["conversationId"], "approval.requested")
+        queued = await start_turn(process, "run: sleep 1")
+        events = await events_until(process, queued["conversationId"], "approval.requested")
         (asked,) = of_kind(events, "approval.requested")
         await call(process, "POST", f"/turns/{queued['turnId']}/cancel")
-        await heard(process, queued["conversationId"], "turn.cancelled")
+        await events_until(process, queued["conversationId"], "turn.cancelled")
         status, _ = await call(process, "POST", f"/approvals/{asked['approval']}", decision="approve")
         assert status == 409
     assert server.requests == 1
@@ -109,35 +109,37 @@ async def test_a_waiting_turn_can_be_cancelled(tmp_path: Path) -> None:
 
 async def test_cancelling_a_streaming_turn_cuts_the_model_off(tmp_path: Path) -> None:
     """The model's server sees the connection go when a person stops the turn."""
-    script = [Turn(text="a long story", fault="stall")]
+    script = [ScriptedTurn(text="a long story", fault="stall")]
     async with model_gateway(tmp_path / "data", script) as (process, server):
-        queued = await ask(process, "tell me")
+        queued = await start_turn(process, "tell me")
         async with asyncio.timeout(20):
             await server.streaming.wait()
             await call(process, "POST", f"/turns/{queued['turnId']}/cancel")
             await server.left.wait()
-        await heard(process, queued["conversationId"], "turn.cancelled")
+        await events_until(process, queued["conversationId"], "turn.cancelled")
     assert server.disconnects == 1
 
 
 async def test_a_jobs_result_is_told_by_the_model(tmp_path: Path) -> None:
     """A background job the model started comes home as a follow-up turn with its result marked untrusted."""
 
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         text = last_text(body)
         if body["messages"][-1]["role"] == "tool":
-            return Turn(text="Started.")
+            return ScriptedTurn(text="Started.")
         if "job-result-" in text:
-            return Turn(text="The job said pigeon." if "pigeon" in text else "The job said nothing.")
+            return ScriptedTurn(text="The job said pigeon." if "pigeon" in text else "The job said nothing.")
         job = {"command": "echo pigeon", "background": True}
-        return Turn(calls=[ToolCall(name="bash", args=job)])
+        return ScriptedTurn(calls=[ToolCall(name="bash", args=job)])
 
     async with model_gateway(tmp_path / "data", script) as (process, server):
-        queued = await ask(process, "start it")
+        queued = await start_turn(process, "start it")
         conversation = queued["conversationId"]
-        (asked,) = of_kind(await heard(process, conversation, "approval.requested"), "approval.requested")
+        (asked,) = of_kind(
+            await events_until(process, conversation, "approval.requested"), "approval.requested"
+        )
         await call(process, "POST", f"/approvals/{asked['approval']}", decision="approve")
-        events = await heard(process, conversation, "turn.completed", 2)
+        events = await events_until(process, conversation, "turn.completed", 2)
     texts = [one["text"] for one in of_kind(events, "message.completed") if one["role"] == "assistant"]
     assert texts == ["Started.", "The job said pigeon."]
     assert "untrusted" in last_text(server.bodies[-1])

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import aiohttp
 
-from api_server import ADMIN_KEY, Client
+from api_server import ADMIN_KEY, ApiClient
 from gateway_process import gateway
 
 
-async def _until_status(client: Client, path: str, *states: str) -> None:
+async def _until_status(client: ApiClient, path: str, *states: str) -> None:
     async with asyncio.timeout(30):
-        while (await client.ask("GET", path)).body.get("state") not in states:  # noqa: ASYNC110 - the gateway is another process
+        while (await client.call("GET", path)).body.get("state") not in states:  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.02)
 
 
@@ -22,18 +22,18 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
     """Turn, job, events and deliveries are gone at once; the name is free; another account may not delete."""
     env = {"DOVECOTE_ADMIN_KEY": ADMIN_KEY}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        operator = Client(session=session, url=process.url, key=ADMIN_KEY)
-        other = await operator.ask("POST", "/accounts", {"name": "other"})
-        stranger = Client(session=session, url=process.url, key=other.body["key"])
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
+        other = await operator.call("POST", "/accounts", {"name": "other"})
+        stranger = ApiClient(session=session, url=process.url, key=other.body["key"])
         said = {"input": "!& sleep 60; echo canary-words", "conversation": "secret talk"}
-        taken = (await mine.ask("POST", "/agents/default/turns", said)).body
+        taken = (await mine.call("POST", "/agents/default/turns", said)).body
         await _until_status(mine, f"/status/{taken['turnId']}", "completed")
-        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         one = f"/conversations/{taken['conversationId']}"
 
-        assert (await stranger.ask("DELETE", one)).status == 404
-        assert (await mine.ask("DELETE", one)).status == 204
+        assert (await stranger.call("DELETE", one)).status == 404
+        assert (await mine.call("DELETE", one)).status == 204
 
         for path in (
             one,
@@ -42,10 +42,10 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
             f"/status/{taken['turnId']}",
             f"/jobs/{job}",
         ):
-            assert (await mine.ask("GET", path)).status == 404, path
-        assert (await mine.ask("GET", "/jobs")).body["items"] == []
+            assert (await mine.call("GET", path)).status == 404, path
+        assert (await mine.call("GET", "/jobs")).body["items"] == []
         anew = {"input": "!true", "conversation": "secret talk"}
-        again = (await mine.ask("POST", "/agents/default/turns", anew)).body
+        again = (await mine.call("POST", "/agents/default/turns", anew)).body
         assert again["conversationId"] != taken["conversationId"]
         await process.stop()
     with sqlite3.connect(tmp_path / "data" / "dovecote.db") as database:
@@ -55,52 +55,52 @@ async def test_a_deleted_conversation_leaves_nothing_behind(tmp_path: Path) -> N
 async def test_administrative_requests_are_written_down(tmp_path: Path) -> None:
     """Made, refused and failed: each with the key, the route, the object; reading leaves no trace."""
     async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        made = await mine.ask("POST", "/accounts/me/keys", {"name": "reader", "scopes": ["read"]})
-        reader = Client(session=session, url=process.url, key=made.body["key"])
-        await reader.ask("DELETE", "/accounts/me/keys/first")
-        await mine.ask("DELETE", "/accounts/me/agents/nobody")
-        await mine.ask("GET", "/accounts/me/keys")
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        made = await mine.call("POST", "/accounts/me/keys", {"name": "reader", "scopes": ["read"]})
+        reader = ApiClient(session=session, url=process.url, key=made.body["key"])
+        await reader.call("DELETE", "/accounts/me/keys/first")
+        await mine.call("DELETE", "/accounts/me/agents/nobody")
+        await mine.call("GET", "/accounts/me/keys")
 
-        deeds = (await mine.ask("GET", "/accounts/me/audit")).body["items"]
+        deeds = (await mine.call("GET", "/accounts/me/audit")).body["items"]
         assert [(deed["action"], deed["status"]) for deed in deeds] == [
             ("DELETE /accounts/me/agents/{id}", 404),
             ("DELETE /accounts/me/keys/{id}", 403),
             ("POST /accounts/me/keys", 201),
         ]
         assert deeds[1]["actor"] == deeds[2]["object"] == made.body["id"]
-        assert (await reader.ask("GET", "/accounts/me/audit")).status == 403
+        assert (await reader.call("GET", "/accounts/me/audit")).status == 403
 
 
 async def test_every_answer_tells_what_is_left_of_the_minute(tmp_path: Path) -> None:
     """A key's quota is told in headers; beyond it requests are refused, and another key is not affected."""
     env = {"DOVECOTE_REQUESTS_PER_MINUTE": "20"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        made = await mine.ask("POST", "/accounts/me/keys", {"name": "second"})
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        made = await mine.call("POST", "/accounts/me/keys", {"name": "second"})
         assert made.headers["RateLimit-Policy"] == '"default";q=20;w=60'
-        answers = [await mine.ask("GET", "/accounts/me") for _ in range(25)]
+        answers = [await mine.call("GET", "/accounts/me") for _ in range(25)]
         refused = [answer for answer in answers if answer.status == 429]
         assert 4 <= len(refused) <= 6
         assert int(refused[0].headers["Retry-After"]) >= 1
         assert "DOVECOTE_REQUESTS_PER_MINUTE" in refused[0].body["detail"]
-        second = Client(session=session, url=process.url, key=made.body["key"])
-        assert (await second.ask("GET", "/accounts/me")).status == 200
+        second = ApiClient(session=session, url=process.url, key=made.body["key"])
+        assert (await second.call("GET", "/accounts/me")).status == 200
 
 
 async def test_a_message_is_traced_from_acceptance_to_its_answer(tmp_path: Path) -> None:
     """The story of one message names its acceptance and its turn's end; another account's is 404."""
     env = {"DOVECOTE_ADMIN_KEY": ADMIN_KEY}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        operator = Client(session=session, url=process.url, key=ADMIN_KEY)
-        other = await operator.ask("POST", "/accounts", {"name": "other"})
-        stranger = Client(session=session, url=process.url, key=other.body["key"])
-        taken = (await mine.ask("POST", "/agents/default/turns", {"input": "!echo traced"})).body
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
+        other = await operator.call("POST", "/accounts", {"name": "other"})
+        stranger = ApiClient(session=session, url=process.url, key=other.body["key"])
+        taken = (await mine.call("POST", "/agents/default/turns", {"input": "!echo traced"})).body
         await _until_status(mine, f"/status/{taken['turnId']}", "completed")
-        snapshot = (await mine.ask("GET", f"/conversations/{taken['conversationId']}/snapshot")).body
+        snapshot = (await mine.call("GET", f"/conversations/{taken['conversationId']}/snapshot")).body
         path = f"/messages/{snapshot['messages'][0]['id']}/trace"
-        steps = (await mine.ask("GET", path)).body["steps"]
+        steps = (await mine.call("GET", path)).body["steps"]
         assert steps[0]["state"] == "accepted"
         assert "turn.completed" in [step["state"] for step in steps]
-        assert (await stranger.ask("GET", path)).status == 404
+        assert (await stranger.call("GET", path)).status == 404

@@ -16,9 +16,9 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from api_server import Answer, Client
+from api_server import ApiClient, ApiResponse
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ToolCall, Turn, images_of, last_text
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, images_of, last_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -32,58 +32,60 @@ ENV = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class FilesGateway:
     """A running gateway with two accounts, and somebody without a key."""
 
     process: GatewayProcess
-    mine: Client
-    other: Client
-    nobody: Client
+    mine: ApiClient
+    other: ApiClient
+    anonymous: ApiClient
 
-    async def turn(self, conversation: str, text: str, **more: object) -> tuple[str, Answer]:
+    async def turn(self, conversation: str, text: str, **more: object) -> tuple[str, ApiResponse]:
         """Ask the default agent; returns the conversation and the final status."""
         body = {"input": text, "conversation": conversation, **more}
-        taken = await self.mine.ask("POST", "/agents/default/turns", body)
+        taken = await self.mine.call("POST", "/agents/default/turns", body)
         assert taken.status == 202, taken.body
         async with asyncio.timeout(30):
             while True:
-                answer = await self.mine.ask("GET", f"/status/{taken.body['turnId']}")
+                answer = await self.mine.call("GET", f"/status/{taken.body['turnId']}")
                 if answer.body["state"] in {"completed", "failed", "cancelled"}:
                     return taken.body["conversationId"], answer
                 await asyncio.sleep(0.02)
 
-    async def told(self, conversation: str, kind: str) -> list[dict[str, Any]]:
+    async def events_of_kind(self, conversation: str, kind: str) -> list[dict[str, Any]]:
         """Return the data of a conversation's events of one kind."""
         events = await self.process.events(conversation)
         return [event["data"] for event in events if event["type"] == kind]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def files_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FilesGateway]:
     """Run one gateway for all, which serves two accounts and takes small files."""
     async with (
         gateway(tmp_path_factory.mktemp("files") / "data", env=ENV) as process,
         aiohttp.ClientSession() as session,
     ):
-        operator = Client(session=session, url=process.url, key=ADMIN_KEY)
-        made = await operator.ask("POST", "/accounts", {"name": "other"})
-        yield Stage(
+        operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
+        made = await operator.call("POST", "/accounts", {"name": "other"})
+        yield FilesGateway(
             process=process,
-            mine=Client(session=session, url=process.url, key=process.key),
-            other=Client(session=session, url=process.url, key=made.body["key"]),
-            nobody=Client(session=session, url=process.url, key=""),
+            mine=ApiClient(session=session, url=process.url, key=process.key),
+            other=ApiClient(session=session, url=process.url, key=made.body["key"]),
+            anonymous=ApiClient(session=session, url=process.url, key=""),
         )
 
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\0" * 8
-LEAVE = "!mkdir -p outbox/deep; printf 'one' > outbox/result.txt; printf '<html>' > 'outbox/deep/p age.html'"
+WRITE_OUTBOX = (
+    "!mkdir -p outbox/deep; printf 'one' > outbox/result.txt; printf '<html>' > 'outbox/deep/p age.html'"
+)
 
 
-async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage) -> None:
+async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: FilesGateway) -> None:
     """Message and finish carry the files; a link is for anybody, a bare path for the owner alone."""
-    conversation, status = await stage.turn("left", LEAVE)
-    (said,) = await stage.told(conversation, "message.completed")
-    (done,) = await stage.told(conversation, "agent.finished")
+    conversation, status = await stage.turn("left", WRITE_OUTBOX)
+    (said,) = await stage.events_of_kind(conversation, "message.completed")
+    (done,) = await stage.events_of_kind(conversation, "agent.finished")
     page, result = said["files"]
     assert [(one["name"], one["size"], one["type"]) for one in (page, result)] == [
         ("p age.html", 6, "text/html"),
@@ -92,21 +94,21 @@ async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: Stage)
     assert result["sha256"] == hashlib.sha256(b"one").hexdigest()
     assert [one["id"] for one in done["files"]] == [page["id"], result["id"]]
     assert [one["id"] for one in status.body["files"]] == [page["id"], result["id"]]
-    fetched = await stage.nobody.ask("GET", page["url"])
+    fetched = await stage.anonymous.call("GET", page["url"])
     assert (fetched.status, fetched.body) == (200, b"<html>")
     assert fetched.headers["Content-Type"] == "application/octet-stream"
     assert fetched.headers["Content-Disposition"].startswith("attachment")
     assert fetched.headers["X-Content-Type-Options"] == "nosniff"
     bare = result["url"].partition("?")[0]
-    assert (await stage.mine.ask("GET", bare)).body == b"one"
-    assert (await stage.other.ask("GET", bare)).status == 404
-    assert (await stage.nobody.ask("GET", bare)).status == 404
+    assert (await stage.mine.call("GET", bare)).body == b"one"
+    assert (await stage.other.call("GET", bare)).status == 404
+    assert (await stage.anonymous.call("GET", bare)).status == 404
 
 
-async def test_wrong_and_expired_links_are_the_same_nothing(stage: Stage) -> None:
+async def test_wrong_and_expired_links_are_the_same_nothing(stage: FilesGateway) -> None:
     """No change of a link fetches anything, and none says why."""
     conversation, _ = await stage.turn("links", "!mkdir -p outbox; echo x > outbox/x; echo y > outbox/y")
-    (said,) = await stage.told(conversation, "message.completed")
+    (said,) = await stage.events_of_kind(conversation, "message.completed")
     one, two = (file["url"] for file in said["files"])
     signature = one.partition("signature=")[2]
     wrong = [
@@ -118,23 +120,23 @@ async def test_wrong_and_expired_links_are_the_same_nothing(stage: Stage) -> Non
         f"{one.partition('?')[0]}?expires=1&signature={signature}",
         f"{one.partition('?')[0]}?expires=nonsense&signature=%FF",
     ]
-    answers = [await stage.nobody.ask("GET", url) for url in wrong]
+    answers = [await stage.anonymous.call("GET", url) for url in wrong]
     assert [answer.status for answer in answers] == [404] * len(wrong)
     assert len({answer.body["detail"] for answer in answers}) == 1
 
 
-async def test_each_file_is_sent_once_and_a_changed_one_again(stage: Stage) -> None:
+async def test_each_file_is_sent_once_and_a_changed_one_again(stage: FilesGateway) -> None:
     """An outbox that nobody empties is not sent anew with every turn, in any conversation."""
     conversation, _ = await stage.turn("once", "!mkdir -p outbox; echo 1 > outbox/once")
     await stage.turn("once", "!ls outbox; touch outbox/once")
     await stage.turn("once", "!echo 2 > outbox/once")
     other, _ = await stage.turn("another", "!ls outbox")
-    said = await stage.told(conversation, "message.completed")
+    said = await stage.events_of_kind(conversation, "message.completed")
     assert [len(one["files"]) for one in said] == [1, 0, 1]
-    assert [one["files"] for one in await stage.told(other, "message.completed")] == [[]]
+    assert [one["files"] for one in await stage.events_of_kind(other, "message.completed")] == [[]]
 
 
-async def test_links_out_and_what_is_too_much_are_declined(stage: Stage) -> None:
+async def test_links_out_and_what_is_too_much_are_declined(stage: FilesGateway) -> None:
     """A link is no file; what is too large or too many is told to people, once."""
     script = (
         "!mkdir -p outbox; ln -s $(printf '\\57etc\\57passwd') outbox/link; "
@@ -143,7 +145,7 @@ async def test_links_out_and_what_is_too_much_are_declined(stage: Stage) -> None
     )
     conversation, _ = await stage.turn("much", script)
     await stage.turn("much", "!echo again")
-    said, notice, again = await stage.told(conversation, "message.completed")
+    said, notice, again = await stage.events_of_kind(conversation, "message.completed")
     assert [one["name"] for one in said["files"]] == ["b", "c", "d"]
     assert (notice["role"], again["files"]) == ("notice", [])
     assert "outbox/a-large" in notice["text"]
@@ -151,21 +153,21 @@ async def test_links_out_and_what_is_too_much_are_declined(stage: Stage) -> None
     assert "link" not in notice["text"]
 
 
-async def test_a_job_s_files_are_told_with_its_end(stage: Stage) -> None:
+async def test_a_job_s_files_are_told_with_its_end(stage: FilesGateway) -> None:
     """The job's event and its follow-up's finish carry what it left; the follow-up's message does not."""
     conversation, _ = await stage.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
     async with asyncio.timeout(30):
-        while len(await stage.told(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
+        while len(await stage.events_of_kind(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    (ended,) = await stage.told(conversation, "job.completed")
-    _, follow_up = await stage.told(conversation, "agent.finished")
-    said = await stage.told(conversation, "message.completed")
+    (ended,) = await stage.events_of_kind(conversation, "job.completed")
+    _, follow_up = await stage.events_of_kind(conversation, "agent.finished")
+    said = await stage.events_of_kind(conversation, "message.completed")
     assert [one["name"] for one in ended["files"]] == ["late.txt"]
     assert [one["id"] for one in follow_up["files"]] == [ended["files"][0]["id"]]
-    asked = await stage.mine.ask("GET", f"/status/{ended['resultId']}")
+    asked = await stage.mine.call("GET", f"/status/{ended['resultId']}")
     assert [one["name"] for one in asked.body["files"]] == ["late.txt"]
-    shown = await stage.mine.ask("GET", f"/jobs/{ended['resultId']}")
-    whole = await stage.mine.ask("GET", "/conversations/job/snapshot")
+    shown = await stage.mine.call("GET", f"/jobs/{ended['resultId']}")
+    whole = await stage.mine.call("GET", "/conversations/job/snapshot")
     for job in (shown.body, whole.body["jobs"][0]):
         assert [one["id"] for one in job["files"]] == [ended["files"][0]["id"]]
     assert [one["files"] for one in said] == [[], []]
@@ -176,25 +178,25 @@ def inline(name: str, content: bytes) -> dict[str, str]:
     return {"name": name, "content": base64.b64encode(content).decode()}
 
 
-async def test_attachments_land_in_the_inbox_under_safe_names(stage: Stage) -> None:
+async def test_attachments_land_in_the_inbox_under_safe_names(stage: FilesGateway) -> None:
     """Names neither leave the inbox nor overwrite each other, and the files belong to the conversation."""
     attached = [inline("../../etc/passwd", b"1"), inline("a.txt", b"22"), inline("a.txt", b"333")]
     conversation, status = await stage.turn(
         "names", "!cd inbox; ls -1 a*.txt passwd; cat a*.txt passwd", attachments=attached
     )
     assert "a (2).txt\na.txt\npasswd\n333221" in status.body["output"]
-    (received,) = await stage.told(conversation, "message.received")
+    (received,) = await stage.events_of_kind(conversation, "message.received")
     assert [(one["name"], one["size"]) for one in received["files"]] == [
         ("passwd", 1),
         ("a.txt", 2),
         ("a.txt", 3),
     ]
-    assert (await stage.nobody.ask("GET", received["files"][2]["url"])).body == b"333"
-    assert (await stage.mine.ask("DELETE", f"/conversations/{conversation}")).status in {202, 204}
-    assert (await stage.nobody.ask("GET", received["files"][2]["url"])).status == 404
+    assert (await stage.anonymous.call("GET", received["files"][2]["url"])).body == b"333"
+    assert (await stage.mine.call("DELETE", f"/conversations/{conversation}")).status in {202, 204}
+    assert (await stage.anonymous.call("GET", received["files"][2]["url"])).status == 404
 
 
-async def test_a_posted_file_is_named_by_its_link(stage: Stage) -> None:
+async def test_a_posted_file_is_named_by_its_link(stage: FilesGateway) -> None:
     """What was posted to /files, or came out as a result, goes in by its url; another's does not."""
     headers = {"Authorization": f"Bearer {stage.mine.key}"}
     url = f"{stage.mine.url}/files?name=big.bin"
@@ -205,7 +207,7 @@ async def test_a_posted_file_is_named_by_its_link(stage: Stage) -> None:
         "posted", "!wc -c < inbox/big.bin", attachments=[{"name": "big.bin", "url": posted["url"]}]
     )
     assert "90000" in status.body["output"]
-    refused = await stage.other.ask(
+    refused = await stage.other.call(
         "POST", "/agents/default/turns", {"input": "x", "attachments": [{"name": "b", "url": posted["url"]}]}
     )
     assert refused.status == 422
@@ -222,7 +224,7 @@ REFUSED: tuple[dict[str, str], ...] = (
 )
 
 
-async def test_what_cannot_be_attached_is_refused(stage: Stage) -> None:
+async def test_what_cannot_be_attached_is_refused(stage: FilesGateway) -> None:
     """Nothing is fetched, nothing is stored, and the answer says which part is wrong."""
     headers = {"Authorization": f"Bearer {stage.mine.key}", "Content-Type": "application/json"}
     for attachment in REFUSED:
@@ -234,35 +236,35 @@ async def test_what_cannot_be_attached_is_refused(stage: Stage) -> None:
         assert problem["errors"][0]["pointer"].startswith("/attachments")
 
 
-async def test_what_is_too_large_is_told_to_the_person_and_the_agent(stage: Stage) -> None:
+async def test_what_is_too_large_is_told_to_the_person_and_the_agent(stage: FilesGateway) -> None:
     """A file beyond the operator's bound is not taken, and both hear why."""
     conversation, status = await stage.turn(
         "large", "what is it?", attachments=[inline("large.bin", b"\0" * 100_001)]
     )
-    notice, said = await stage.told(conversation, "message.completed")
+    notice, said = await stage.events_of_kind(conversation, "message.completed")
     assert "large.bin" in notice["text"]
     assert "is the most" in notice["text"]
     assert "[attachment large.bin is not here" in said["text"]
     assert status.body["state"] == "completed"
 
 
-async def test_without_a_workspace_only_pictures_are_of_use(stage: Stage) -> None:
+async def test_without_a_workspace_only_pictures_are_of_use(stage: FilesGateway) -> None:
     """An agent without a workspace is shown pictures; what it cannot keep is told, and nothing is swept."""
-    made = await stage.mine.ask("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
+    made = await stage.mine.call("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
     assert made.status == 201, made.body
     attached = [inline("cat.png", PNG), inline("a.csv", b"1,2")]
     body = {"input": "look", "conversation": "bare", "attachments": attached}
-    taken = await stage.mine.ask("POST", "/agents/bare/turns", body)
+    taken = await stage.mine.call("POST", "/agents/bare/turns", body)
     async with asyncio.timeout(30):
-        while not await stage.told(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
+        while not await stage.events_of_kind(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    notice, said = await stage.told(taken.body["conversationId"], "message.completed")
+    notice, said = await stage.events_of_kind(taken.body["conversationId"], "message.completed")
     assert "`a.csv`: there is no workspace" in notice["text"]
     assert "[attached image: cat.png, 16 bytes, image/png; there is no workspace" in said["text"]
     assert "[attachment a.csv is not here: there is no workspace" in said["text"]
 
 
-async def test_a_socket_sends_attachments(stage: Stage) -> None:
+async def test_a_socket_sends_attachments(stage: FilesGateway) -> None:
     """The WebSocket's send takes small files inline."""
     headers = {"Authorization": f"Bearer {stage.mine.key}"}
     async with stage.mine.session.ws_connect(f"{stage.mine.url}/ws", headers=headers) as socket:
@@ -285,7 +287,7 @@ async def test_a_socket_sends_attachments(stage: Stage) -> None:
 async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) -> None:
     """A picture reaches the model in its turn alone; deliver_file says what is queued and what is refused."""
 
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         results = [message["content"] for message in body["messages"] if message["role"] == "tool"]
         calls = [
             ToolCall(name="bash", args={"command": "echo 42 > answer.txt; mkdir -p d"}),
@@ -295,19 +297,25 @@ async def test_a_model_sees_what_is_attached_and_delivers_files(tmp_path: Path) 
             ToolCall(name="deliver_file", args={"path": "nowhere"}),
         ]
         if last_text(body).startswith("again"):
-            return Turn(text="no more")
-        return Turn(calls=[calls[len(results)]]) if len(results) < len(calls) else Turn(text=str(results))
+            return ScriptedTurn(text="no more")
+        return (
+            ScriptedTurn(calls=[calls[len(results)]])
+            if len(results) < len(calls)
+            else ScriptedTurn(text=str(results))
+        )
 
     async with OpenAIServer(script) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with gateway(tmp_path / "data", env=ENV | env) as process, aiohttp.ClientSession() as session:
-            mine = Client(session=session, url=process.url, key=process.key)
-            stage = Stage(process=process, mine=mine, other=mine, nobody=mine)
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            stage = FilesGateway(process=process, mine=mine, other=mine, anonymous=mine)
             sandbox = {"config": {"provider": "host", "permissionMode": "bypass"}}
-            assert (await mine.ask("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
+            assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", sandbox)).status == 200
             conversation, _ = await stage.turn("model", "go on", attachments=[inline("cat.png", PNG)])
             await stage.turn("model", "again")
-            said = [one for one in await stage.told(conversation, "message.completed") if one["files"]]
+            said = [
+                one for one in await stage.events_of_kind(conversation, "message.completed") if one["files"]
+            ]
     first, *_, last = model.bodies
     assert images_of(first) == ["data:image/png;base64," + base64.b64encode(PNG).decode()]
     assert "[attached: inbox/cat.png, 16 bytes, image/png]" in last_text(first)

@@ -14,34 +14,34 @@ from aiohttp import web
 from gateway_process import GatewayProcess, gateway
 
 
-class Receiver:
+class RecordingWebhook:
     """A webhook receiver on loopback that remembers what it was told."""
 
     def __init__(self) -> None:
-        self.heard: list[tuple[str, dict[str, Any]]] = []
+        self.deliveries: list[tuple[str, dict[str, Any]]] = []
         self.changed = asyncio.Event()
         self.url = ""
 
-    async def take(self, request: web.Request) -> web.Response:
+    async def receive(self, request: web.Request) -> web.Response:
         """Take a delivery."""
-        self.heard.append((request.headers["webhook-id"], await request.json()))
+        self.deliveries.append((request.headers["webhook-id"], await request.json()))
         self.changed.set()
         return web.Response()
 
     async def until(self, count: int) -> None:
         """Wait for so many different events; one in flight at a kill comes again with its id."""
         async with asyncio.timeout(30):
-            while len({event for event, _ in self.heard}) < count:
+            while len({event for event, _ in self.deliveries}) < count:
                 self.changed.clear()
                 await self.changed.wait()
 
 
 @pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
+async def receiver() -> AsyncIterator[RecordingWebhook]:
     """Listen for webhooks."""
-    hearing = Receiver()
+    hearing = RecordingWebhook()
     application = web.Application()
-    application.router.add_post("/hook", hearing.take)
+    application.router.add_post("/hook", hearing.receive)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -99,7 +99,7 @@ async def test_a_command_answers_in_the_stream_and_at_its_status(running: Gatewa
     assert "hi" in status["output"]
 
 
-async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver: Receiver) -> None:
+async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver: RecordingWebhook) -> None:
     """A job outlives the turn and a killed gateway; its result is told once, everywhere."""
     queued = await post(
         running,
@@ -120,8 +120,8 @@ async def test_a_job_comes_home_through_kill_9(running: GatewayProcess, receiver
     assert finished["data"]["resultId"] == started["data"]["resultId"]
     assert "pigeon" in finished["data"]["output"]
     await receiver.until(2)
-    assert len({event for event, _ in receiver.heard}) == 2
-    assert receiver.heard[-1][1]["id"] == finished["id"]
+    assert len({event for event, _ in receiver.deliveries}) == 2
+    assert receiver.deliveries[-1][1]["id"] == finished["id"]
     events = await running.events(queued["conversationId"])
     lasting = [event["n"] for event in events if "n" in event]
     assert lasting == list(range(1, len(lasting) + 1))

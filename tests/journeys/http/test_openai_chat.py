@@ -14,7 +14,7 @@ import pytest_asyncio
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from api_server import Client
+from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, echo
 
@@ -24,27 +24,27 @@ PIXEL = base64.b64encode(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class OpenAIChatGateway:
     """A gateway whose default agent is a shell, with a second agent on a model, and OpenAI's client."""
 
     process: GatewayProcess
     client: AsyncOpenAI
-    mine: Client
+    mine: ApiClient
     model: OpenAIServer
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def openai_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[OpenAIChatGateway]:
     """Run a gateway with a shell (`shell`) and an agent on a loopback model (`default`)."""
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with gateway(tmp_path_factory.mktemp("openai") / "data", env=env) as process:
             client = AsyncOpenAI(base_url=f"{process.url}/v1", api_key=process.key, max_retries=2)
             async with client, process.http() as session:
-                mine = Client(session=session, url=process.url, key=process.key)
+                mine = ApiClient(session=session, url=process.url, key=process.key)
                 shell = {"name": "shell", "config": {"model": "builtin:shell"}}
-                assert (await mine.ask("POST", "/accounts/me/agents", shell)).status == 201
-                yield Stage(process=process, client=client, mine=mine, model=model)
+                assert (await mine.call("POST", "/accounts/me/agents", shell)).status == 201
+                yield OpenAIChatGateway(process=process, client=client, mine=mine, model=model)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -55,7 +55,7 @@ def user(text: str) -> ChatCompletionMessageParam:
     return {"role": "user", "content": text}
 
 
-async def test_agents_are_listed_as_models(stage: Stage) -> None:
+async def test_agents_are_listed_as_models(stage: OpenAIChatGateway) -> None:
     """The models of the account are its agents, each found by its name."""
     names = [model.id async for model in stage.client.models.list()]
     assert sorted(names) == ["default", "shell"]
@@ -64,7 +64,7 @@ async def test_agents_are_listed_as_models(stage: Stage) -> None:
         await stage.client.models.retrieve("gpt-unknown")
 
 
-async def test_a_completion_is_a_turn(stage: Stage) -> None:
+async def test_a_completion_is_a_turn(stage: OpenAIChatGateway) -> None:
     """The answer is what the agent said, with what it used; the turn is found by the completion's id."""
     made = await stage.client.chat.completions.create(
         model="default", messages=[user("hello there")], temperature=0.2
@@ -72,11 +72,11 @@ async def test_a_completion_is_a_turn(stage: Stage) -> None:
     assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("echo: hello there", "stop")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (10, 5)
-    turn = (await stage.mine.ask("GET", f"/status/{made.id}")).body
+    turn = (await stage.mine.call("GET", f"/status/{made.id}")).body
     assert (turn["state"], turn["output"]) == ("completed", "echo: hello there")
 
 
-async def test_a_completion_streams_while_the_model_writes(stage: Stage) -> None:
+async def test_a_completion_streams_while_the_model_writes(stage: OpenAIChatGateway) -> None:
     """Chunks come in order, make the whole answer, and end with what was used."""
     stream = await stage.client.chat.completions.create(
         model="default",
@@ -92,7 +92,7 @@ async def test_a_completion_streams_while_the_model_writes(stage: Stage) -> None
     assert chunks[-1].usage.total_tokens == 15
 
 
-async def test_a_shell_runs_only_what_is_said_now(stage: Stage) -> None:
+async def test_a_shell_runs_only_what_is_said_now(stage: OpenAIChatGateway) -> None:
     """A command of an earlier message is told as said before, and is not run again."""
     said: list[ChatCompletionMessageParam] = [
         {"role": "system", "content": "!echo from the system"},
@@ -101,12 +101,12 @@ async def test_a_shell_runs_only_what_is_said_now(stage: Stage) -> None:
         user("!echo now"),
     ]
     made = await stage.client.chat.completions.create(model="shell", messages=said)
-    log = (await stage.mine.ask("GET", f"/turns/{made.id}/log")).body["items"]
+    log = (await stage.mine.call("GET", f"/turns/{made.id}/log")).body["items"]
     assert [step["args"]["command"] for step in log] == ["echo now"]
     assert "now" in str(made.choices[0].message.content)
 
 
-async def test_earlier_messages_reach_a_model_that_does_not_know_them(stage: Stage) -> None:
+async def test_earlier_messages_reach_a_model_that_does_not_know_them(stage: OpenAIChatGateway) -> None:
     """Without a conversation the whole of what the client knows is told; with one the agent remembers."""
     said: list[ChatCompletionMessageParam] = [
         user("the number is 7"),
@@ -128,7 +128,7 @@ async def test_earlier_messages_reach_a_model_that_does_not_know_them(stage: Sta
     ]
 
 
-async def test_pictures_go_to_the_model(stage: Stage) -> None:
+async def test_pictures_go_to_the_model(stage: OpenAIChatGateway) -> None:
     """A picture in a data: URL is an attachment of the turn; any other address is refused, never fetched."""
     parts: list[Any] = [
         {"type": "text", "text": "what is it?"},
@@ -144,7 +144,7 @@ async def test_pictures_go_to_the_model(stage: Stage) -> None:
         )
 
 
-async def test_what_an_agent_cannot_do_is_refused(stage: Stage) -> None:
+async def test_what_an_agent_cannot_do_is_refused(stage: OpenAIChatGateway) -> None:
     """A caller's own tools, two choices, an unknown agent and an empty question are told as errors."""
     create: Any = stage.client.chat.completions.create
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
@@ -161,7 +161,7 @@ async def test_what_an_agent_cannot_do_is_refused(stage: Stage) -> None:
         await create(model="gpt-unknown", messages=[user("x")])
 
 
-async def test_an_answer_waits_for_the_decision_of_a_person(stage: Stage) -> None:
+async def test_an_answer_waits_for_the_decision_of_a_person(stage: OpenAIChatGateway) -> None:
     """The stream says what it waits for, and goes on once somebody has approved it."""
     stream = await stage.client.chat.completions.create(
         model="default", messages=[user("run: echo approved")], stream=True
@@ -172,13 +172,13 @@ async def test_an_answer_waits_for_the_decision_of_a_person(stage: Stage) -> Non
             words += chunk.choices[0].delta.content or ""
             if "waits for a person" in words and not decided:
                 decided = True
-                (asked,) = (await stage.mine.ask("GET", "/approvals?state=pending")).body["items"]
-                await stage.mine.ask("POST", f"/approvals/{asked['id']}", {"decision": "approve"})
+                (asked,) = (await stage.mine.call("GET", "/approvals?state=pending")).body["items"]
+                await stage.mine.call("POST", f"/approvals/{asked['id']}", {"decision": "approve"})
     assert decided
     assert "approved" in words.partition("]")[2]
 
 
-async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(stage: Stage) -> None:
+async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(stage: OpenAIChatGateway) -> None:
     """A turn that somebody cancels ends the completion with its reason; the client asks once."""
     asking = asyncio.create_task(
         stage.client.chat.completions.create(
@@ -188,14 +188,14 @@ async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(stage: Stage
     async with asyncio.timeout(60):
         while not (turns := await _turns_of(stage, "long")):  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.05)
-    await stage.mine.ask("POST", f"/turns/{turns[0]}/cancel")
+    await stage.mine.call("POST", f"/turns/{turns[0]}/cancel")
     with pytest.raises(openai.APIStatusError, match="cancelled") as refused:
         await asking
     assert refused.value.status_code == 424
     assert len(await _turns_of(stage, "long")) == 1
 
 
-async def test_a_client_that_goes_away_ends_nothing(stage: Stage) -> None:
+async def test_a_client_that_goes_away_ends_nothing(stage: OpenAIChatGateway) -> None:
     """The turn of an abandoned stream goes on to its end, and nothing is logged as a failure."""
     stream = await stage.client.chat.completions.create(
         model="shell",
@@ -206,15 +206,15 @@ async def test_a_client_that_goes_away_ends_nothing(stage: Stage) -> None:
     first = await anext(aiter(stream))
     await stream.close()
     async with asyncio.timeout(60):
-        while (turn := (await stage.mine.ask("GET", f"/status/{first.id}")).body)["state"] != "completed":  # noqa: ASYNC110 - the gateway is another process
+        while (turn := (await stage.mine.call("GET", f"/status/{first.id}")).body)["state"] != "completed":  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.05)
     assert "home" in turn["output"]
     await stage.client.models.retrieve("shell")
     assert not [line for line in stage.process.log if "[error" in line or "Traceback" in line]
 
 
-async def _turns_of(stage: Stage, conversation: str) -> list[str]:
-    answer = await stage.mine.ask("GET", f"/conversations/{conversation}/snapshot")
+async def _turns_of(stage: OpenAIChatGateway, conversation: str) -> list[str]:
+    answer = await stage.mine.call("GET", f"/conversations/{conversation}/snapshot")
     if answer.status != 200:
         return []
     return [message["turn"] for message in answer.body["messages"] if message["role"] == "user"]

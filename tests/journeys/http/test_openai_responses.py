@@ -17,7 +17,7 @@ from openai_server import OpenAIServer, echo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ResponsesGateway:
     """A gateway with an agent on a loopback model (`default`) and a shell, and OpenAI's client."""
 
     process: GatewayProcess
@@ -33,7 +33,7 @@ class Stage:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+async def responses_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ResponsesGateway]:
     """Run a gateway with both agents."""
     async with OpenAIServer(echo) as model:
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
@@ -43,13 +43,13 @@ async def stage(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage
                 shell = {"name": "shell", "config": {"model": "builtin:shell"}}
                 async with session.post("/accounts/me/agents", json=shell) as made:
                     assert made.status == 201
-                yield Stage(process=process, client=client, model=model)
+                yield ResponsesGateway(process=process, client=client, model=model)
 
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_response_is_a_turn_and_the_next_one_goes_on(stage: Stage) -> None:
+async def test_a_response_is_a_turn_and_the_next_one_goes_on(stage: ResponsesGateway) -> None:
     """The answer is whole, with what was used; the next response of it is in the same conversation."""
     first = await stage.client.responses.create(model="default", input="my number is 7")
     assert (first.status, first.output_text) == ("completed", "echo: my number is 7")
@@ -64,7 +64,7 @@ async def test_a_response_is_a_turn_and_the_next_one_goes_on(stage: Stage) -> No
     assert (await stage.client.responses.retrieve(first.id)).output_text == first.output_text
 
 
-async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: Stage) -> None:
+async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: ResponsesGateway) -> None:
     """Its events are numbered without repetition, make the whole, and come the same from every position."""
     stream = await stage.client.responses.create(model="default", input="one two three", stream=True)
     events = [event async for event in stream]
@@ -89,7 +89,7 @@ async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: Stage)
         assert rest == list(zip(numbers, kinds, strict=True))[place + 1 :]
 
 
-async def test_a_response_in_the_background_survives_kill_9(stage: Stage) -> None:
+async def test_a_response_in_the_background_survives_kill_9(stage: ResponsesGateway) -> None:
     """It is there under its id after the gateway died, and its stream goes on to its end."""
     queued = await stage.client.responses.create(model="shell", input="!sleep 1; echo home", background=True)
     assert (queued.status in {"queued", "in_progress"}, queued.background) == (True, True)
@@ -103,7 +103,7 @@ async def test_a_response_in_the_background_survives_kill_9(stage: Stage) -> Non
     assert last.response.output_text == done.output_text
 
 
-async def test_a_response_is_cancelled(stage: Stage) -> None:
+async def test_a_response_is_cancelled(stage: ResponsesGateway) -> None:
     """The running command ends, and the response says so; its stream ends as failed."""
     queued = await stage.client.responses.create(model="shell", input="!sleep 300", background=True)
     await stage.until(queued.id, "in_progress")
@@ -113,7 +113,7 @@ async def test_a_response_is_cancelled(stage: Stage) -> None:
     assert [event.type async for event in stream][-1] == "response.failed"
 
 
-async def test_what_cannot_be_is_refused(stage: Stage) -> None:
+async def test_what_cannot_be_is_refused(stage: ResponsesGateway) -> None:
     """Unknown responses are 404 on every path; two places, foreign tools and no words are 422."""
     responses: Any = stage.client.responses
     for asking in (responses.retrieve("trn_none"), responses.cancel("trn_none")):

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from gateway_process import GatewayProcess, gateway
-from webhook_receiver import WebhookReceiver, answers, webhook_receiver
+from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ async def receiver() -> AsyncIterator[WebhookReceiver]:
         yield listening
 
 
-async def heard(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str, Any]:
+async def receive_frame(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[str, Any]:
     """Return the next frame of one of these types."""
     async with asyncio.timeout(20):
         while True:
@@ -42,28 +42,30 @@ async def heard(socket: aiohttp.ClientWebSocketResponse, *kinds: str) -> dict[st
                 return dict(frame)
 
 
-async def until_told(receiver: WebhookReceiver, times: int) -> None:
+async def wait_for_webhooks(receiver: WebhookReceiver, times: int) -> None:
     """Wait until a receiver was told so many times."""
     async with asyncio.timeout(20):
         while len(receiver.requests) < times:
-            receiver.came.clear()
-            await receiver.came.wait()
+            receiver.request_received.clear()
+            await receiver.request_received.wait()
 
 
-async def send(socket: aiohttp.ClientWebSocketResponse, conversation: str, text: str) -> dict[str, Any]:
+async def send_message(
+    socket: aiohttp.ClientWebSocketResponse, conversation: str, text: str
+) -> dict[str, Any]:
     """Say something under the id "1"; returns what the gateway says to that."""
     await socket.send_json({"type": "send", "conversation": conversation, "text": text, "id": "1"})
-    return await heard(socket, "accepted", "error")
+    return await receive_frame(socket, "accepted", "error")
 
 
 async def test_a_name_can_be_followed_before_anything_is_said(running: GatewayProcess) -> None:
     """Who follows a conversation by a new name of his own hears the first message in it."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "early"})
-        subscribed = await heard(socket, "subscribed", "error")
-        accepted = await send(socket, "early", "!echo first")
+        subscribed = await receive_frame(socket, "subscribed", "error")
+        accepted = await send_message(socket, "early", "!echo first")
         assert accepted["conversation"] == subscribed["conversation"]
-        assert (await heard(socket, "message.received"))["n"] == 1
+        assert (await receive_frame(socket, "message.received"))["n"] == 1
 
 
 async def test_an_untouched_conversation_takes_the_agent_of_its_first_message(
@@ -74,12 +76,12 @@ async def test_an_untouched_conversation_takes_the_agent_of_its_first_message(
         async with session.post("/accounts/me/agents", json={"name": "second"}) as made:
             agent = (await made.json())["id"]
         await socket.send_json({"type": "subscribe", "conversation": "its"})
-        await heard(socket, "subscribed")
+        await receive_frame(socket, "subscribed")
         async with session.post(
             "/agents/second/turns", json={"input": "hi", "conversation": "its"}
         ) as queued:
             assert queued.status == 202
-        assert (await heard(socket, "agent.finished"))["data"]["agent"] == agent
+        assert (await receive_frame(socket, "agent.finished"))["data"]["agent"] == agent
         async with session.post("/agents/default/turns", json={"input": "hi", "conversation": "its"}) as late:
             assert late.status == 409
 
@@ -87,26 +89,26 @@ async def test_an_untouched_conversation_takes_the_agent_of_its_first_message(
 async def test_a_client_counts_anew_in_every_conversation(running: GatewayProcess) -> None:
     """The same id is another message in another conversation, the same one in its own, and never a loss."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
-        one, two = await send(socket, "one", "!echo 1"), await send(socket, "two", "!echo 2")
+        one, two = await send_message(socket, "one", "!echo 1"), await send_message(socket, "two", "!echo 2")
         assert one["turn"] != two["turn"]
-        assert await send(socket, "one", "!echo 1") == one
-        assert await send(socket, one["conversation"], "!echo 1") == one
-        assert (await send(socket, "one", "!echo other"))["code"] == "invalid"
+        assert await send_message(socket, "one", "!echo 1") == one
+        assert await send_message(socket, one["conversation"], "!echo 1") == one
+        assert (await send_message(socket, "one", "!echo other"))["code"] == "invalid"
 
 
 async def test_a_webhook_tells_the_same_position_as_the_stream_after_a_crash(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """A delivery whose event was appended before the crash carries its seq all the same."""
-    receiver.script.append(answers(500))
+    receiver.script.append(respond(500))
     webhook = {"url": receiver.url, "secret": "as plain as day"}
     body = {"input": "!echo hi", "webhook": webhook}
     async with running.http() as session, session.post("/agents/default/turns", json=body) as queued:
         conversation = (await queued.json())["conversationId"]
-    await until_told(receiver, 1)
+    await wait_for_webhooks(receiver, 1)
     await running.kill()
     await running.start()
-    await until_told(receiver, 2)
+    await wait_for_webhooks(receiver, 2)
     first, again = receiver.requests[:2]
     events = {event["id"]: event for event in await running.events(conversation)}
     assert first.body == again.body
@@ -128,7 +130,7 @@ async def test_lost_secret_keys_are_told_at_the_start(running: GatewayProcess) -
     await running.kill()
     (running.data / "secret.key").write_text("another-key-of-more-than-32-characters")
     await running.start(wait=False)
-    assert await running.ended() == 2
+    assert await running.wait_for_exit() == 2
     assert any("DOVECOTE_SECRET_KEYS" in line for line in running.log)
 
 
@@ -136,16 +138,16 @@ async def test_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> No
     """The event of a tool call says so when the sandbox kept only the first of the output."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
-        await send(socket, "much", "!seq 1 50000")
-        assert (await heard(socket, "tool.completed"))["data"]["truncated"] is True
+        await send_message(socket, "much", "!seq 1 50000")
+        assert (await receive_frame(socket, "tool.completed"))["data"]["truncated"] is True
 
 
 async def test_a_jobs_output_that_was_cut_is_told_as_cut(running: GatewayProcess) -> None:
     """The event of a job with much output leads to its log, and both say that it is the end of more."""
     async with running.http() as session, session.ws_connect("/ws") as socket:
         await socket.send_json({"type": "subscribe", "conversation": "much"})
-        await send(socket, "much", "!&seq 1 100000")
-        told = (await heard(socket, "job.completed"))["data"]
+        await send_message(socket, "much", "!&seq 1 100000")
+        told = (await receive_frame(socket, "job.completed"))["data"]
         assert (told["truncated"], told["output"][-7:]) == (True, "100000\n")
         async with session.get(told["url"]) as answer:
             log = await answer.json()

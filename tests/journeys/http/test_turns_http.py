@@ -11,26 +11,26 @@ from typing import Any
 import aiohttp
 import pytest
 
-from api_server import Answer, Client
+from api_server import ApiClient, ApiResponse
 from gateway_process import GatewayProcess, gateway
 
 ADMIN_KEY = "an-admin-key-of-the-operator-in-tests"
-NOWHERE = "http://127.0.0.1:9/hook"
+UNUSED_URL = "http://127.0.0.1:9/hook"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class TurnsGateway:
     """A running gateway with two accounts."""
 
     process: GatewayProcess
-    mine: Client
-    other: Client
+    mine: ApiClient
+    other: ApiClient
 
-    async def until(self, path: str, *states: str) -> Answer:
+    async def until(self, path: str, *states: str) -> ApiResponse:
         """Ask until the answer's state is one of these."""
         async with asyncio.timeout(30):
             while True:
-                answer = await self.mine.ask("GET", path)
+                answer = await self.mine.call("GET", path)
                 if answer.body.get("state") in states:
                     return answer
                 await asyncio.sleep(0.02)
@@ -38,12 +38,12 @@ class Stage:
     async def holds(self, path: str, condition: Callable[[Any], bool]) -> None:
         """Ask until the answer fulfils a condition."""
         async with asyncio.timeout(30):
-            while not condition((await self.mine.ask("GET", path)).body):  # noqa: ASYNC110 - the gateway is another process
+            while not condition((await self.mine.call("GET", path)).body):  # noqa: ASYNC110 - the gateway is another process
                 await asyncio.sleep(0.02)
 
-    async def turn(self, text: str, conversation: str = "demo", **more: object) -> Answer:
+    async def turn(self, text: str, conversation: str = "demo", **more: object) -> ApiResponse:
         """Ask the default agent and return the final status."""
-        taken = await self.mine.ask(
+        taken = await self.mine.call(
             "POST", "/agents/default/turns", {"input": text, "conversation": conversation, **more}
         )
         assert taken.status == 202, taken.body
@@ -51,74 +51,76 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def turns_gateway(tmp_path: Path) -> AsyncIterator[TurnsGateway]:
     """Run a gateway that serves two accounts."""
     env = {"DOVECOTE_ADMIN_KEY": ADMIN_KEY}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        operator = Client(session=session, url=process.url, key=ADMIN_KEY)
-        made = await operator.ask("POST", "/accounts", {"name": "other"})
-        yield Stage(
+        operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
+        made = await operator.call("POST", "/accounts", {"name": "other"})
+        yield TurnsGateway(
             process=process,
-            mine=Client(session=session, url=process.url, key=process.key),
-            other=Client(session=session, url=process.url, key=made.body["key"]),
+            mine=ApiClient(session=session, url=process.url, key=process.key),
+            other=ApiClient(session=session, url=process.url, key=made.body["key"]),
         )
 
 
-async def test_a_turn_is_asked_for_and_its_log_kept(stage: Stage) -> None:
+async def test_a_turn_is_asked_for_and_its_log_kept(stage: TurnsGateway) -> None:
     """The command's output is the turn's, and the run log tells the call with its arguments."""
     done = await stage.turn("!echo over http")
     assert "over http" in done.body["output"]
-    log = (await stage.mine.ask("GET", f"/turns/{done.body['id']}/log")).body["items"]
+    log = (await stage.mine.call("GET", f"/turns/{done.body['id']}/log")).body["items"]
     assert [(step["tool"], step["state"]) for step in log] == [("bash", "done")]
     assert log[0]["args"]["command"] == "echo over http"
 
 
-async def test_the_same_turn_twice_is_one_turn(stage: Stage) -> None:
+async def test_the_same_turn_twice_is_one_turn(stage: TurnsGateway) -> None:
     """An Idempotency-Key makes a repetition the same turn, also when both come at once."""
     body = {"input": "!echo once", "conversation": "demo"}
     answers = await asyncio.gather(
-        *(stage.mine.ask("POST", "/agents/default/turns", body, Idempotency_Key="k") for _ in range(5))
+        *(stage.mine.call("POST", "/agents/default/turns", body, Idempotency_Key="k") for _ in range(5))
     )
     assert {answer.status for answer in answers} == {202}
     assert len({answer.body["turnId"] for answer in answers}) == 1
 
 
-async def test_a_running_command_is_cancelled(stage: Stage) -> None:
+async def test_a_running_command_is_cancelled(stage: TurnsGateway) -> None:
     """Cancelling ends the command at once, and the next turn runs."""
-    taken = await stage.mine.ask(
+    taken = await stage.mine.call(
         "POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "c"}
     )
     turn = taken.body["turnId"]
     await stage.until(f"/status/{turn}", "running")
-    cancelled = await stage.mine.ask("POST", f"/turns/{turn}/cancel")
+    cancelled = await stage.mine.call("POST", f"/turns/{turn}/cancel")
     assert cancelled.status == 202
     assert (await stage.until(f"/status/{turn}", "cancelled")).body["finished_at"]
     assert (await stage.turn("!echo next", "c")).body["state"] == "completed"
-    again = await stage.mine.ask("POST", f"/turns/{turn}/cancel")
+    again = await stage.mine.call("POST", f"/turns/{turn}/cancel")
     assert (again.status, again.body["state"]) == (202, "cancelled")
 
 
-async def test_a_job_is_listed_read_and_stopped(stage: Stage) -> None:
+async def test_a_job_is_listed_read_and_stopped(stage: TurnsGateway) -> None:
     """A background job shows its output while it runs, and stops when it is told to."""
-    await stage.mine.ask("POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]})
+    await stage.mine.call("POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]})
     await stage.turn("!&echo started; sleep 300")
-    (job,) = (await stage.mine.ask("GET", "/jobs?state=running")).body["items"]
+    (job,) = (await stage.mine.call("GET", "/jobs?state=running")).body["items"]
     await stage.holds(f"/jobs/{job['id']}/logs", lambda log: "started" in log["output"])
-    stopped = await stage.mine.ask("POST", f"/jobs/{job['id']}/stop")
+    stopped = await stage.mine.call("POST", f"/jobs/{job['id']}/stop")
     assert (stopped.status, stopped.body["state"]) == (202, "stopped")
-    status = (await stage.mine.ask("GET", f"/status/{job['id']}")).body
+    status = (await stage.mine.call("GET", f"/status/{job['id']}")).body
     assert (status["kind"], status["state"]) == ("job", "stopped")
     assert status["follow_up_turn"].startswith("trn_")
     assert [owed["type"] for owed in status["deliveries"]] == ["job.started", "job.stopped"]
 
 
-async def test_another_account_sees_nothing_of_it(stage: Stage) -> None:
+async def test_another_account_sees_nothing_of_it(stage: TurnsGateway) -> None:
     """Turns, conversations, jobs, deliveries, webhooks and approvals of one account are 404 to the other."""
-    hook = (await stage.mine.ask("POST", "/accounts/me/webhooks", {"url": NOWHERE, "name": "h"})).body["id"]
+    hook = (await stage.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})).body[
+        "id"
+    ]
     done = await stage.turn("!&sleep 300", webhook={"id": "h"})
     conversation, turn = done.body["conversationId"], done.body["id"]
-    job = (await stage.mine.ask("GET", "/jobs")).body["items"][0]["id"]
-    delivery = (await stage.mine.ask("GET", "/deliveries")).body["items"][0]["id"]
+    job = (await stage.mine.call("GET", "/jobs")).body["items"][0]["id"]
+    delivery = (await stage.mine.call("GET", "/deliveries")).body["items"][0]["id"]
     reading = [
         f"/status/{turn}",
         f"/status/{job}",
@@ -140,68 +142,68 @@ async def test_another_account_sees_nothing_of_it(stage: Stage) -> None:
         f"/webhooks/{hook}/rotate",
     ]
     for path in reading:
-        assert (await stage.mine.ask("GET", path)).status == 200, path
-        assert (await stage.other.ask("GET", path)).status == 404, path
+        assert (await stage.mine.call("GET", path)).status == 200, path
+        assert (await stage.other.call("GET", path)).status == 404, path
     for path in changing:
-        assert (await stage.other.ask("POST", path)).status == 404, path
-    say = await stage.other.ask("POST", f"/conversations/{conversation}/messages", {"text": "hi"})
-    replay = await stage.other.ask("POST", f"/webhooks/{hook}/replay", {"after": "2026-01-01T00:00:00Z"})
-    ask = await stage.other.ask("POST", "/agents/default/turns", {"input": "x", "webhook": {"id": hook}})
+        assert (await stage.other.call("POST", path)).status == 404, path
+    say = await stage.other.call("POST", f"/conversations/{conversation}/messages", {"text": "hi"})
+    replay = await stage.other.call("POST", f"/webhooks/{hook}/replay", {"after": "2026-01-01T00:00:00Z"})
+    ask = await stage.other.call("POST", "/agents/default/turns", {"input": "x", "webhook": {"id": hook}})
     assert (say.status, replay.status, ask.status) == (404, 404, 404)
     for path in ("/conversations", "/jobs", "/deliveries", "/approvals", "/accounts/me/webhooks"):
-        assert (await stage.other.ask("GET", path)).body["items"] == [], path
-    own = await stage.mine.ask("POST", f"/jobs/{job}/stop")
+        assert (await stage.other.call("GET", path)).body["items"] == [], path
+    own = await stage.mine.call("POST", f"/jobs/{job}/stop")
     assert own.body["state"] == "stopped"
 
 
-async def test_a_dead_delivery_is_listed_tried_again_and_dropped(stage: Stage) -> None:
+async def test_a_dead_delivery_is_listed_tried_again_and_dropped(stage: TurnsGateway) -> None:
     """What the egress rules refuse is dead with its reason; a retry is another attempt."""
-    await stage.mine.ask("POST", "/accounts/me/webhooks", {"url": NOWHERE, "name": "h"})
-    sent = await stage.mine.ask("POST", "/webhooks/h/test")
+    await stage.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})
+    sent = await stage.mine.call("POST", "/webhooks/h/test")
     delivery = f"/deliveries/{sent.body['delivery']}"
     dead = await stage.until(delivery, "dead")
     assert "refused" in dead.body["error"]
     assert len(dead.body["attempts"]) == 1
-    assert (await stage.mine.ask("POST", f"{delivery}/retry")).status == 202
+    assert (await stage.mine.call("POST", f"{delivery}/retry")).status == 202
     await stage.holds(delivery, lambda shown: len(shown["attempts"]) == 2 and shown["state"] == "dead")
-    listed = (await stage.mine.ask("GET", "/deliveries?state=dead")).body["items"]
+    listed = (await stage.mine.call("GET", "/deliveries?state=dead")).body["items"]
     assert [one["id"] for one in listed] == [sent.body["delivery"]]
 
 
-async def test_a_webhook_made_later_is_sent_what_was_told_before(stage: Stage) -> None:
+async def test_a_webhook_made_later_is_sent_what_was_told_before(stage: TurnsGateway) -> None:
     """A replay by time plans what the endpoint wants and never had; by id exactly what is named."""
     done = await stage.turn("!echo hi")
-    body = {"url": NOWHERE, "name": "late", "events": ["turn.*", "message.completed"]}
-    await stage.mine.ask("POST", "/accounts/me/webhooks", body)
-    by_time = await stage.mine.ask("POST", "/webhooks/late/replay", {"after": "2026-01-01T00:00:00Z"})
+    body = {"url": UNUSED_URL, "name": "late", "events": ["turn.*", "message.completed"]}
+    await stage.mine.call("POST", "/accounts/me/webhooks", body)
+    by_time = await stage.mine.call("POST", "/webhooks/late/replay", {"after": "2026-01-01T00:00:00Z"})
     assert by_time.status == 202
-    types = {one["type"] for one in (await stage.mine.ask("GET", "/deliveries")).body["items"]}
+    types = {one["type"] for one in (await stage.mine.call("GET", "/deliveries")).body["items"]}
     assert types == {"turn.queued", "turn.started", "turn.completed", "message.completed"}
     events = await stage.process.events(done.body["conversationId"])
     received = next(event for event in events if event["type"] == "message.received")
-    by_id = await stage.mine.ask("POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]})
+    by_id = await stage.mine.call("POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]})
     assert by_id.body["replayed"] == 1
-    nothing = await stage.mine.ask("POST", "/webhooks/late/replay", {})
+    nothing = await stage.mine.call("POST", "/webhooks/late/replay", {})
     assert nothing.status == 422
 
 
-async def test_a_snapshot_continues_in_the_stream(stage: Stage) -> None:
+async def test_a_snapshot_continues_in_the_stream(stage: TurnsGateway) -> None:
     """Events after a snapshot's seq hold nothing the snapshot misses, and the snapshot holds the talk."""
     await stage.turn("!echo one")
-    shot = (await stage.mine.ask("GET", "/conversations/demo/snapshot")).body
+    shot = (await stage.mine.call("GET", "/conversations/demo/snapshot")).body
     assert [message["role"] for message in shot["messages"]] == ["user", "assistant"]
     await stage.turn("!echo two")
-    page = await stage.mine.ask("GET", f"/conversations/demo/events?after={shot['seq']}")
+    page = await stage.mine.call("GET", f"/conversations/demo/events?after={shot['seq']}")
     said = [event["data"]["text"] for event in page.body["items"] if event["type"] == "message.received"]
     assert said[-1] == "!echo two"
 
 
-async def test_a_waiting_queue_is_bounded(stage: Stage) -> None:
+async def test_a_waiting_queue_is_bounded(stage: TurnsGateway) -> None:
     """The fifty-first waiting message is refused politely; another conversation is not held up."""
-    await stage.mine.ask("POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "full"})
+    await stage.mine.call("POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "full"})
     refused = None
     for _ in range(60):
-        answer = await stage.mine.ask("POST", "/conversations/full/messages", {"text": "!true"})
+        answer = await stage.mine.call("POST", "/conversations/full/messages", {"text": "!true"})
         if answer.status != 202:
             refused = answer
             break
@@ -216,9 +218,9 @@ WRONG: list[tuple[str, object, int]] = [
     ("/agents/default/turns", {"input": 5}, 422),
     ("/agents/default/turns", {"input": "x", "conversation": "cnv_nobody"}, 404),
     ("/agents/default/turns", {"input": "x", "webhook": {}}, 422),
-    ("/agents/default/turns", {"input": "x", "webhook": {"url": NOWHERE, "id": "h"}}, 422),
+    ("/agents/default/turns", {"input": "x", "webhook": {"url": UNUSED_URL, "id": "h"}}, 422),
     ("/agents/default/turns", {"input": "x", "webhook": {"url": "javascript:1"}}, 422),
-    ("/agents/default/turns", {"input": "x", "webhook": {"url": NOWHERE, "secret": "x"}}, 422),
+    ("/agents/default/turns", {"input": "x", "webhook": {"url": UNUSED_URL, "secret": "x"}}, 422),
     ("/agents/default/turns", {"input": "x" * 200_001}, 422),
     ("/conversations/nobody/messages", {"text": "x"}, 404),
     ("/turns/trn_nobody/cancel", None, 404),
@@ -231,8 +233,8 @@ WRONG: list[tuple[str, object, int]] = [
 ]
 
 
-async def test_what_cannot_be_is_a_4xx(stage: Stage) -> None:
+async def test_what_cannot_be_is_a_4xx(stage: TurnsGateway) -> None:
     """Wrong shapes are 422, unknown ids 404, a wrong job token 401."""
     for path, body, status in WRONG:
-        answer = await stage.mine.ask("POST", path, body)
+        answer = await stage.mine.call("POST", path, body)
         assert answer.status == status, (path, body, answer.body)

@@ -12,7 +12,7 @@ import pytest
 from standardwebhooks.webhooks import Webhook
 
 from gateway_process import GatewayProcess, gateway
-from webhook_receiver import Received, WebhookReceiver, answers, webhook_receiver
+from webhook_receiver import ReceivedRequest, WebhookReceiver, respond, webhook_receiver
 
 PATIENCE = 30.0
 
@@ -43,16 +43,16 @@ async def ask(running: GatewayProcess, method: str, path: str, body: object = No
         return await answer.json() if answer.status != 204 else None
 
 
-async def heard(receiver: WebhookReceiver, count: int) -> list[Received]:
+async def wait_for_requests(receiver: WebhookReceiver, count: int) -> list[ReceivedRequest]:
     """Wait until the receiver has heard so much."""
     async with asyncio.timeout(PATIENCE):
         while len(receiver.requests) < count:
-            receiver.came.clear()
-            await receiver.came.wait()
+            receiver.request_received.clear()
+            await receiver.request_received.wait()
     return receiver.requests
 
 
-async def settled(running: GatewayProcess, state: str) -> dict[str, Any]:
+async def wait_for_state(running: GatewayProcess, state: str) -> dict[str, Any]:
     """Wait until a delivery is in a state, and return it with its attempts."""
     async with asyncio.timeout(PATIENCE):
         while True:
@@ -63,7 +63,7 @@ async def settled(running: GatewayProcess, state: str) -> dict[str, Any]:
             await asyncio.sleep(0.1)
 
 
-async def say(running: GatewayProcess, text: str, **more: object) -> dict[str, Any]:
+async def start_turn(running: GatewayProcess, text: str, **more: object) -> dict[str, Any]:
     """Ask the default agent for something."""
     agents = await ask(running, "GET", "/accounts/me/agents")
     agent = agents["items"][0]["id"]
@@ -75,34 +75,34 @@ async def test_a_result_reaches_its_endpoint_signed_and_once(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """An endpoint that fails twice gets the event a third time with one id, and verifies every attempt."""
-    receiver.script.extend([answers(500), answers(503)])
+    receiver.script.extend([respond(500), respond(503)])
     made = await ask(
         running, "POST", "/accounts/me/webhooks", {"url": receiver.url, "events": ["agent.finished"]}
     )
-    turn = await say(running, "!echo hello", webhook={"id": made["id"]})
-    requests = await heard(receiver, 3)
+    turn = await start_turn(running, "!echo hello", webhook={"id": made["id"]})
+    requests = await wait_for_requests(receiver, 3)
     for request in requests:
         told = Webhook(made["secret"]).verify(request.body, request.headers)
         assert told["type"] == request.headers["ce-type"] == "agent.finished"
         assert told["data"]["turnId"] == turn["turnId"]
         assert told["id"] == request.headers["webhook-id"] == request.headers["ce-id"]
     assert len({request.headers["webhook-id"] for request in requests}) == 1
-    detail = await settled(running, "delivered")
+    detail = await wait_for_state(running, "delivered")
     assert [attempt["status"] for attempt in detail["attempts"]] == [500, 503, 200]
     assert detail["id"] == requests[0].headers["dovecote-delivery"]
 
 
 async def test_a_delivery_survives_the_gateway(running: GatewayProcess, receiver: WebhookReceiver) -> None:
     """Killed while a webhook waits for its next attempt, the gateway makes it after the restart."""
-    receiver.script.append(answers(429, Retry_After="3"))
-    await say(running, "!echo hello", webhook={"url": receiver.url})
-    await heard(receiver, 1)
-    await settled(running, "retrying")
+    receiver.script.append(respond(429, Retry_After="3"))
+    await start_turn(running, "!echo hello", webhook={"url": receiver.url})
+    await wait_for_requests(receiver, 1)
+    await wait_for_state(running, "retrying")
     await running.kill()
     await running.start()
-    requests = await heard(receiver, 2)
+    requests = await wait_for_requests(receiver, 2)
     assert requests[0].headers["webhook-id"] == requests[1].headers["webhook-id"]
-    assert (await settled(running, "delivered"))["state"] == "delivered"
+    assert (await wait_for_state(running, "delivered"))["state"] == "delivered"
     assert len(receiver.requests) == 2
 
 
@@ -110,16 +110,16 @@ async def test_a_closed_endpoint_is_opened_and_told_again(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """A 410 disables an endpoint; opened again, it is sent what it missed, under the same id."""
-    receiver.script.append(answers(410))
+    receiver.script.append(respond(410))
     made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
     path = f"/accounts/me/webhooks/{made['id']}"
-    await say(running, "!echo hello")
-    await settled(running, "suppressed")
+    await start_turn(running, "!echo hello")
+    await wait_for_state(running, "suppressed")
     assert not (await ask(running, "GET", path))["enabled"]
     await ask(running, "PATCH", path, {"enabled": True})
     missed = receiver.requests[0].headers["webhook-id"]
     assert (await ask(running, "POST", f"/webhooks/{made['id']}/replay", {"ids": [missed]}))["replayed"] == 1
-    requests = await heard(receiver, 2)
+    requests = await wait_for_requests(receiver, 2)
     assert requests[1].headers["webhook-id"] == missed
     assert json.loads(requests[1].body)["id"] == missed
 
@@ -129,7 +129,7 @@ async def test_both_secrets_sign_after_a_rotation(running: GatewayProcess, recei
     made = await ask(running, "POST", "/accounts/me/webhooks", {"url": receiver.url})
     rotated = await ask(running, "POST", f"/webhooks/{made['id']}/rotate")
     await ask(running, "POST", f"/webhooks/{made['id']}/test")
-    (request,) = await heard(receiver, 1)
+    (request,) = await wait_for_requests(receiver, 1)
     for secret in (made["secret"], rotated["secret"]):
         assert Webhook(secret).verify(request.body, request.headers)["type"] == "webhook.test"
     assert len(request.headers["webhook-signature"].split()) == 2
@@ -139,19 +139,19 @@ async def test_a_dead_letter_is_sent_again_on_request(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """After the last attempt a delivery is dead and listed; asked for again, it arrives."""
-    receiver.script.extend([answers(500)] * 4)
-    await say(running, "!echo hello", webhook={"url": receiver.url})
-    dead = await settled(running, "dead")
+    receiver.script.extend([respond(500)] * 4)
+    await start_turn(running, "!echo hello", webhook={"url": receiver.url})
+    dead = await wait_for_state(running, "dead")
     assert len(dead["attempts"]) == 4
     await ask(running, "POST", f"/deliveries/{dead['id']}/retry")
-    await heard(receiver, 5)
-    assert (await settled(running, "delivered"))["id"] == dead["id"]
+    await wait_for_requests(receiver, 5)
+    assert (await wait_for_state(running, "delivered"))["id"] == dead["id"]
 
 
 async def test_an_endpoint_inside_is_never_called(running: GatewayProcess) -> None:
     """An address outside the allowed network is refused: dead after one attempt that says why."""
-    await say(running, "!echo hello", webhook={"url": "http://169.254.169.254/latest/meta-data/"})
-    dead = await settled(running, "dead")
+    await start_turn(running, "!echo hello", webhook={"url": "http://169.254.169.254/latest/meta-data/"})
+    dead = await wait_for_state(running, "dead")
     assert [attempt["status"] for attempt in dead["attempts"]] == [None]
     assert "refused" in dead["error"]
 
@@ -160,7 +160,7 @@ async def test_an_ordered_endpoint_gets_one_event_after_the_other(
     running: GatewayProcess, receiver: WebhookReceiver
 ) -> None:
     """The second result waits until the first, refused twice, has arrived; elsewhere nothing waits."""
-    receiver.script.extend([answers(500), answers(500)])
+    receiver.script.extend([respond(500), respond(500)])
     made = await ask(
         running,
         "POST",
@@ -168,10 +168,10 @@ async def test_an_ordered_endpoint_gets_one_event_after_the_other(
         {"url": receiver.url, "events": ["agent.finished"], "ordered": True},
     )
     assert made["ordered"] is True
-    first = await say(running, "!echo first", conversation="one")
-    await heard(receiver, 1)
-    second = await say(running, "!echo second", conversation="two")
-    told = [json.loads(one.body)["data"]["turnId"] for one in await heard(receiver, 4)]
+    first = await start_turn(running, "!echo first", conversation="one")
+    await wait_for_requests(receiver, 1)
+    second = await start_turn(running, "!echo second", conversation="two")
+    told = [json.loads(one.body)["data"]["turnId"] for one in await wait_for_requests(receiver, 4)]
     assert told == [first["turnId"]] * 3 + [second["turnId"]]
     shown = await ask(running, "GET", f"/accounts/me/webhooks/{made['id']}")
     assert shown["failing_since"] is None

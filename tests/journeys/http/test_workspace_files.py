@@ -10,32 +10,32 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
-from api_server import Answer, Client, Face, open_face
-from gateway.web.http.context import Bounds
+from api_server import ApiClient, ApiResponse, ApiServer, open_api_server
+from gateway.web.http.context import WebLimits
 from sandbox.labels import namespace
 
 FILES = "/accounts/me/workspaces/default/files"
 
 
 @pytest.fixture
-async def face(tmp_path: Path) -> AsyncIterator[Face]:
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """A face that takes files of up to 100 kB."""
-    async with open_face(tmp_path, bounds=Bounds(file_bytes=100_000, auth_failures=1000)) as running:
+    async with open_api_server(tmp_path, bounds=WebLimits(file_bytes=100_000, auth_failures=1000)) as running:
         yield running
 
 
-async def put(client: Client, path: str, content: bytes) -> Answer:
+async def put(client: ApiClient, path: str, content: bytes) -> ApiResponse:
     """Upload a file."""
     headers = {"Authorization": f"Bearer {client.key}", "Content-Type": "application/octet-stream"}
     url = f"{client.url}{FILES}/{path}"
     async with client.session.put(url, data=content, headers=headers) as answer:
-        return Answer(status=answer.status, headers=dict(answer.headers), body=await answer.read())
+        return ApiResponse(status=answer.status, headers=dict(answer.headers), body=await answer.read())
 
 
-async def folder(face: Face, tmp_path: Path) -> Path:
+async def folder(face: ApiServer, tmp_path: Path) -> Path:
     """Return the directory of the default workspace."""
-    account = (await face.mine.ask("GET", "/accounts/me")).body["id"]
-    workspace = (await face.mine.ask("GET", "/accounts/me/workspaces/default")).body["id"]
+    account = (await face.mine.call("GET", "/accounts/me")).body["id"]
+    workspace = (await face.mine.call("GET", "/accounts/me/workspaces/default")).body["id"]
     return tmp_path / "workspaces" / namespace(account, workspace)
 
 
@@ -44,27 +44,27 @@ def stored(data: Path) -> list[Path]:
     return list((data / "workspaces").iterdir())
 
 
-async def test_a_file_goes_up_comes_down_and_goes(face: Face) -> None:
+async def test_a_file_goes_up_comes_down_and_goes(face: ApiServer) -> None:
     """Bytes come back as they went; directories are made and listed; removal removes."""
     content = bytes(range(256)) * 10
     assert (await put(face.mine, "a/b/c.bin", content)).status == 204
     assert (await put(face.mine, quote("ü \N{PILE OF POO}.txt"), b"x")).status == 204
-    assert (await face.mine.ask("GET", f"{FILES}/a/b/c.bin")).body == content
-    listed = (await face.mine.ask("GET", FILES)).body["items"]
+    assert (await face.mine.call("GET", f"{FILES}/a/b/c.bin")).body == content
+    listed = (await face.mine.call("GET", FILES)).body["items"]
     assert [(one["name"], one["kind"]) for one in listed] == [
         ("a", "directory"),
         ("ü \N{PILE OF POO}.txt", "file"),
     ]
-    inner = (await face.mine.ask("GET", f"{FILES}/a/b")).body["items"]
+    inner = (await face.mine.call("GET", f"{FILES}/a/b")).body["items"]
     assert [(one["path"], one["size"]) for one in inner] == [("a/b/c.bin", 2560)]
-    assert (await face.mine.ask("DELETE", f"{FILES}/a")).status == 204
-    assert (await face.mine.ask("GET", f"{FILES}/a/b/c.bin")).status == 404
+    assert (await face.mine.call("DELETE", f"{FILES}/a")).status == 204
+    assert (await face.mine.call("GET", f"{FILES}/a/b/c.bin")).status == 404
 
 
-async def test_a_page_written_in_a_sandbox_is_stored_not_shown(face: Face) -> None:
+async def test_a_page_written_in_a_sandbox_is_stored_not_shown(face: ApiServer) -> None:
     """A browser gets every file as data to keep."""
     await put(face.mine, "page.html", b"<script>alert(1)</script>")
-    answer = await face.mine.ask("GET", f"{FILES}/page.html")
+    answer = await face.mine.call("GET", f"{FILES}/page.html")
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["Content-Disposition"] == "attachment"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -74,7 +74,7 @@ async def test_a_page_written_in_a_sandbox_is_stored_not_shown(face: Face) -> No
     "path",
     ["../key", "..%2f..%2fkey", "a/../../key", "%2fetc%2fpasswd", "/etc/passwd", "a%00b", "x" * 5000],
 )
-async def test_no_path_leads_out(face: Face, path: str) -> None:
+async def test_no_path_leads_out(face: ApiServer, path: str) -> None:
     """Climbing, absolute and broken paths are refused or not found, for reading, writing and removing."""
     for method in ("GET", "PUT", "DELETE"):
         url = URL(f"{face.url}{FILES}/{path}", encoded=True)
@@ -87,7 +87,7 @@ async def test_no_path_leads_out(face: Face, path: str) -> None:
         assert face.mine.key.encode() not in told
 
 
-async def test_a_link_that_leads_out_opens_nothing(face: Face, tmp_path: Path) -> None:
+async def test_a_link_that_leads_out_opens_nothing(face: ApiServer, tmp_path: Path) -> None:
     """A link a sandbox made to a file of the gateway's is neither read nor written through nor followed."""
     await put(face.mine, "first", b"x")
     inside = await folder(face, tmp_path)
@@ -95,65 +95,65 @@ async def test_a_link_that_leads_out_opens_nothing(face: Face, tmp_path: Path) -
     (inside / "up").symlink_to(tmp_path)
     before = (tmp_path / "key").read_bytes()
     for path in ("stolen", "up", "up/key"):
-        answer = await face.mine.ask("GET", f"{FILES}/{path}")
+        answer = await face.mine.call("GET", f"{FILES}/{path}")
         assert answer.status in (404, 422), answer
         assert (await put(face.mine, path, b"overwritten")).status in (409, 422)
-    assert (await face.mine.ask("DELETE", f"{FILES}/up/key")).status == 422
+    assert (await face.mine.call("DELETE", f"{FILES}/up/key")).status == 422
     assert (tmp_path / "key").read_bytes() == before
-    assert (await face.mine.ask("DELETE", f"{FILES}/up")).status == 204
+    assert (await face.mine.call("DELETE", f"{FILES}/up")).status == 204
     assert (tmp_path / "key").read_bytes() == before
 
 
-async def test_a_pipe_is_no_file(face: Face, tmp_path: Path) -> None:
+async def test_a_pipe_is_no_file(face: ApiServer, tmp_path: Path) -> None:
     """Opening what is no regular file neither blocks nor works."""
     await put(face.mine, "first", b"x")
     os.mkfifo(await folder(face, tmp_path) / "pipe")
-    assert (await face.mine.ask("GET", f"{FILES}/pipe")).status == 422
+    assert (await face.mine.call("GET", f"{FILES}/pipe")).status == 422
 
 
-async def test_another_account_sees_no_file(face: Face) -> None:
+async def test_another_account_sees_no_file(face: ApiServer) -> None:
     """A workspace of the same name in another account is another workspace; a foreign id is not found."""
     await put(face.mine, "mine.txt", b"x")
-    workspace = (await face.mine.ask("GET", "/accounts/me/workspaces/default")).body["id"]
-    foreign = await face.other.ask("GET", f"/accounts/me/workspaces/{workspace}/files/mine.txt")
+    workspace = (await face.mine.call("GET", "/accounts/me/workspaces/default")).body["id"]
+    foreign = await face.other.call("GET", f"/accounts/me/workspaces/{workspace}/files/mine.txt")
     assert foreign.status == 404
-    await face.other.ask("POST", "/accounts/me/workspaces", {"name": "default"})
-    assert (await face.other.ask("GET", FILES)).body["items"] == []
+    await face.other.call("POST", "/accounts/me/workspaces", {"name": "default"})
+    assert (await face.other.call("GET", FILES)).body["items"] == []
 
 
-async def test_a_file_beyond_the_limit_is_refused(face: Face) -> None:
+async def test_a_file_beyond_the_limit_is_refused(face: ApiServer) -> None:
     """Too much is a 413 and leaves nothing."""
     answer = await put(face.mine, "big", b"x" * 100_001)
     assert answer.status == 413
-    assert (await face.mine.ask("GET", f"{FILES}/big")).status == 404
+    assert (await face.mine.call("GET", f"{FILES}/big")).status == 404
 
 
-async def test_a_directory_is_listed_by_pages(face: Face) -> None:
+async def test_a_directory_is_listed_by_pages(face: ApiServer) -> None:
     """`limit` and `cursor` walk through the names once."""
     for name in "abcde":
         await put(face.mine, name, b"x")
-    first = (await face.mine.ask("GET", f"{FILES}?limit=3")).body
-    second = (await face.mine.ask("GET", f"{FILES}?limit=3&cursor={first['next']}")).body
+    first = (await face.mine.call("GET", f"{FILES}?limit=3")).body
+    second = (await face.mine.call("GET", f"{FILES}?limit=3&cursor={first['next']}")).body
     assert [one["name"] for one in first["items"] + second["items"]] == list("abcde")
     assert second["next"] is None
 
 
-async def test_a_file_and_a_directory_cannot_share_a_name(face: Face) -> None:
+async def test_a_file_and_a_directory_cannot_share_a_name(face: ApiServer) -> None:
     """Writing below a file, or a file over a directory, is a conflict."""
     await put(face.mine, "a/b", b"x")
     assert (await put(face.mine, "a", b"x")).status == 409
     assert (await put(face.mine, "a/b/c", b"x")).status in (409, 422)
 
 
-async def test_a_workspaces_files_go_with_its_record(face: Face, tmp_path: Path) -> None:
+async def test_a_workspaces_files_go_with_its_record(face: ApiServer, tmp_path: Path) -> None:
     """Removing the record, or the whole account, leaves no file of it."""
     for client in (face.mine, face.other):
-        await client.ask("POST", "/accounts/me/workspaces", {"name": "spare"})
+        await client.call("POST", "/accounts/me/workspaces", {"name": "spare"})
         headers = {"Authorization": f"Bearer {client.key}"}
         url = f"{face.url}/accounts/me/workspaces/spare/files/a"
         async with client.session.put(url, data=b"x", headers=headers) as answer:
             assert answer.status == 204
     assert len(stored(tmp_path)) == 2
-    await face.mine.ask("DELETE", "/accounts/me/workspaces/spare")
-    await face.other.ask("DELETE", "/accounts/me")
+    await face.mine.call("DELETE", "/accounts/me/workspaces/spare")
+    await face.other.call("DELETE", "/accounts/me")
     assert stored(tmp_path) == []

@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent_tools import RecordingTools, approve, persona, steps_of, work
-from gateway.agents.model.compaction import NOTICE
-from gateway.agents.port import Limits, Persona
-from model_rig import REMOVE, asked, failure_of, finished, loopback, said
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from agent_tools import RecordingTools, agent_spec, approve, collect_steps, turn_input
+from gateway.agents.model.compaction import COMPACTION_NOTICE
+from gateway.agents.port import AgentSpec, TurnLimits
+from model_rig import (
+    REMOVE,
+    approval_step,
+    completed_messages,
+    failure_of,
+    finished_step,
+    open_loopback_model,
+)
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 
-def small(server: OpenAIServer, **limits: Any) -> Persona:
+def small(server: OpenAIServer, **limits: Any) -> AgentSpec:
     """Return an agent whose model holds 16k tokens."""
-    return persona(server.base_url, limits=Limits(context_tokens=16_000, **limits))
+    return agent_spec(server.base_url, limits=TurnLimits(context_tokens=16_000, **limits))
 
 
 class Memory:
@@ -25,28 +32,28 @@ class Memory:
         self.summaries = 0
         self.largest = 0
 
-    def __call__(self, body: dict[str, Any]) -> Turn:
+    def __call__(self, body: dict[str, Any]) -> ScriptedTurn:
         """Answer one request."""
         size = len(json.dumps(body["messages"])) // 4
         self.largest = max(self.largest, size)
         if size > self._holds:
-            return Turn(fault="overflow")
+            return ScriptedTurn(fault="overflow")
         text = last_text(body)
         if "conversation begins" in text:
             self.summaries += 1
-            return Turn(text=f"memory number {self.summaries}")
-        return Turn(text=f"reply to {text[:20]} " + "word " * 200, pieces=1)
+            return ScriptedTurn(text=f"memory number {self.summaries}")
+        return ScriptedTurn(text=f"reply to {text[:20]} " + "word " * 200, pieces=1)
 
 
 async def test_a_conversation_of_hundreds_of_turns_goes_on_with_a_small_model() -> None:
     """300 turns of some 400 tokens each never exceed 16k, with one visible notice for each compaction."""
     memory, notices, history = Memory(), 0, None
-    async with loopback(memory) as (server, agent):
+    async with open_loopback_model(memory) as (server, agent):
         for turn in range(300):
-            given = work(small(server), f"message {turn} " + "text " * 120, history=history)
-            steps = await steps_of(agent, given, RecordingTools())
-            notices += said(steps).count(NOTICE)
-            history = finished(steps).history
+            given = turn_input(small(server), f"message {turn} " + "text " * 120, history=history)
+            steps = await collect_steps(agent, given, RecordingTools())
+            notices += completed_messages(steps).count(COMPACTION_NOTICE)
+            history = finished_step(steps).history
     assert memory.largest <= 16_000
     assert 0 < notices <= memory.summaries < 60
     assert b"memory number" in (history or b"")
@@ -58,24 +65,26 @@ async def test_approvals_and_job_results_outlive_compaction_word_for_word() -> N
     """What people decided and what jobs came to is told again beside the model's own summary."""
     memory = Memory()
 
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         if last_text(body) == "clean up":
-            return Turn(calls=[REMOVE])
+            return ScriptedTurn(calls=[REMOVE])
         return memory(body)
 
-    async with loopback(script) as (server, agent):
-        tools = RecordingTools(careful=["rm -r build"])
-        paused = asked(await steps_of(agent, work(small(server), "clean up"), tools))
-        decided = work(
+    async with open_loopback_model(script) as (server, agent):
+        tools = RecordingTools(needs_approval_for=["rm -r build"])
+        paused = approval_step(await collect_steps(agent, turn_input(small(server), "clean up"), tools))
+        decided = turn_input(
             small(server), "clean up", saved=paused.state, decisions=approve(paused.calls[0].id, by="ann")
         )
         tools.approved.add(paused.calls[0].id)
-        history = finished(await steps_of(agent, decided, tools)).history
-        job = work(small(server), "job_7 ended, exit code 0: 42 tests passed", trigger="job", history=history)
-        history = finished(await steps_of(agent, job, tools)).history
+        history = finished_step(await collect_steps(agent, decided, tools)).history
+        job = turn_input(
+            small(server), "job_7 ended, exit code 0: 42 tests passed", trigger="job", history=history
+        )
+        history = finished_step(await collect_steps(agent, job, tools)).history
         for turn in range(60):
-            given = work(small(server), f"message {turn} " + "text " * 120, history=history)
-            history = finished(await steps_of(agent, given, tools)).history
+            given = turn_input(small(server), f"message {turn} " + "text " * 120, history=history)
+            history = finished_step(await collect_steps(agent, given, tools)).history
     assert memory.summaries
     sent = json.dumps(server.bodies[-1]["messages"])
     assert "ann approved bash" in sent
@@ -87,22 +96,22 @@ async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> 
     """A turn whose tool results outgrow the model keeps the request it works on and goes on."""
     memory = Memory()
 
-    def script(body: dict[str, Any]) -> Turn:
+    def script(body: dict[str, Any]) -> ScriptedTurn:
         turn = memory(body)
         if turn.fault or turn.text.startswith("memory"):
             return turn
         rounds = len(commands)
         if rounds == 12:
-            return Turn(text="all read")
+            return ScriptedTurn(text="all read")
         commands.append(f"cat file{rounds}")
-        return Turn(calls=[ToolCall(name="bash", args={"command": commands[-1]})])
+        return ScriptedTurn(calls=[ToolCall(name="bash", args={"command": commands[-1]})])
 
     commands: list[str] = []
-    async with loopback(script) as (server, agent):
+    async with open_loopback_model(script) as (server, agent):
         tools = RecordingTools(answer=lambda _name, args: f"{args['command']}: " + "x" * 100_000)
-        steps = await steps_of(agent, work(small(server), "read all twelve files"), tools)
-    assert finished(steps).output == "all read"
-    assert len(tools.carried_out) == 12
+        steps = await collect_steps(agent, turn_input(small(server), "read all twelve files"), tools)
+    assert finished_step(steps).output == "all read"
+    assert len(tools.executed) == 12
     assert memory.summaries
     assert memory.largest <= 16_000
     assert "read all twelve files" in json.dumps(server.bodies[-1]["messages"])
@@ -111,21 +120,23 @@ async def test_one_turn_with_many_large_results_is_compacted_in_its_middle() -> 
 async def test_a_model_that_finds_the_conversation_too_long_is_asked_again_after_compaction() -> None:
     """The vendor's own "context length exceeded" starts compaction when our estimate did not."""
     memory = Memory(holds=2_000)
-    async with loopback(memory) as (server, agent):
+    async with open_loopback_model(memory) as (server, agent):
         notices, history = 0, None
         for turn in range(10):
-            steps = await steps_of(
-                agent, work(persona(server.base_url), f"message {turn}", history=history), RecordingTools()
+            steps = await collect_steps(
+                agent,
+                turn_input(agent_spec(server.base_url), f"message {turn}", history=history),
+                RecordingTools(),
             )
-            history = finished(steps).history
-            notices += said(steps).count(NOTICE)
+            history = finished_step(steps).history
+            notices += completed_messages(steps).count(COMPACTION_NOTICE)
     assert 0 < notices <= memory.summaries
-    assert finished(steps).output.startswith("reply to message 9")
+    assert finished_step(steps).output.startswith("reply to message 9")
 
 
 async def test_a_message_the_model_cannot_hold_is_refused_with_advice() -> None:
     """An input larger than half the model's memory is an error, not a silent cut."""
-    async with loopback([]) as (server, agent):
-        error = await failure_of(agent, work(small(server), "text " * 20_000))
+    async with open_loopback_model([]) as (server, agent):
+        error = await failure_of(agent, turn_input(small(server), "text " * 20_000))
     assert "limits.context_tokens" in str(error)
     assert server.requests == 0

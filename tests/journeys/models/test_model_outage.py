@@ -28,7 +28,7 @@ async def test_a_turn_is_answered_once_its_model_is_back(tmp_path: Path) -> None
         async with session.post("/agents/default/turns", json={"input": "hello"}) as answer:
             queued = await answer.json()
         async with asyncio.timeout(60):
-            while not any("turn.retries" in line for line in process.log):
+            while not any("turn.retry_scheduled" in line for line in process.log):
                 await process.events(queued["conversationId"])
             async with OpenAIServer(echo, port=port):
                 state = ""

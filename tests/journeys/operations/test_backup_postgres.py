@@ -9,28 +9,28 @@ from pathlib import Path
 
 import pytest
 
-from bench.chaos.deployment import roomy
+from bench.chaos.deployment import large_nats_server
 from gateway_process import gateway
 from nats_servers import NatsServer
-from postgres import Cluster, NoServer, cluster
-from turn_requests import ALLOWED, ask, first_frame, has_ended, states, until
-from webhook_receiver import answers, webhook_receiver
+from postgres import PostgresCluster, PostgresUnavailable, postgres_cluster
+from turn_requests import ALLOWED, is_finished, item_states, poll_until, read_first_event, start_turn
+from webhook_receiver import respond, webhook_receiver
 
 
 @pytest.fixture(scope="module")
-def postgres() -> Iterator[Cluster]:
+def postgres() -> Iterator[PostgresCluster]:
     """A PostgreSQL cluster."""
     try:
-        with cluster() as running:
+        with postgres_cluster() as running:
             yield running
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"PostgreSQL: {error}")
 
 
 @asynccontextmanager
-async def broker(directory: Path) -> AsyncIterator[NatsServer]:
+async def run_nats(directory: Path) -> AsyncIterator[NatsServer]:
     """Run a nats-server of the operator's own."""
-    server = roomy(directory)
+    server = large_nats_server(directory)
     await server.start()
     try:
         yield server
@@ -38,7 +38,7 @@ async def broker(directory: Path) -> AsyncIterator[NatsServer]:
         await server.kill()
 
 
-def surroundings(database: str, nats: NatsServer) -> dict[str, str]:
+def gateway_settings(database: str, nats: NatsServer) -> dict[str, str]:
     """Return the settings of a gateway at a database and a broker of the operator's own."""
     return ALLOWED | {
         "DOVECOTE_DATABASE_URL": database,
@@ -46,37 +46,37 @@ def surroundings(database: str, nats: NatsServer) -> dict[str, str]:
     }
 
 
-async def test_a_dump_goes_on_at_an_empty_broker(tmp_path: Path, postgres: Cluster) -> None:
+async def test_a_dump_goes_on_at_an_empty_broker(tmp_path: Path, postgres: PostgresCluster) -> None:
     """The turn in line is performed, the webhook called with its old id, readers begin anew, chats go on."""
-    first = postgres.fresh()
-    async with webhook_receiver(*[answers(503)] * 100) as receiver:
+    first = postgres.create_database()
+    async with webhook_receiver(*[respond(503)] * 100) as receiver:
         async with (
-            broker(tmp_path / "nats") as nats,
-            gateway(tmp_path / "old", env=surroundings(first, nats)) as process,
+            run_nats(tmp_path / "nats") as nats,
+            gateway(tmp_path / "old", env=gateway_settings(first, nats)) as process,
         ):
-            owed = await ask(process, "!echo owed", webhook={"url": receiver.url}, conversation="one")
-            await until(process, "/deliveries", lambda found: "retrying" in states(found))
+            owed = await start_turn(process, "!echo owed", webhook={"url": receiver.url}, conversation="one")
+            await poll_until(process, "/deliveries", lambda found: "retrying" in item_states(found))
             async with process.http() as session, session.get("/conversations/one/snapshot") as answer:
                 before = await answer.json()
             await process.stop()
             await process.start(env={"DOVECOTE_FAULT": "turn.claim.before_commit"})
-            queued = await ask(process, "!echo queued", conversation="queued")
-            await process.ended()
+            queued = await start_turn(process, "!echo queued", conversation="queued")
+            await process.wait_for_exit()
         refused = receiver.requests[-1].headers["webhook-id"]
-        second = postgres.copied(first)
+        second = postgres.copy_database(first)
         shutil.copytree(tmp_path / "old", tmp_path / "new", ignore=shutil.ignore_patterns("*.sock"))
         receiver.script.clear()
         async with (
-            broker(tmp_path / "empty") as nats,
-            gateway(tmp_path / "new", env=surroundings(second, nats)) as process,
+            run_nats(tmp_path / "empty") as nats,
+            gateway(tmp_path / "new", env=gateway_settings(second, nats)) as process,
         ):
-            done = await until(process, f"/status/{queued['turnId']}", has_ended)
+            done = await poll_until(process, f"/status/{queued['turnId']}", is_finished)
             assert (done["state"], "queued" in done["output"]) == ("completed", True)
-            await until(process, "/deliveries", lambda found: states(found) == {"delivered"})
+            await poll_until(process, "/deliveries", lambda found: item_states(found) == {"delivered"})
             assert receiver.requests[-1].headers["webhook-id"] == refused
-            frame = await first_frame(process, f"{before['epoch']}-{before['seq']}")
+            frame = await read_first_event(process, f"{before['epoch']}-{before['seq']}")
             assert "event: reset" in frame, frame
-            again = await ask(process, "!echo again", conversation="one")
+            again = await start_turn(process, "!echo again", conversation="one")
             assert again["conversationId"] == owed["conversationId"]
-            done = await until(process, f"/status/{again['turnId']}", has_ended)
+            done = await poll_until(process, f"/status/{again['turnId']}", is_finished)
             assert "again" in done["output"]

@@ -10,10 +10,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from gateway.config.load import foreign_environment
+from gateway.config.load import environment_without_ours
 from gateway_process import gateway
-from turn_requests import ALLOWED, ask, first_frame, has_ended, states, until
-from webhook_receiver import WebhookReceiver, answers, webhook_receiver
+from turn_requests import ALLOWED, is_finished, item_states, poll_until, read_first_event, start_turn
+from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
 MARK = "61.7353"
 
@@ -31,37 +31,37 @@ def end_job() -> None:
             os.kill(int(entry.name), signal.SIGKILL)
 
 
-async def has_written_its_end(data: Path) -> None:
+async def supervisor_finished(data: Path) -> None:
     """Wait until the job's supervisor has nothing more to write."""
     async with asyncio.timeout(20):
         while not any((data / "sandboxes").rglob("jobs/*/exit")):  # noqa: ASYNC110 - in another process
             await asyncio.sleep(0.05)
 
 
-async def leave_unfinished(data: Path, url: str) -> dict[str, dict[str, Any]]:
+async def leave_work_unfinished(data: Path, url: str) -> dict[str, dict[str, Any]]:
     """Run a gateway until it owes a webhook, has a job running and a turn queued, and let it die."""
     async with gateway(data, env=ALLOWED) as process:
-        owed = await ask(process, "!echo owed", webhook={"url": url})
-        await until(process, "/deliveries", lambda found: "retrying" in states(found))
-        job = await ask(process, f"!&sleep {MARK}")
-        await until(process, "/jobs", lambda found: bool(found["items"]))
+        owed = await start_turn(process, "!echo owed", webhook={"url": url})
+        await poll_until(process, "/deliveries", lambda found: "retrying" in item_states(found))
+        job = await start_turn(process, f"!&sleep {MARK}")
+        await poll_until(process, "/jobs", lambda found: bool(found["items"]))
         await process.stop()
         await process.start(env={"DOVECOTE_FAULT": "turn.claim.before_commit"})
-        queued = await ask(process, "!echo queued", conversation="queued")
-        await process.ended()
+        queued = await start_turn(process, "!echo queued", conversation="queued")
+        await process.wait_for_exit()
     return {"owed": owed, "job": job, "queued": queued}
 
 
 async def test_a_copied_directory_goes_on(tmp_path: Path) -> None:
     """On another machine the turn is performed, the webhook called, and the job honestly told as ended."""
-    async with webhook_receiver(*[answers(503)] * 100) as receiver:
-        left = await leave_unfinished(tmp_path / "old", receiver.url)
+    async with webhook_receiver(*[respond(503)] * 100) as receiver:
+        left = await leave_work_unfinished(tmp_path / "old", receiver.url)
         end_job()
-        await has_written_its_end(tmp_path / "old")
+        await supervisor_finished(tmp_path / "old")
         move(tmp_path / "old", tmp_path / "new")
         refused = len(receiver.requests)
         receiver.script.clear()
-        await check_new(tmp_path / "new", left, receiver, refused)
+        await check_restored(tmp_path / "new", left, receiver, refused)
 
 
 def move(old: Path, new: Path) -> None:
@@ -70,28 +70,28 @@ def move(old: Path, new: Path) -> None:
     shutil.rmtree(old)
 
 
-async def check_new(
+async def check_restored(
     data: Path, left: dict[str, dict[str, Any]], receiver: WebhookReceiver, refused: int
 ) -> None:
     """Start on the copy and see everything that was left unfinished come to its end."""
     async with gateway(data, env=ALLOWED) as process:
-        done = await until(process, f"/status/{left['queued']['turnId']}", has_ended)
+        done = await poll_until(process, f"/status/{left['queued']['turnId']}", is_finished)
         assert done["state"] == "completed"
         assert "queued" in done["output"]
-        await until(process, "/deliveries", lambda found: states(found) == {"delivered"})
+        await poll_until(process, "/deliveries", lambda found: item_states(found) == {"delivered"})
         assert [b"owed" in one.body for one in receiver.requests[refused:]] == [True]
-        jobs = await until(process, "/jobs", lambda found: found["items"][0]["state"] != "running")
+        jobs = await poll_until(process, "/jobs", lambda found: found["items"][0]["state"] != "running")
         assert jobs["items"][0]["state"] in {"failed", "lost"}
         assert jobs["items"][0]["turn"] == left["job"]["turnId"]
         events = await process.events(left["queued"]["conversationId"])
         assert [event["n"] for event in events] == list(range(1, len(events) + 1))
 
 
-async def copied(data: Path, target: Path) -> None:
+async def back_up(data: Path, target: Path) -> None:
     """Run the command as an operator does."""
     command = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "gateway", "backup", str(target), "--data", str(data),
-        env=foreign_environment(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        env=environment_without_ours(), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
     )  # fmt: skip
     said, _ = await command.communicate()
     assert command.returncode == 0, said
@@ -100,18 +100,18 @@ async def copied(data: Path, target: Path) -> None:
 async def test_a_copy_of_a_running_gateway_goes_on(tmp_path: Path) -> None:
     """A backup made while it runs has the conversation; readers of its stream are told to begin anew."""
     async with gateway(tmp_path / "old") as process:
-        said = await ask(process, "!echo before > kept; cat kept", conversation="one")
-        await until(process, f"/status/{said['turnId']}", has_ended)
+        said = await start_turn(process, "!echo before > kept; cat kept", conversation="one")
+        await poll_until(process, f"/status/{said['turnId']}", is_finished)
         async with process.http() as session, session.get("/conversations/one/snapshot") as answer:
             before = await answer.json()
-        await copied(process.data, tmp_path / "new")
+        await back_up(process.data, tmp_path / "new")
     async with gateway(tmp_path / "new") as process:
         async with process.http() as session, session.get("/conversations/one/snapshot") as answer:
             after = await answer.json()
         assert [one["text"] for one in after["messages"]] == [one["text"] for one in before["messages"]]
-        first = await first_frame(process, f"{before['epoch']}-{before['seq']}")
+        first = await read_first_event(process, f"{before['epoch']}-{before['seq']}")
         assert "event: reset" in first, first
-        said = await ask(process, "!cat kept", conversation="one")
-        done = await until(process, f"/status/{said['turnId']}", has_ended)
+        said = await start_turn(process, "!cat kept", conversation="one")
+        done = await poll_until(process, f"/status/{said['turnId']}", is_finished)
         assert "before" in done["output"]
         assert await process.events(said["conversationId"])

@@ -11,19 +11,19 @@ from typing import Any
 from channels.telegram.simulator import simulate
 from databases import database_url, postgres
 from delivery.broker.connection import connect
-from delivery.broker.stream_config import EVENTS, Layout, ensure
-from gateway.cli.doctor.check import Check, State
+from delivery.broker.stream_config import EVENTS, StreamConfig, ensure_streams
+from gateway.cli.doctor.check import CheckState, DoctorCheck
 from gateway.cli.doctor.remote_checks import (
     check_bucket,
     check_channels,
     check_clocks,
     check_jetstream,
-    judge_room,
+    check_stream_capacity,
 )
 from gateway.config.load import load
 from gateway.config.settings import Settings
 from nats_servers import TOKEN, nats_server
-from s3_servers import fresh_bucket, s3_server
+from s3_servers import open_empty_store, s3_server
 
 __all__ = ["database_url", "postgres"]
 
@@ -35,7 +35,7 @@ def loaded(directory: Path, **env: str) -> Settings:
     return load(env=env, directory=directory)
 
 
-async def found(check: Callable[[Settings], Iterator[Check]], settings: Settings) -> list[Check]:
+async def found(check: Callable[[Settings], Iterator[DoctorCheck]], settings: Settings) -> list[DoctorCheck]:
     """Run a check, which has an event loop of its own."""
     return await asyncio.to_thread(lambda: list(check(settings)))
 
@@ -45,15 +45,15 @@ async def test_nats_is_asked_for_room_and_time(tmp_path: Path) -> None:
     async with nats_server(tmp_path) as server:
         settings = loaded(tmp_path, DOVECOTE_NATS_URL=f"nats://{TOKEN}@127.0.0.1:{server.port}")
         (room,) = await found(check_jetstream, settings)
-        assert room.state is State.OK, room
+        assert room.state is CheckState.OK, room
         async with connect(server.url, token=TOKEN) as link:
-            await ensure(link, Layout(budget=64 * 1024**2))
-            assert "error" not in await link.call(f"STREAM.INFO.{EVENTS}")
+            await ensure_streams(link, StreamConfig(max_bytes=64 * 1024**2))
+            assert "error" not in await link.api_request(f"STREAM.INFO.{EVENTS}")
         room, clock = await found(check_jetstream, settings)
-        assert clock.state is State.OK, clock
+        assert clock.state is CheckState.OK, clock
         assert room.detail == "the event log takes 0% of its room"
     (gone,) = await found(check_jetstream, settings)
-    assert gone.state is State.FAILED
+    assert gone.state is CheckState.FAILED
 
 
 def account(storage: int, most: int) -> dict[str, Any]:
@@ -64,42 +64,42 @@ def account(storage: int, most: int) -> dict[str, Any]:
 def test_room_is_judged_before_it_is_missed() -> None:
     """No JetStream and too little room fail with a remedy; a log that is nearly full is a warning."""
     missing = {"error": {"err_code": 10059, "description": "stream not found"}}
-    assert judge_room(account(0, -1), missing).state is State.OK
-    assert judge_room(account(GIB, 8 * GIB), missing).state is State.OK
-    short = judge_room(account(7 * GIB, 8 * GIB), missing)
-    assert short.state is State.FAILED
+    assert check_stream_capacity(account(0, -1), missing).state is CheckState.OK
+    assert check_stream_capacity(account(GIB, 8 * GIB), missing).state is CheckState.OK
+    short = check_stream_capacity(account(7 * GIB, 8 * GIB), missing)
+    assert short.state is CheckState.FAILED
     assert "max_file_store" in short.remedy
     off = {"error": {"err_code": 10039, "description": "JetStream not enabled for account"}}
-    assert judge_room(off, off).detail == "JetStream not enabled for account"
+    assert check_stream_capacity(off, off).detail == "JetStream not enabled for account"
     full = {
         "created": "2026-01-01T00:00:00Z",
         "state": {"bytes": 90, "last_seq": 3},
         "config": {"max_bytes": 100},
     }
-    assert judge_room(account(0, -1), full).state is State.WARNING
+    assert check_stream_capacity(account(0, -1), full).state is CheckState.WARNING
 
 
 async def test_the_clock_of_the_database_is_compared(tmp_path: Path, database_url: str) -> None:
     """SQLite and PostgreSQL tell their time, which is ours."""
     settings = loaded(tmp_path, DOVECOTE_DATABASE_URL=database_url)
     (clock,) = await found(check_clocks, settings)
-    assert clock.state is State.OK, clock
+    assert clock.state is CheckState.OK, clock
 
 
 async def test_the_bucket_of_workspaces_is_tried(tmp_path: Path) -> None:
     """It is written to and deleted from, and one that is not there is told by its name."""
     assert await found(check_bucket, loaded(tmp_path)) == []
     with s3_server() as endpoint:
-        async with fresh_bucket(endpoint) as (bucket, store):
+        async with open_empty_store(endpoint) as (bucket, store):
             named = {"BUCKET": bucket.bucket, "ENDPOINT": endpoint, "ACCESS_KEY": "k", "SECRET_KEY": "s"}
             env = {f"DOVECOTE_WORKSPACES__S3__{name}": value for name, value in named.items()}
             env["DOVECOTE_WORKSPACES__STORE"] = "s3"
             (well,) = await found(check_bucket, loaded(tmp_path, **env))
-            assert well.state == State.OK, well
+            assert well.state == CheckState.OK, well
             assert not (await store.client.list_objects_v2(Bucket=bucket.bucket)).get("Contents")
             env["DOVECOTE_WORKSPACES__S3__BUCKET"] = "nowhere-at-all"
             (failed,) = await found(check_bucket, loaded(tmp_path, **env))
-    assert failed.state == State.FAILED
+    assert failed.state == CheckState.FAILED
     assert "nowhere-at-all" in failed.detail
 
 
@@ -107,9 +107,11 @@ async def test_platforms_are_asked_about_the_bot(tmp_path: Path) -> None:
     """Every configured channel is probed: a right token is well, a wrong one fails, so does one unknown."""
     async with simulate() as platform:
         table = platform.settings()
-        for token, state in ((table["token"], State.OK), ("1:wrong", State.FAILED)):
+        for token, state in ((table["token"], CheckState.OK), ("1:wrong", CheckState.FAILED)):
             lines = [f"{key} = {json.dumps(value)}" for key, value in {**table, "token": token}.items()]
             (tmp_path / "dovecote.toml").write_text("\n".join(["[channels.telegram]", *lines]))
             checks = await found(check_channels, loaded(tmp_path))
             assert state in {check.state for check in checks}, checks
-            assert (State.FAILED in {check.state for check in checks}) is (state is State.FAILED), checks
+            assert (CheckState.FAILED in {check.state for check in checks}) is (state is CheckState.FAILED), (
+                checks
+            )

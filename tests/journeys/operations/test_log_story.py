@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway_process import GatewayProcess, gateway
-from webhook_receiver import answers, webhook_receiver
+from webhook_receiver import respond, webhook_receiver
 
 IDS = {
     "turn.": {"turn", "conversation"},
@@ -48,7 +48,7 @@ async def test_a_story_can_be_followed_by_its_ids(tmp_path: Path) -> None:
         "DOVECOTE_WEBHOOK_SCHEDULE": "0.1",
     }
     async with (
-        webhook_receiver(*[answers(500)] * 10) as receiver,
+        webhook_receiver(*[respond(500)] * 10) as receiver,
         gateway(tmp_path / "d", env=env) as process,
     ):
         asked = {"input": "!&echo pigeon", "webhook": {"url": receiver.url}}

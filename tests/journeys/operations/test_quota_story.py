@@ -14,13 +14,13 @@ import pytest
 
 from gateway_process import gateway
 
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 LIMIT = 2_000_000
 FILES = "/accounts/me/workspaces/default/files"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class QuotaGateway:
     """A gateway whose workspaces hold two megabytes."""
 
     session: aiohttp.ClientSession
@@ -43,7 +43,7 @@ class Stage:
 
     async def ended(self, item: str) -> dict[str, Any]:
         """Return a turn or job once it has ended."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while True:
                 _status, told = await self.ask("GET", f"/status/{item}")
                 if told["state"] not in ("queued", "running"):
@@ -52,17 +52,17 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def quota_gateway(tmp_path: Path) -> AsyncIterator[QuotaGateway]:
     """Run the gateway."""
     env = {
         "DOVECOTE_SANDBOX__HOST__WORKSPACE_BYTES": str(LIMIT),
         "DOVECOTE_RECONCILE_INTERVAL": "0.2",
     }
     async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
-        yield Stage(session=session)
+        yield QuotaGateway(session=session)
 
 
-async def test_a_job_that_fills_the_workspace_says_so(stage: Stage) -> None:
+async def test_a_job_that_fills_the_workspace_says_so(stage: QuotaGateway) -> None:
     """It fails with the reason beside its exit code, in its status and in what its chat hears."""
     await stage.turn(f"!&head -c {2 * LIMIT} /dev/zero >big; echo filled; sleep 300")
     _status, jobs = await stage.ask("GET", "/jobs")
@@ -76,7 +76,7 @@ async def test_a_job_that_fills_the_workspace_says_so(stage: Stage) -> None:
     assert failed["data"]["reason"] == "workspace_full"
 
 
-async def test_uploads_count_against_the_quota(stage: Stage) -> None:
+async def test_uploads_count_against_the_quota(stage: QuotaGateway) -> None:
     """What has no room is refused with limit and remedy; a record's diskGb wins over the operator's."""
     assert (await stage.upload("first", LIMIT - 1000))[0] == 204
     status, against = await stage.upload("second", 2000)

@@ -13,54 +13,54 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from delivery.events.event import Event, Kind
-from gateway.observability.tracing.exporter import Exporter
-from gateway.observability.tracing.spans import message_id, of_turn, trace_id
+from delivery.events.event import Event, EventType
+from gateway.observability.tracing.exporter import OpenTelemetryExporter
+from gateway.observability.tracing.spans import message_span_id, trace_id, turn_spans
 from gateway.store.turns.lineage import Lineage
 from gateway.store.turns.turns import Turn
 from gateway_process import gateway
 from openai_server import OpenAIServer
-from openai_server import Turn as Reply
-from otlp_receiver import Collector, collector
-from telegram_gateway import CHAT, telegram_gateway, until_said
+from openai_server import ScriptedTurn as Reply
+from otlp_receiver import TraceCollector, trace_collector
+from telegram_gateway import CHAT, telegram_gateway, wait_for_message
 from webhook_receiver import webhook_receiver
 
 ASKED = "chat openai:loopback"
-WHOLE = {
+EXPECTED_SPANS = {
     "message": 1, "job's end": 1, "wait": 2, "turn": 3, "tool bash": 1, "job": 1, "deliver chat": 2,
 }  # fmt: skip
 """Spans by name: two turns, of which the first was begun twice, each with its answer."""
 
 
-def counted(traces: Collector) -> dict[str, int]:
+def count_spans(traces: TraceCollector) -> dict[str, int]:
     """Return how many spans of each name there are."""
-    return {name: len(traces.named(name)) for name in {span.name for span in traces.spans.values()}}
+    return {name: len(traces.spans_named(name)) for name in {span.name for span in traces.spans.values()}}
 
 
 async def test_one_trace_through_kill_and_job(tmp_path: Path) -> None:
     """A killed turn with a tool call and a job is one trace, whose spans stand below what caused them."""
-    async with collector() as traces:
+    async with trace_collector() as traces:
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": traces.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
         fault = {"DOVECOTE_FAULT": "step.end.after_commit"}
         async with telegram_gateway(tmp_path / "data", **otel, **fault) as (platform, process):
             await platform.say(CHAT, "!&echo pigeon")
-            await process.ended()
+            await process.wait_for_exit()
             process.env.pop("DOVECOTE_FAULT")
             await process.start()
-            await until_said(platform, "pigeon")
-            await traces.until(lambda: counted(traces) == WHOLE)
+            await wait_for_message(platform, "pigeon")
+            await traces.until(lambda: count_spans(traces) == EXPECTED_SPANS)
     check_story(traces)
 
 
-def check_story(traces: Collector) -> None:
+def check_story(traces: TraceCollector) -> None:
     """One trace; every span but the first has its parent; what was cut off says so."""
-    (message,), (job,) = traces.named("message"), traces.named("job")
+    (message,), (job,) = traces.spans_named("message"), traces.spans_named("job")
     spans = traces.spans
     assert len({span.trace_id for span in spans.values()}) == 1
     assert [span.name for span in spans.values() if span.parent_span_id not in spans] == ["message"]
-    first, second, followed = traces.named("turn")
+    first, second, followed = traces.spans_named("turn")
     assert (first.status.code, second.status.code) == (StatusCode.ERROR.value, StatusCode.UNSET.value)
-    (tool,), (follow_up,) = traces.named("tool bash"), traces.named("job's end")
+    (tool,), (follow_up,) = traces.spans_named("tool bash"), traces.spans_named("job's end")
     assert tool.parent_span_id == first.span_id
     assert job.parent_span_id == first.parent_span_id == message.span_id
     assert follow_up.parent_span_id == job.span_id
@@ -71,7 +71,7 @@ def check_story(traces: Collector) -> None:
 
 async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
     """Its receiver is told the trace and the attempt, which is a span of that trace."""
-    async with collector() as traces, webhook_receiver() as receiver:
+    async with trace_collector() as traces, webhook_receiver() as receiver:
         env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
@@ -81,22 +81,24 @@ async def test_a_webhook_names_the_trace(tmp_path: Path) -> None:
             asked = {"input": "!echo pigeon", "webhook": {"url": receiver.url}}
             async with session.post("/agents/default/turns", json=asked) as answer:
                 assert answer.status == 202
-            await traces.until(lambda: bool(traces.named("deliver webhook") and traces.named("message")))
-    (attempt,), (message,) = traces.named("deliver webhook"), traces.named("message")
+            await traces.until(
+                lambda: bool(traces.spans_named("deliver webhook") and traces.spans_named("message"))
+            )
+    (attempt,), (message,) = traces.spans_named("deliver webhook"), traces.spans_named("message")
     _, trace, span, _ = receiver.requests[0].headers["traceparent"].split("-")
     assert (trace, span) == (attempt.trace_id.hex(), attempt.span_id.hex())
     assert trace == message.trace_id.hex()
 
 
-def is_traced(traces: Collector, turns: int) -> bool:
+def is_traced(traces: TraceCollector, turns: int) -> bool:
     """Say whether so many turns with one request each have been told of."""
-    return counted(traces).get("turn") == counted(traces).get(ASKED) == turns
+    return count_spans(traces).get("turn") == count_spans(traces).get(ASKED) == turns
 
 
 async def test_each_request_to_a_model_is_a_span(tmp_path: Path) -> None:
     """It stands below the attempt that sent it, also when the model refuses, and is measured as well."""
     script = [Reply(text="coo"), Reply(fault="401")]
-    async with collector() as traces, OpenAIServer(script) as server:
+    async with trace_collector() as traces, OpenAIServer(script) as server:
         env = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": traces.url,
             "OTEL_BSP_SCHEDULE_DELAY": "100",
@@ -111,10 +113,10 @@ async def test_each_request_to_a_model_is_a_span(tmp_path: Path) -> None:
                 await traces.until(partial(is_traced, traces, said))
             async with session.get("/metrics") as answer:
                 metrics = await answer.text()
-    for attempt, asked in zip(traces.named("turn"), traces.named(ASKED), strict=True):
+    for attempt, asked in zip(traces.spans_named("turn"), traces.spans_named(ASKED), strict=True):
         assert (asked.trace_id, asked.parent_span_id) == (attempt.trace_id, attempt.span_id)
         assert attempt.start_time_unix_nano <= asked.start_time_unix_nano < asked.end_time_unix_nano
-    assert [span.status.code for span in traces.named(ASKED)] == [
+    assert [span.status.code for span in traces.spans_named(ASKED)] == [
         StatusCode.UNSET.value,
         StatusCode.ERROR.value,
     ]
@@ -129,10 +131,10 @@ async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
         id="trn_1", account="acc_1", conversation="cnv_1", agent="agt_1", trigger="job", input="",
         created_at=postponed.time,
     )  # fmt: skip
-    made = of_turn(lineage, turn, [postponed], [], postponed.time)
-    assert made == of_turn(lineage, turn, [postponed], [], postponed.time)
+    made = turn_spans(lineage, turn, [postponed], [], postponed.time)
+    assert made == turn_spans(lineage, turn, [postponed], [], postponed.time)
     memory = InMemorySpanExporter()
-    exporter = Exporter(memory)
+    exporter = OpenTelemetryExporter(memory)
     for span in made:
         exporter.export(span)
     await asyncio.to_thread(exporter.close)
@@ -141,10 +143,10 @@ async def test_spans_are_handed_on_by_the_sdk(postponed: Event) -> None:
     assert told[2].status.status_code is StatusCode.ERROR
     assert told[0].context is not None
     assert told[0].context.trace_id == int.from_bytes(trace_id(lineage))
-    assert told[0].context.span_id == int.from_bytes(message_id(lineage))
+    assert told[0].context.span_id == int.from_bytes(message_span_id(lineage))
 
 
 @pytest.fixture
 def postponed() -> Event:
     """Return the beginning of an attempt whose end is not known."""
-    return Event.now(Kind.TURN_STARTED, "cnv_1", {"attempt": 1}, turn="trn_1")
+    return Event.now(EventType.TURN_STARTED, "cnv_1", {"attempt": 1}, turn="trn_1")

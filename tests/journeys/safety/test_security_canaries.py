@@ -11,12 +11,12 @@ from typing import Any
 
 import aiohttp
 
-from api_server import ADMIN_KEY, Client
+from api_server import ADMIN_KEY, ApiClient
 from channels.telegram.simulator import Simulator, simulate
 from gateway_process import GatewayProcess, channel_env, gateway
-from openai_server import OpenAIServer, Turn
-from secret_scan import holding, read_everything
-from webhook_receiver import WebhookReceiver, answers, webhook_receiver
+from openai_server import OpenAIServer, ScriptedTurn
+from secret_scan import files_containing, read_everything
+from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
 CANARIES = {
     "bot token": "canaryTelegramBotTokenQ7x",
@@ -33,12 +33,19 @@ ENDS = ("completed", "failed", "cancelled")
 
 
 @asynccontextmanager
-async def scene(data: Path) -> AsyncIterator[tuple[GatewayProcess, Simulator, WebhookReceiver]]:
+async def open_failing_gateway(
+    data: Path,
+) -> AsyncIterator[tuple[GatewayProcess, Simulator, WebhookReceiver]]:
     """Run a gateway that tells everything it may, with a platform, a model and a receiver that fail."""
-    script = [Turn(fault="401"), Turn(fault="500"), Turn(fault="garbage"), *[Turn(fault="500")] * 40]
+    script = [
+        ScriptedTurn(fault="401"),
+        ScriptedTurn(fault="500"),
+        ScriptedTurn(fault="garbage"),
+        *[ScriptedTurn(fault="500")] * 40,
+    ]
     async with (
         simulate(token=f"700700700:{CANARIES['bot token']}") as platform,
-        webhook_receiver(*[answers(500)] * 2, answers(410)) as receiver,
+        webhook_receiver(*[respond(500)] * 2, respond(410)) as receiver,
         OpenAIServer(script) as model,
     ):
         env = channel_env("telegram", platform.settings()) | {
@@ -55,10 +62,10 @@ async def scene(data: Path) -> AsyncIterator[tuple[GatewayProcess, Simulator, We
             yield process, platform, receiver
 
 
-async def _live(process: GatewayProcess, platform: Simulator, receiver: WebhookReceiver) -> list[str]:
+async def _exercise(process: GatewayProcess, platform: Simulator, receiver: WebhookReceiver) -> list[str]:
     """Live through the day; return all that was answered over HTTP, and every key that was told once."""
     async with aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
         agent, keys = await _make(mine, receiver)
         said = {"input": "!echo said; false", "conversation": "canaries", "webhook": {"url": receiver.url}}
         await platform.fail(401, method="sendMessage", chat=7, times=1)
@@ -70,59 +77,59 @@ async def _live(process: GatewayProcess, platform: Simulator, receiver: WebhookR
         await _started(mine, "/agents/default/turns", {"input": "hello", "conversation": "model"})
         async with asyncio.timeout(30):
             while len(receiver.requests) < 3:
-                receiver.came.clear()
-                await receiver.came.wait()
-        await _fail_at_the_door(mine)
+                receiver.request_received.clear()
+                await receiver.request_received.wait()
+        await _send_bad_credentials(mine)
         return [*await read_everything(mine), *keys]
 
 
-async def _make(mine: Client, receiver: WebhookReceiver) -> tuple[str, list[str]]:
+async def _make(mine: ApiClient, receiver: WebhookReceiver) -> tuple[str, list[str]]:
     """Make records with secrets in them; return an agent that needs no model, and what was told once."""
     variables = {"envVars": {"CANARY": CANARIES["variable"]}}
-    box = await mine.ask("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
+    box = await mine.call("POST", "/accounts/me/sandboxes", {"name": "secretive", "config": variables})
     assert box.status == 201, box.body
     shell = {"model": "builtin:shell", "sandbox": box.body["id"]}
-    agent = await mine.ask("POST", "/accounts/me/agents", {"name": "shell", "config": shell})
+    agent = await mine.call("POST", "/accounts/me/agents", {"name": "shell", "config": shell})
     assert agent.status == 201, agent.body
     hook = {"url": receiver.url, "secret": f"whsec_{CANARIES['webhook secret']}=="}
-    made = await mine.ask("POST", "/accounts/me/webhooks", hook)
+    made = await mine.call("POST", "/accounts/me/webhooks", hook)
     assert made.status == 201, made.body
     settings = {"token": f"1:{CANARIES['channel of a record']}", "base_url": "http://127.0.0.1:9/"}
     bot = {"name": "second", "kind": "telegram", "settings": settings}
-    assert (await mine.ask("POST", "/accounts/me/channels", bot)).status == 201
-    key = await mine.ask("POST", "/accounts/me/keys", {"name": "told once"})
+    assert (await mine.call("POST", "/accounts/me/channels", bot)).status == 201
+    key = await mine.call("POST", "/accounts/me/keys", {"name": "told once"})
     return str(agent.body["id"]), [key.body["key"]]
 
 
-async def _started(mine: Client, path: str, body: dict[str, Any]) -> str:
-    answer = await mine.ask("POST", path, body)
+async def _started(mine: ApiClient, path: str, body: dict[str, Any]) -> str:
+    answer = await mine.call("POST", path, body)
     assert answer.status == 202, answer.body
     return str(answer.body["turnId"])
 
 
-async def _ended(mine: Client, path: str, body: dict[str, Any]) -> None:
+async def _ended(mine: ApiClient, path: str, body: dict[str, Any]) -> None:
     turn = await _started(mine, path, body)
     async with asyncio.timeout(30):
-        while (await mine.ask("GET", f"/status/{turn}")).body["state"] not in ENDS:  # noqa: ASYNC110 - over HTTP
+        while (await mine.call("GET", f"/status/{turn}")).body["state"] not in ENDS:  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.05)
 
 
-async def _fail_at_the_door(mine: Client) -> None:
+async def _send_bad_credentials(mine: ApiClient) -> None:
     """Ask with wrong keys, in wrong places and in shapes that are refused with what was sent in hand."""
     for path in ("/accounts/me", f"/accounts/me?key={CANARIES['key in a query']}", "/nowhere"):
-        await mine.ask("GET", path, None, Authorization=f"Bearer {CANARIES['guessed key']}")
-    await mine.ask("POST", "/accounts", {"name": "x"}, Authorization=f"Bearer {CANARIES['guessed key']}")
+        await mine.call("GET", path, None, Authorization=f"Bearer {CANARIES['guessed key']}")
+    await mine.call("POST", "/accounts", {"name": "x"}, Authorization=f"Bearer {CANARIES['guessed key']}")
     bot = {"name": "bad", "kind": "telegram", "settings": {"token": CANARIES["channel of a record"] + " !"}}
-    assert (await mine.ask("POST", "/accounts/me/channels", bot)).status == 422
+    assert (await mine.call("POST", "/accounts/me/channels", bot)).status == 422
     box = {"name": "bad", "config": {"envVars": {"LD_PRELOAD": CANARIES["variable"]}}}
-    assert (await mine.ask("POST", "/accounts/me/sandboxes", box)).status == 422
+    assert (await mine.call("POST", "/accounts/me/sandboxes", box)).status == 422
 
 
 async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_path: Path) -> None:
     """After refused tokens, broken models, dead webhooks and guessed keys each canary is found nowhere."""
     data = tmp_path / "data"
-    async with scene(data) as (process, platform, receiver):
-        *told, made_key = await _live(process, platform, receiver)
+    async with open_failing_gateway(data) as (process, platform, receiver):
+        *told, made_key = await _exercise(process, platform, receiver)
         bearer, log = process.key, process.log
     answered, logged = "\n".join(told), "\n".join(log)
     assert "sendMessage" in logged or "telegram" in logged
@@ -132,7 +139,7 @@ async def test_m15_no_secret_shows_in_logs_events_answers_metrics_or_files(tmp_p
         assert canary not in logged, name
         assert canary not in answered, name
         assert json.dumps(canary)[1:-1] not in answered, name
-        assert holding(data, canary) == [], name
+        assert files_containing(data, canary) == [], name
     assert bearer not in logged + answered
     own = [file.name for file in data.iterdir() if file.is_file() and bearer.encode() in file.read_bytes()]
     assert own == ["key"]

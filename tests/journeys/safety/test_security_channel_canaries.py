@@ -10,12 +10,12 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from api_server import Client
-from channel_rigs import Rig, rigged
+from api_server import ApiClient
+from channel_rigs import ChannelRig, open_rig
 from channels.port import ChannelPlugin
 from channels.registry import installed
 from gateway_process import GatewayProcess, channel_env, gateway
-from secret_scan import holding, read_everything
+from secret_scan import files_containing, read_everything
 
 ALL = pytest.mark.parametrize("plugin", list(installed().values()), ids=lambda plugin: plugin.name)
 SHORTEST = 8
@@ -28,53 +28,53 @@ async def _until(condition: Callable[[], Awaitable[bool]]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def _asked(rig: Rig, word: str) -> None:
+async def _ask_and_wait(rig: ChannelRig, word: str) -> None:
     """Have a person ask for a word, and wait until the bot has said it."""
 
     async def is_said() -> bool:
-        return any(word in heard.text for heard in rig.heard())
+        return any(word in heard.text for heard in rig.visible_messages())
 
     await rig.say(f"!echo {word}")
     await _until(is_said)
 
 
-async def _posted(rig: Rig, mine: Client) -> None:
+async def _use_webhook_channel(rig: ChannelRig, mine: ApiClient) -> None:
     """Make a second channel that is posted to, and post to it: signed, unsigned, wrongly and in pieces."""
     settings = {**rig.webhook_settings(), "allow": ["*"]}
-    kind = next(one["kind"] for one in (await mine.ask("GET", "/accounts/me/channels")).body["items"])
-    made = await mine.ask(
+    kind = next(one["kind"] for one in (await mine.call("GET", "/accounts/me/channels")).body["items"])
+    made = await mine.call(
         "POST", "/accounts/me/channels", {"name": "posted", "kind": kind, "settings": settings}
     )
     assert made.status == 201, made.body
     async with aiohttp.ClientSession() as session:
         for body in (rig.update("posted"), b"garbage", b"[" * 5000):
             for request in (
-                rig.posted(body),
-                rig.posted(body, secret=None),
-                rig.posted(body, secret="wrong"),
+                rig.webhook_request(body),
+                rig.webhook_request(body, secret=None),
+                rig.webhook_request(body, secret="wrong"),
             ):
                 where = f"{mine.url}/channels/{made.body['id']}/inbound"
                 async with session.post(where, data=request.body, headers=request.headers) as answer:
                     assert answer.status in {200, 400, 401, 503}
 
 
-async def _live(rig: Rig, process: GatewayProcess) -> list[str]:
+async def _exercise(rig: ChannelRig, process: GatewayProcess) -> list[str]:
     """Live through the day; return all that was answered over HTTP."""
     async with aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
 
         async def is_in_trouble() -> bool:
-            return bool((await mine.ask("GET", "/readyz")).body["degraded"])
+            return bool((await mine.call("GET", "/readyz")).body["degraded"])
 
-        await _asked(rig, "pigeon")
+        await _ask_and_wait(rig, "pigeon")
         await rig.throttle(1)
-        await _asked(rig, "magpie")
+        await _ask_and_wait(rig, "magpie")
         await rig.fail()
         await rig.cut_sending(carried_out=True)
-        await _asked(rig, "starling")
+        await _ask_and_wait(rig, "starling")
         await rig.cut_receiving()
-        await _asked(rig, "sparrow")
-        await _posted(rig, mine)
+        await _ask_and_wait(rig, "sparrow")
+        await _use_webhook_channel(rig, mine)
         await rig.revoke()
         await rig.cut_receiving()
         await rig.say("!echo nobody hears this")
@@ -85,13 +85,13 @@ async def _live(rig: Rig, process: GatewayProcess) -> list[str]:
 @ALL
 async def test_m15_a_platform_s_secrets_show_nowhere(plugin: ChannelPlugin, tmp_path: Path) -> None:
     """Throttled, failed, cut off, posted to and revoked: no secret in logs, answers, events or files."""
-    async with rigged(plugin) as rig:
+    async with open_rig(plugin) as rig:
         env = channel_env(plugin.name, rig.settings(allow=["*"], groups="always")) | {
             "DOVECOTE_LOG_LEVEL": "debug",
             "DOVECOTE_EGRESS_ALLOW": "127.0.0.0/8",
         }
         async with gateway(tmp_path / "data", env=env) as process:
-            answered = "\n".join(await _live(rig, process))
+            answered = "\n".join(await _exercise(rig, process))
             logged = "\n".join(process.log)
         secrets = [secret for secret in rig.secrets if len(secret) >= SHORTEST]
     assert secrets
@@ -101,4 +101,4 @@ async def test_m15_a_platform_s_secrets_show_nowhere(plugin: ChannelPlugin, tmp_
         assert secret not in logged
         assert secret not in answered
         assert json.dumps(secret)[1:-1] not in answered
-        assert holding(tmp_path / "data", secret) == []
+        assert files_containing(tmp_path / "data", secret) == []

@@ -14,9 +14,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from api_server import Client, Face, open_face
+from api_server import ApiClient, ApiServer, open_api_server
 from delivery.database.engine import Database
-from gateway.accounts.vault import context, open_vault
+from gateway.accounts.vault import associated_data, open_vault
 from gateway.store.turns import jobs
 from gateway_process import GatewayProcess, gateway
 
@@ -28,19 +28,19 @@ async def _token(process: GatewayProcess, job: str) -> str:
     """Return a job's token, which only its sandbox is told, out of the gateway's own database."""
     database = Database(f"sqlite+aiosqlite:///{process.data / 'dovecote.db'}")
     async with database.read() as connection:
-        found = await jobs.by_id(connection, job)
+        found = await jobs.get_by_id(connection, job)
     await database.close()
     assert found is not None
     vault = open_vault(process.data)
-    return vault.reveal(context("jobs", job, "token"), found.token_sealed.decode())
+    return vault.decrypt(associated_data("jobs", job, "token"), found.token_sealed.decode())
 
 
-async def _two_jobs(process: GatewayProcess, mine: Client) -> list[str]:
+async def _two_jobs(process: GatewayProcess, mine: ApiClient) -> list[str]:
     for _ in range(2):
         body = {"input": "!& sleep 120", "conversation": "jobs"}
-        assert (await mine.ask("POST", "/agents/default/turns", body)).status == 202
+        assert (await mine.call("POST", "/agents/default/turns", body)).status == 202
     async with asyncio.timeout(30):
-        while len(items := (await mine.ask("GET", "/jobs")).body["items"]) < 2:  # noqa: ASYNC110 - over HTTP
+        while len(items := (await mine.call("GET", "/jobs")).body["items"]) < 2:  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.05)
     return [str(item["resultId"]) for item in items]
 
@@ -74,14 +74,14 @@ async def test_m19_a_job_ends_by_its_own_token_and_once(tmp_path: Path) -> None:
     """Wrong, foreign, misplaced and cut tokens are one 401, as unknown jobs are; the right one counts."""
     env = {"DOVECOTE_DRAIN_TIMEOUT": "0.2"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        nobody = Client(session=session, url=process.url, key="")
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        nobody = ApiClient(session=session, url=process.url, key="")
         job, other = await _two_jobs(process, mine)
         token, foreign = await _token(process, job), await _token(process, other)
         body = {"exit_code": 0, "output": "forged"}
 
         async def told(path: str, shown: dict[str, str]) -> tuple[int, Any]:
-            answer = await nobody.ask("POST", path, body, **shown)
+            answer = await nobody.call("POST", path, body, **shown)
             return answer.status, answer.body
 
         path, unknown = f"/sandbox-jobs/{job}/complete", "/sandbox-jobs/job_nobody/complete"
@@ -90,24 +90,24 @@ async def test_m19_a_job_ends_by_its_own_token_and_once(tmp_path: Path) -> None:
         refused += [await told(unknown, {"Authorization": f"Bearer {token}"})]
         assert {status for status, _ in refused} == {401}
         assert len({str(problem) for _, problem in refused if problem}) == 1
-        in_body = await nobody.ask("POST", path, {**body, "token": token})
+        in_body = await nobody.call("POST", path, {**body, "token": token})
         assert in_body.status in (401, 422)
-        assert (await mine.ask("POST", path, body)).status == 401
-        assert (await mine.ask("GET", f"/jobs/{job}")).body["state"] == "running"
+        assert (await mine.call("POST", path, body)).status == 401
+        assert (await mine.call("GET", f"/jobs/{job}")).body["state"] == "running"
         own = {"Authorization": f"Bearer {token}"}
         assert (await told(path, own))[0] == 200
-        again = await nobody.ask("POST", path, {"exit_code": 9, "output": "second"}, **own)
-        after = (await mine.ask("GET", f"/jobs/{job}")).body
+        again = await nobody.call("POST", path, {"exit_code": 9, "output": "second"}, **own)
+        after = (await mine.call("GET", f"/jobs/{job}")).body
         assert again.status == 200
         assert (after["state"], after["exit_code"]) == ("completed", 0)
-        assert (await mine.ask("GET", f"/jobs/{other}")).body["state"] == "running"
-        assert (await mine.ask("GET", "/jobs", None, **own)).status == 401
+        assert (await mine.call("GET", f"/jobs/{other}")).body["state"] == "running"
+        assert (await mine.call("GET", "/jobs", None, **own)).status == 401
 
 
 @pytest.fixture
-async def face(tmp_path: Path) -> AsyncIterator[Face]:
+async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
     """A face with one workspace."""
-    async with open_face(tmp_path) as running:
+    async with open_api_server(tmp_path) as running:
         yield running
 
 
@@ -120,7 +120,7 @@ def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
             link.rename(workspace / "swapped")
 
 
-async def test_m10_a_racing_link_never_leads_out_over_http(face: Face, tmp_path: Path) -> None:
+async def test_m10_a_racing_link_never_leads_out_over_http(face: ApiServer, tmp_path: Path) -> None:
     """While a directory is swapped for links, no download, listing, upload or removal reaches outside."""
     files = f"{face.url}/accounts/me/workspaces/default/files"
     key = {"Authorization": f"Bearer {face.mine.key}"}

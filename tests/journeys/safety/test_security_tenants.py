@@ -14,24 +14,24 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from api_server import ADMIN_KEY, Client
-from gateway.web.http.auth import Admin, Key, Signed
-from gateway.web.http.route import Route
+from api_server import ADMIN_KEY, ApiClient
+from gateway.web.http.auth import AdminAccess, KeyAccess, SignedLinkAccess
+from gateway.web.http.route import ApiRoute
 from gateway.web.routes import ROUTES
 from gateway_process import GatewayProcess, gateway
 from openai_server import OpenAIServer, echo
 
 CANARY = "canary-of-the-first-account"
 FILE = "knowledge/a.txt"
-PLACE = re.compile(r"\{(\w+)[^}]*\}")
-KEYED = [route for route in ROUTES if isinstance(route.access, Key | Signed)]
+PATH_PARAMETER = re.compile(r"\{(\w+)[^}]*\}")
+KEYED = [route for route in ROUTES if isinstance(route.access, KeyAccess | SignedLinkAccess)]
 READS = [route for route in KEYED if route.method == "GET"]
 ONE = [route for route in READS if "{" in route.path]
 AUDIT = "/accounts/me/audit"
 LISTS = [route for route in READS if "{" not in route.path and route.path != AUDIT]
 CHANGES = [route for route in KEYED if route.method != "GET" and "{" in route.path]
 
-STRANGE = (
+ODD_IDS = (
     "*",
     ">",
     "a.b",
@@ -60,43 +60,43 @@ NEEDS_MORE = {
 """Read routes whose own account's answer is not asked for here."""
 
 
-def _label(route: Route) -> str:
+def _label(route: ApiRoute) -> str:
     return f"{route.method} {route.path}"
 
 
-def _filled(route: Route, record: str) -> str:
+def _filled(route: ApiRoute, record: str) -> str:
     def fill(found: re.Match[str]) -> str:
         return FILE if found.group(1) in {"path", "name"} else quote(record, safe="")
 
-    return PLACE.sub(fill, route.path)
+    return PATH_PARAMETER.sub(fill, route.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Town:
+class TwoTenants:
     """A gateway with two accounts: the first has one of everything, the other is a stranger."""
 
     process: GatewayProcess
-    mine: Client
-    stranger: Client
+    mine: ApiClient
+    other_tenant: ApiClient
     ids: frozenset[str]
     conversation: str
 
-    async def told(self, client: Client, method: str, path: str, body: Any = None) -> tuple[int, str]:
+    async def request(self, client: ApiClient, method: str, path: str, body: Any = None) -> tuple[int, str]:
         """Ask, and return the status and the whole answer as text."""
-        answer = await client.ask(method, path, body)
+        answer = await client.call(method, path, body)
         return answer.status, json.dumps(answer.body) if not isinstance(answer.body, bytes) else repr(
             answer.body
         )
 
 
-async def _until(client: Client, path: str, *states: str) -> dict[str, Any]:
+async def _until(client: ApiClient, path: str, *states: str) -> dict[str, Any]:
     async with asyncio.timeout(30):
-        while (answer := (await client.ask("GET", path)).body).get("state") not in states:  # noqa: ASYNC110 - over HTTP
+        while (answer := (await client.call("GET", path)).body).get("state") not in states:  # noqa: ASYNC110 - over HTTP
             await asyncio.sleep(0.05)
     return dict(answer)
 
 
-async def _records(mine: Client) -> list[str]:
+async def _records(mine: ApiClient) -> list[str]:
     """Make one record of every kind, with a file where files belong to it."""
     ids = []
     bodies: dict[str, dict[str, Any]] = {
@@ -107,7 +107,7 @@ async def _records(mine: Client) -> list[str]:
     settings = {"token": "123456:ABC-of-nobody", "base_url": "http://127.0.0.1:9/"}
     bodies["channels"] = {"name": CANARY, "kind": "telegram", "settings": settings}
     for plural, body in bodies.items():
-        made = await mine.ask("POST", f"/accounts/me/{plural}", body)
+        made = await mine.call("POST", f"/accounts/me/{plural}", body)
         assert made.status == 201, (plural, made.body)
         ids.append(str(made.body["id"]))
         if plural in ("agents", "workspaces", "skills"):
@@ -118,19 +118,19 @@ async def _records(mine: Client) -> list[str]:
     return ids
 
 
-async def _talk(mine: Client) -> tuple[str, list[str]]:
+async def _make_conversation(mine: ApiClient) -> tuple[str, list[str]]:
     """Say something that leads to an approval, to a job's turn and to a delivery; return all their ids."""
     ask = {"input": f"run: echo {CANARY}", "conversation": CANARY, "webhook": {"url": "http://127.0.0.1:9/x"}}
-    taken = (await mine.ask("POST", "/agents/default/turns", ask)).body
+    taken = (await mine.call("POST", "/agents/default/turns", ask)).body
     await _until(mine, f"/status/{taken['turnId']}", "waiting")
-    (approval,) = (await mine.ask("GET", "/approvals")).body["items"]
+    (approval,) = (await mine.call("GET", "/approvals")).body["items"]
     shell = {"name": "shell", "config": {"model": "builtin:shell"}}
-    agent = (await mine.ask("POST", "/accounts/me/agents", shell)).body["id"]
+    agent = (await mine.call("POST", "/accounts/me/agents", shell)).body["id"]
     job_turn = (
-        await mine.ask("POST", f"/agents/{agent}/turns", {"input": f"!& sleep 60; echo {CANARY}"})
+        await mine.call("POST", f"/agents/{agent}/turns", {"input": f"!& sleep 60; echo {CANARY}"})
     ).body
     await _until(mine, f"/status/{job_turn['turnId']}", "completed")
-    (job,) = (await mine.ask("GET", "/jobs")).body["items"]
+    (job,) = (await mine.call("GET", "/jobs")).body["items"]
     ids = [
         taken["turnId"],
         taken["conversationId"],
@@ -140,19 +140,19 @@ async def _talk(mine: Client) -> tuple[str, list[str]]:
         job["resultId"],
     ]
     ids += [job_turn["conversationId"], CANARY, "shell"]
-    ids += [one["id"] for one in (await mine.ask("GET", "/deliveries")).body["items"]]
-    ids += [one["id"] for one in (await mine.ask("GET", "/sandboxes")).body["items"]]
+    ids += [one["id"] for one in (await mine.call("GET", "/deliveries")).body["items"]]
+    ids += [one["id"] for one in (await mine.call("GET", "/sandboxes")).body["items"]]
     ids += [event["data"]["message"] for event in await _events(mine, taken) if "message" in event["data"]]
     return str(taken["conversationId"]), ids
 
 
-async def _events(mine: Client, taken: dict[str, Any]) -> list[dict[str, Any]]:
+async def _events(mine: ApiClient, taken: dict[str, Any]) -> list[dict[str, Any]]:
     path = f"/conversations/{taken['conversationId']}/events?after=0"
-    return list((await mine.ask("GET", path)).body["items"])
+    return list((await mine.call("GET", path)).body["items"])
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
+async def tenants(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[TwoTenants]:
     """Run a gateway in which the first account has one of everything."""
     data = tmp_path_factory.mktemp("town") / "data"
     async with OpenAIServer(echo) as model, aiohttp.ClientSession() as session:
@@ -163,16 +163,16 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
         }
         async with gateway(data, env=env) as process:
-            mine = Client(session=session, url=process.url, key=process.key)
-            operator = Client(session=session, url=process.url, key=ADMIN_KEY)
-            made = await operator.ask("POST", "/accounts", {"name": "stranger"})
-            stranger = Client(session=session, url=process.url, key=made.body["key"])
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            operator = ApiClient(session=session, url=process.url, key=ADMIN_KEY)
+            made = await operator.call("POST", "/accounts", {"name": "stranger"})
+            stranger = ApiClient(session=session, url=process.url, key=made.body["key"])
             records = await _records(mine)
-            conversation, ids = await _talk(mine)
-            yield Town(
+            conversation, ids = await _make_conversation(mine)
+            yield TwoTenants(
                 process=process,
                 mine=mine,
-                stranger=stranger,
+                other_tenant=stranger,
                 ids=frozenset([*records, *ids]),
                 conversation=conversation,
             )
@@ -181,72 +181,72 @@ async def town(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Town]:
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def _tried(town: Town, route: Route, records: Iterable[str]) -> list[str]:
+async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) -> list[str]:
     """Ask as the stranger with each id; return what was answered otherwise than by a refusal."""
     body: dict[str, Any] | None = None if route.method in ("GET", "DELETE") else {}
     wrong = []
     for record in records:
         path = _filled(route, record)
-        status, text = await town.told(town.stranger, route.method, path, body)
+        status, text = await town.request(town.other_tenant, route.method, path, body)
         if not 400 <= status < 500 or CANARY in text.replace(record, ""):
             wrong.append(f"{path[:80]}: {status} {text[:200]}")
     return wrong
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_nobody_reads_what_is_anothers(town: Town, route: Route) -> None:
+async def test_m14_nobody_reads_what_is_anothers(town: TwoTenants, route: ApiRoute) -> None:
     """Whatever id of the first account stands in a path, the stranger is refused and told nothing."""
-    assert await _tried(town, route, town.ids) == []
+    assert await _unrefused(town, route, town.ids) == []
 
 
 @pytest.mark.parametrize("route", CHANGES, ids=_label)
-async def test_m14_nobody_changes_what_is_anothers(town: Town, route: Route) -> None:
+async def test_m14_nobody_changes_what_is_anothers(town: TwoTenants, route: ApiRoute) -> None:
     """The same holds for everything that changes something."""
-    assert await _tried(town, route, town.ids) == []
+    assert await _unrefused(town, route, town.ids) == []
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(town: Town, route: Route) -> None:
+async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(town: TwoTenants, route: ApiRoute) -> None:
     """Wildcards of subjects, SQL and paths, control characters, giants: refused, and nobody's answer."""
     clients_own = {"", ".", ".."}  # an HTTP client resolves these itself
-    assert await _tried(town, route, [one for one in STRANGE if one not in clients_own]) == []
+    assert await _unrefused(town, route, [one for one in ODD_IDS if one not in clients_own]) == []
 
 
 @pytest.mark.parametrize("route", [one for one in ONE if one.path not in NEEDS_MORE], ids=_label)
-async def test_m14_the_same_ids_open_their_own_accounts_things(town: Town, route: Route) -> None:
+async def test_m14_the_same_ids_open_their_own_accounts_things(town: TwoTenants, route: ApiRoute) -> None:
     """With its own key the first account is answered, or the refusals would prove nothing."""
     seen = {
-        (await town.told(town.mine, "GET", _filled(route, record)))[0] for record in town.ids | {"default"}
+        (await town.request(town.mine, "GET", _filled(route, record)))[0] for record in town.ids | {"default"}
     }
     assert 200 in seen or 204 in seen
 
 
 @pytest.mark.parametrize("route", LISTS, ids=_label)
-async def test_m14_no_list_tells_of_another_account(town: Town, route: Route) -> None:
+async def test_m14_no_list_tells_of_another_account(town: TwoTenants, route: ApiRoute) -> None:
     """What the stranger lists holds no id and no word of the first account."""
-    status, text = await town.told(town.stranger, "GET", route.path)
+    status, text = await town.request(town.other_tenant, "GET", route.path)
     assert status == 200, text
     assert not [record for record in town.ids - {"shell"} if f'"{record}"' in text]
     assert CANARY not in text
 
 
-async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(town: Town) -> None:
+async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(town: TwoTenants) -> None:
     """The stranger's log holds what its own keys asked for, whatever ids it named."""
-    await town.stranger.ask("DELETE", f"/conversations/{town.conversation}")
-    deeds = (await town.stranger.ask("GET", AUDIT)).body["items"]
-    keys = {one["id"] for one in (await town.stranger.ask("GET", "/accounts/me/keys")).body["items"]}
-    mine = {one["id"] for one in (await town.mine.ask("GET", "/accounts/me/keys")).body["items"]}
+    await town.other_tenant.call("DELETE", f"/conversations/{town.conversation}")
+    deeds = (await town.other_tenant.call("GET", AUDIT)).body["items"]
+    keys = {one["id"] for one in (await town.other_tenant.call("GET", "/accounts/me/keys")).body["items"]}
+    mine = {one["id"] for one in (await town.mine.call("GET", "/accounts/me/keys")).body["items"]}
     assert deeds
     assert not keys & mine
     assert not {deed["actor"] for deed in deeds} & mine
 
 
-@pytest.mark.parametrize("named", [*STRANGE, "mine"])
-async def test_m14_no_socket_follows_anothers_conversation(town: Town, named: str) -> None:
+@pytest.mark.parametrize("named", [*ODD_IDS, "mine"])
+async def test_m14_no_socket_follows_anothers_conversation(town: TwoTenants, named: str) -> None:
     """Subscribed by id, name or wildcard, a stranger's socket hears nothing of the first account."""
     asked = town.conversation if named == "mine" else named
-    headers = {"Authorization": f"Bearer {town.stranger.key}"}
-    async with town.stranger.session.ws_connect(f"{town.process.url}/ws", headers=headers) as socket:
+    headers = {"Authorization": f"Bearer {town.other_tenant.key}"}
+    async with town.other_tenant.session.ws_connect(f"{town.process.url}/ws", headers=headers) as socket:
         await socket.send_json({"type": "subscribe", "conversation": asked, "after": 0})
         await socket.send_json({"type": "ping"})
         heard = ""
@@ -277,55 +277,59 @@ CLAIMS: dict[str, Any] = {
 }
 
 
-async def _reader(town: Town) -> Client:
-    made = await town.stranger.ask("POST", "/accounts/me/keys", {"name": "reader", "scopes": ["read"]})
+async def _reader(town: TwoTenants) -> ApiClient:
+    made = await town.other_tenant.call("POST", "/accounts/me/keys", {"name": "reader", "scopes": ["read"]})
     key = made.body["key"] if made.status == 201 else ""
     if not key:
-        listed = await town.stranger.ask("GET", "/accounts/me/keys")
+        listed = await town.other_tenant.call("GET", "/accounts/me/keys")
         (old,) = [one["id"] for one in listed.body["items"] if one["name"] == "reader"]
-        await town.stranger.ask("DELETE", f"/accounts/me/keys/{old}")
+        await town.other_tenant.call("DELETE", f"/accounts/me/keys/{old}")
         return await _reader(town)
-    return Client(session=town.stranger.session, url=town.process.url, key=key)
+    return ApiClient(session=town.other_tenant.session, url=town.process.url, key=key)
 
 
-async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(town: Town) -> None:
+async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(town: TwoTenants) -> None:
     """A reading key is refused on every route that needs more, whatever it says of itself and wherever."""
     reader = await _reader(town)
     said = {f"X-{name.replace('_', '-').title()}": str(value) for name, value in CLAIMS.items()}
     query = "&".join(f"{name}={quote(str(value))}" for name, value in CLAIMS.items())
     for route in ROUTES:
-        more = isinstance(route.access, Admin) or (
-            isinstance(route.access, Key) and route.access.scope != "read"
+        more = isinstance(route.access, AdminAccess) or (
+            isinstance(route.access, KeyAccess) and route.access.scope != "read"
         )
         if more:
             path = f"{_filled(route, 'default')}?{query}"
-            answer = await reader.ask(route.method, path, CLAIMS, **said)
+            answer = await reader.call(route.method, path, CLAIMS, **said)
             assert answer.status == 403, (_label(route), answer.status, answer.body)
-    assert (await town.stranger.ask("GET", "/accounts/me")).body["name"] == "stranger"
+    assert (await town.other_tenant.call("GET", "/accounts/me")).body["name"] == "stranger"
 
 
-async def test_m2_no_field_leads_into_another_account(town: Town) -> None:
+async def test_m2_no_field_leads_into_another_account(town: TwoTenants) -> None:
     """Bodies with fields of another account or role are refused as they are, and nothing is made."""
-    first = (await town.mine.ask("GET", "/accounts/me")).body["id"]
+    first = (await town.mine.call("GET", "/accounts/me")).body["id"]
     for name, value in {**CLAIMS, "account": first, "account_id": first}.items():
         for path, body in (
             ("/agents/default/turns", {"input": "!echo claimed"}),
             ("/accounts/me/agents", {"name": "claimed", "config": {}}),
             ("/accounts/me/keys", {"name": "claimed"}),
         ):
-            answer = await town.stranger.ask("POST", path, {**body, name: value})
+            answer = await town.other_tenant.call("POST", path, {**body, name: value})
             allowed = path.endswith("/keys") and name == "scopes"
             assert answer.status == (201 if allowed else 422), (path, name, answer.body)
-    shown = await town.stranger.ask("GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first)
+    shown = await town.other_tenant.call("GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first)
     assert shown.body["name"] == "stranger"
-    assert "claimed" not in (await town.told(town.mine, "GET", "/accounts/me/agents"))[1]
+    assert "claimed" not in (await town.request(town.mine, "GET", "/accounts/me/agents"))[1]
 
 
-async def test_m2_a_token_field_is_not_a_key(town: Town) -> None:
+async def test_m2_a_token_field_is_not_a_key(town: TwoTenants) -> None:
     """Keys in the query, in cookies, in other headers or in the body are no keys: 401 on every route."""
     key, session = town.mine.key, town.mine.session
     for route in KEYED:
         path = f"{town.process.url}{_filled(route, 'default')}?key={key}&token={key}&access_token={key}"
         headers = {"X-Api-Key": key, "X-Token": key, "Proxy-Authorization": f"Bearer {key}"}
         async with session.request(route.method, path, headers=headers, json={"token": key}) as answer:
-            assert answer.status in (401, 404) if isinstance(route.access, Signed) else answer.status == 401
+            assert (
+                answer.status in (401, 404)
+                if isinstance(route.access, SignedLinkAccess)
+                else answer.status == 401
+            )

@@ -12,7 +12,7 @@ import pytest
 
 import daytona_service
 import e2b_service
-from api_server import Answer, Client
+from api_server import ApiClient, ApiResponse
 from gateway_process import gateway
 from service_processes import service_url
 
@@ -39,10 +39,10 @@ def _daytona() -> Mapping[str, str]:
 PROVIDERS = {"e2b": _e2b, "daytona": _daytona}
 
 
-async def _ended(client: Client, path: str) -> Answer:
+async def _ended(client: ApiClient, path: str) -> ApiResponse:
     async with asyncio.timeout(60):
         while True:
-            answer = await client.ask("GET", path)
+            answer = await client.call("GET", path)
             if answer.body["state"] not in ("queued", "running"):
                 return answer
             await asyncio.sleep(0.05)
@@ -53,21 +53,21 @@ async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, pr
     """What one turn leaves the next one finds; a job outlives kill -9 and comes home with its file."""
     env = dict(PROVIDERS[provider]())
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
 
-        async def turn(text: str) -> Answer:
+        async def turn(text: str) -> ApiResponse:
             body = {"input": text, "conversation": "demo"}
-            taken = await mine.ask("POST", "/agents/default/turns", body)
+            taken = await mine.call("POST", "/agents/default/turns", body)
             assert taken.status == 202, taken.body
             return await _ended(mine, f"/status/{taken.body['turnId']}")
 
         assert "made" in (await turn("!echo made | tee note.txt")).body["output"]
         assert "made" in (await turn("!cat note.txt; pwd")).body["output"]
         await turn("!& mkdir -p outbox; sleep 3; echo paper > outbox/report.txt; echo home")
-        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         await process.kill()
         await process.start()
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
         done = await _ended(mine, f"/status/{job}")
         assert (done.body["state"], done.body["exit_code"]) == ("completed", 0)
         finished: list[dict[str, Any]] = []
@@ -85,28 +85,28 @@ async def test_commands_jobs_and_files_of_a_sandbox_elsewhere(tmp_path: Path, pr
 async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: Path) -> None:
     """Uploads are in the next sandbox, what turns and jobs write can be downloaded, removals go both ways."""
     async with gateway(tmp_path / "data", env=_daytona()) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
         files = f"{process.url}/accounts/me/workspaces/work/files"
         headers = {"Authorization": f"Bearer {process.key}"}
 
         async def stored(*names: str) -> None:
             async with asyncio.timeout(30):
                 while True:
-                    listed = await mine.ask("GET", "/accounts/me/workspaces/work/files")
+                    listed = await mine.call("GET", "/accounts/me/workspaces/work/files")
                     if {one["name"] for one in listed.body["items"]} == set(names):
                         return
                     await asyncio.sleep(0.05)
 
         async def turn(text: str) -> str:
-            taken = await mine.ask("POST", "/agents/a/turns", {"input": text, "conversation": "demo"})
+            taken = await mine.call("POST", "/agents/a/turns", {"input": text, "conversation": "demo"})
             assert taken.status == 202, taken.body
             return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
 
         box = {"provider": "daytona", "permissionMode": "bypass"}
-        await mine.ask("POST", "/accounts/me/workspaces", {"name": "work"})
-        await mine.ask("POST", "/accounts/me/sandboxes", {"name": "box", "config": box})
+        await mine.call("POST", "/accounts/me/workspaces", {"name": "work"})
+        await mine.call("POST", "/accounts/me/sandboxes", {"name": "box", "config": box})
         agent = {"sandbox": "box", "workspaces": [{"name": "work", "workspaceId": "work"}]}
-        made = await mine.ask("POST", "/accounts/me/agents", {"name": "a", "config": agent})
+        made = await mine.call("POST", "/accounts/me/agents", {"name": "a", "config": agent})
         assert made.status == 201, made.body
         async with session.put(f"{files}/given.txt", data=b"uploaded", headers=headers) as answer:
             assert answer.status == 204
@@ -118,7 +118,7 @@ async def test_a_workspace_is_carried_to_a_sandbox_elsewhere_and_back(tmp_path: 
         assert "given.txt" not in listed
         await stored()
         await turn("!& sleep 1; echo late > late.txt")
-        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         assert (await _ended(mine, f"/status/{job}")).body["state"] == "completed"
         await stored("late.txt")
 
@@ -128,44 +128,44 @@ async def test_a_sandbox_at_the_end_of_its_life_gives_back_its_files(tmp_path: P
     """What a job has written so far comes home, the job fails for its reason, the next box has it."""
     env = {**PROVIDERS[provider](), "DOVECOTE_SANDBOX__REAP_INTERVAL": "0.2"}
     async with gateway(tmp_path / "data", env=env) as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
 
         async def turn(text: str) -> str:
-            taken = await mine.ask("POST", "/agents/default/turns", {"input": text, "conversation": "demo"})
+            taken = await mine.call("POST", "/agents/default/turns", {"input": text, "conversation": "demo"})
             return str((await _ended(mine, f"/status/{taken.body['turnId']}")).body["output"])
 
         life = {"config": {"persistent": True, "lifecycle": {"maxLifetimeSeconds": 3}}}
-        assert (await mine.ask("PATCH", "/accounts/me/sandboxes/default", life)).status == 200
+        assert (await mine.call("PATCH", "/accounts/me/sandboxes/default", life)).status == 200
         await turn("!& echo so far >kept.txt; echo said; exec sleep 300")
-        job = (await mine.ask("GET", "/jobs")).body["items"][0]["resultId"]
+        job = (await mine.call("GET", "/jobs")).body["items"][0]["resultId"]
         assert (await _ended(mine, f"/status/{job}")).body["state"] == "failed"
-        shown = (await mine.ask("GET", f"/jobs/{job}")).body
+        shown = (await mine.call("GET", f"/jobs/{job}")).body
         assert (shown["reason"], shown["output"]) == ("sandbox_expired", "said\n")
         async with asyncio.timeout(30):
-            while (await mine.ask("GET", "/sandboxes")).body["items"]:  # noqa: ASYNC110 - in the gateway
+            while (await mine.call("GET", "/sandboxes")).body["items"]:  # noqa: ASYNC110 - in the gateway
                 await asyncio.sleep(0.05)
-        assert (await mine.ask("GET", "/accounts/me/workspaces/default/files/kept.txt")).body == b"so far\n"
+        assert (await mine.call("GET", "/accounts/me/workspaces/default/files/kept.txt")).body == b"so far\n"
         assert "so far" in await turn("!cat kept.txt")
 
 
 async def test_a_workspace_needs_a_sandbox_that_lasts(tmp_path: Path) -> None:
     """A workspace in a sandbox at e2b that is not reserved is refused, with the remedy."""
     async with gateway(tmp_path / "data") as process, aiohttp.ClientSession() as session:
-        mine = Client(session=session, url=process.url, key=process.key)
-        await mine.ask("POST", "/accounts/me/workspaces", {"name": "files"})
-        await mine.ask("POST", "/accounts/me/sandboxes", {"name": "cloud", "config": {"provider": "e2b"}})
+        mine = ApiClient(session=session, url=process.url, key=process.key)
+        await mine.call("POST", "/accounts/me/workspaces", {"name": "files"})
+        await mine.call("POST", "/accounts/me/sandboxes", {"name": "cloud", "config": {"provider": "e2b"}})
         agent = {"sandbox": "cloud", "workspaces": [{"name": "files", "workspaceId": "files"}]}
-        refused = await mine.ask("POST", "/accounts/me/agents", {"name": "a", "config": agent})
+        refused = await mine.call("POST", "/accounts/me/agents", {"name": "a", "config": agent})
         assert refused.status == 422
         assert refused.body["errors"][0]["pointer"] == "/config/sandbox"
         assert "persistent" in refused.body["errors"][0]["detail"]
-        await mine.ask("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": True}})
-        assert (await mine.ask("POST", "/accounts/me/agents", {"name": "a", "config": agent})).status == 201
-        undone = await mine.ask("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": False}})
+        await mine.call("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": True}})
+        assert (await mine.call("POST", "/accounts/me/agents", {"name": "a", "config": agent})).status == 201
+        undone = await mine.call("PATCH", "/accounts/me/sandboxes/cloud", {"config": {"persistent": False}})
         assert undone.status == 422
         assert undone.body["errors"][0]["pointer"] == "/config/persistent"
         assert "agent 'a'" in undone.body["errors"][0]["detail"]
-        await mine.ask("POST", "/accounts/me/sandboxes", {"name": "spare", "config": {"provider": "e2b"}})
+        await mine.call("POST", "/accounts/me/sandboxes", {"name": "spare", "config": {"provider": "e2b"}})
         use = {"name": "files", "workspaceId": "files", "sandbox": None}
         read = {"sandbox": "spare", "workspaces": [use]}
-        assert (await mine.ask("POST", "/accounts/me/agents", {"name": "b", "config": read})).status == 201
+        assert (await mine.call("POST", "/accounts/me/agents", {"name": "b", "config": read})).status == 201

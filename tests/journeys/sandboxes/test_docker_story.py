@@ -14,13 +14,13 @@ import pytest
 import docker_engine
 from gateway_process import GatewayProcess, gateway
 
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 
 
 @pytest.fixture
 async def process(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
     """Return a gateway on the tests' engine; its containers are removed afterwards."""
-    engine = docker_engine.shared()
+    engine = docker_engine.shared_engine()
     env = {
         "SANDBOX_PROVIDER": "docker",
         "DOCKER_HOST": engine.host,
@@ -35,7 +35,7 @@ async def process(tmp_path: Path) -> AsyncIterator[GatewayProcess]:
             engine.call("DELETE", f"/containers/{one['Id']}?force=1")
 
 
-async def boxes(session: aiohttp.ClientSession) -> list[dict[str, Any]]:
+async def list_sandboxes(session: aiohttp.ClientSession) -> list[dict[str, Any]]:
     """Return the live sandboxes."""
     async with session.get("/sandboxes") as answer:
         return list((await answer.json())["items"])
@@ -43,7 +43,7 @@ async def boxes(session: aiohttp.ClientSession) -> list[dict[str, Any]]:
 
 async def ended(session: aiohttp.ClientSession, item: str) -> dict[str, Any]:
     """Return a turn or job once it has ended."""
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         while True:
             async with session.get(f"/status/{item}") as answer:
                 told = dict(await answer.json())
@@ -89,7 +89,7 @@ async def test_a_reserved_container_sleeps_and_wakes(process: GatewayProcess) ->
         async with session.patch("/accounts/me/sandboxes/default", json={"config": config}) as answer:
             assert answer.status == 200, await answer.text()
         await turn(session, "!echo kept > ~/note")
-        async with asyncio.timeout(PATIENCE):
-            while not (await boxes(session))[0]["paused"]:  # noqa: ASYNC110 - it happens in the gateway
+        async with asyncio.timeout(TIMEOUT_SECONDS):
+            while not (await list_sandboxes(session))[0]["paused"]:  # noqa: ASYNC110 - it happens in the gateway
                 await asyncio.sleep(0.05)
         assert "kept" in (await turn(session, "!cat ~/note"))["output"]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from api_server import Client
+from api_server import ApiClient
 from gateway.config.setting_types import SandboxSettings
-from gateway.environments.backends import opened_by
+from gateway.environments.backends import enabled_providers
 from gateway_process import gateway
 
 SUPPORT = Path(__file__).parents[2] / "support"
@@ -35,13 +35,13 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
         gateway(tmp_path / "data", env={"PYTHONPATH": path}, options=options) as process,
         process.http() as session,
     ):
-        mine = Client(session=session, url=process.url, key=process.key)
+        mine = ApiClient(session=session, url=process.url, key=process.key)
         box = {"name": "box", "config": {"provider": "memory"}}
-        assert (await mine.ask("POST", "/accounts/me/sandboxes", box)).status == 201
+        assert (await mine.call("POST", "/accounts/me/sandboxes", box)).status == 201
         agent = {"name": "there", "config": {"model": "builtin:shell", "sandbox": "box"}}
-        assert (await mine.ask("POST", "/accounts/me/agents", agent)).status == 201
+        assert (await mine.call("POST", "/accounts/me/agents", agent)).status == 201
         asked = {"model": "there", "messages": [{"role": "user", "content": "!echo pigeon"}]}
-        told = (await mine.ask("POST", "/v1/chat/completions", asked)).body["choices"][0]["message"][
+        told = (await mine.call("POST", "/v1/chat/completions", asked)).body["choices"][0]["message"][
             "content"
         ]
     assert ("pigeon" in told) is named
@@ -51,5 +51,5 @@ async def test_a_record_may_name_a_provider_that_has_a_table(tmp_path: Path, *, 
 def test_what_is_not_installed_is_not_opened() -> None:
     """This machine's provider and the chosen one always are; a table of an unknown one opens nothing."""
     given = SandboxSettings.model_validate({"provider": "e2b", "docker": {}, "kubernetes": {}})
-    assert opened_by(given) == ["docker", "e2b", "host"]
-    assert opened_by(SandboxSettings()) == ["host"]
+    assert enabled_providers(given) == ["docker", "e2b", "host"]
+    assert enabled_providers(SandboxSettings()) == ["host"]

@@ -21,7 +21,7 @@ PATIENCE = 30.0
 ADMIN = "the key of an operator, which is long enough"
 
 
-class Face:
+class AccountView:
     """What an account sees of a gateway."""
 
     def __init__(self, process: GatewayProcess, session: aiohttp.ClientSession) -> None:
@@ -44,7 +44,7 @@ class Face:
                     return dict(turn)
                 await asyncio.sleep(0.05)
 
-    async def boxes(self) -> list[dict[str, Any]]:
+    async def list_sandboxes(self) -> list[dict[str, Any]]:
         """Return the live sandboxes."""
         _status, found = await self.ask("GET", "/sandboxes")
         return list(found["items"])
@@ -52,7 +52,7 @@ class Face:
     async def saved(self) -> None:
         """Wait until the only live sandbox has a snapshot."""
         async with asyncio.timeout(PATIENCE):
-            while not (await self.boxes())[0]["snapshot"]:  # noqa: ASYNC110 - it happens in the gateway
+            while not (await self.list_sandboxes())[0]["snapshot"]:  # noqa: ASYNC110 - it happens in the gateway
                 await asyncio.sleep(0.05)
 
     async def replaced(self, snapshot: str) -> None:
@@ -66,7 +66,7 @@ class Face:
         kept = (self.process.data / "snapshots").glob("*/*")
         return sorted(path.name for path in kept if not path.name.startswith("."))
 
-    async def told(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
+    async def sandbox_events(self, kind: str, *, many: int = 1) -> list[dict[str, Any]]:
         """Wait until the only conversation was told so many events of a kind, and return them."""
         _status, found = await self.ask("GET", "/conversations")
         (conversation,) = found["items"]
@@ -80,7 +80,7 @@ class Face:
 
 
 @pytest.fixture
-async def face(tmp_path: Path) -> AsyncIterator[Face]:
+async def account_view(tmp_path: Path) -> AsyncIterator[AccountView]:
     """A gateway that keeps snapshots on its disk and looks for idle sandboxes often."""
     env = {
         "DOVECOTE_SANDBOX__SNAPSHOTS": "local",
@@ -89,10 +89,10 @@ async def face(tmp_path: Path) -> AsyncIterator[Face]:
         "DOVECOTE_ALLOW_SHARED_HOST": "true",
     }
     async with gateway(tmp_path / "data", env=env) as process, process.http() as session:
-        yield Face(process, session)
+        yield AccountView(process, session)
 
 
-async def _cli(face: Face, *words: str) -> tuple[int, str]:
+async def _cli(face: AccountView, *words: str) -> tuple[int, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     child = await gateway_command(
         *words,
@@ -106,31 +106,31 @@ async def _cli(face: Face, *words: str) -> tuple[int, str]:
     return child.returncode, printed.decode()
 
 
-async def test_a_reserved_sandbox_lives_through_sleep_and_removal(face: Face) -> None:
+async def test_a_reserved_sandbox_lives_through_sleep_and_removal(face: AccountView) -> None:
     """Commands share one machine; idle it sleeps, which is told; used it wakes; deleted it is gone."""
     patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
     assert (await face.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
     assert "kept" in (await face.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
-    (box,) = await face.boxes()
+    (box,) = await face.list_sandboxes()
     assert (box["state"], box["scope"], box["boot"]) == ("active", "WORKSPACE", 1)
-    await face.told("sandbox.suspended")
-    (box,) = await face.boxes()
+    await face.sandbox_events("sandbox.suspended")
+    (box,) = await face.list_sandboxes()
     assert (box["paused"], box["seconds"] > 0) == (True, True)
     assert "kept" in (await face.turn("cat $HOME/note"))["output"]
-    started = await face.told("sandbox.started", many=2)
+    started = await face.sandbox_events("sandbox.started", many=2)
     assert [event["data"]["reason"] for event in started] == ["created", "woken"]
     status, _ = await face.ask("DELETE", f"/sandboxes/{box['id']}")
     assert status == 204
-    assert await face.boxes() == []
-    (stopped,) = await face.told("sandbox.stopped")
+    assert await face.list_sandboxes() == []
+    (stopped,) = await face.sandbox_events("sandbox.stopped")
     assert stopped["data"]["reason"] == "removed"
     assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
 
 
-async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
+async def test_the_command_line_shows_and_uses_sandboxes(face: AccountView) -> None:
     """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
     await face.turn("true")
-    (box,) = await face.boxes()
+    (box,) = await face.list_sandboxes()
     _status, used = await face.ask("GET", "/accounts/me/usage")
     assert used["total"]["sandbox_seconds"] > 0
     code, printed = await _cli(face, "sandboxes", "list", "--json")
@@ -138,7 +138,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     code, printed = await _cli(face, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
     assert (code, sorted(printed.split())) == (3, ["err", "out"])
     code, printed = await _cli(face, "sandboxes", "stop", box["id"])
-    assert (code, (await face.boxes())[0]["state"]) == (0, "suspended")
+    assert (code, (await face.list_sandboxes())[0]["state"]) == (0, "suspended")
     orphan = face.process.data / "sandboxes" / "sandboxes" / "host-orphan"
     orphan.mkdir(parents=True)
     label = next((face.process.data / "sandboxes" / "sandboxes").glob("*/label")).read_text()
@@ -150,7 +150,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     assert (code, printed.strip()) == (0, "1 removed")
     assert (orphan.exists(), foreign.exists()) == (False, True)
     assert (await _cli(face, "sandboxes", "rm", box["id"]))[0] == 0
-    assert await face.boxes() == []
+    assert await face.list_sandboxes() == []
     _status, used = await face.ask("GET", "/accounts/me/usage")
     assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
     await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"limits": {"budgetSeconds": 0.001}}})
@@ -158,7 +158,7 @@ async def test_the_command_line_shows_and_uses_sandboxes(face: Face) -> None:
     assert (refused["state"], "sandbox seconds" in refused["error"]) == ("failed", True)
 
 
-def _wheel(directory: Path) -> None:
+def _write_wheel(directory: Path) -> None:
     """Write a wheel of a module `pigeon` with nothing but a name."""
     inside = {
         "pigeon.py": "NAME = 'homing'\n",
@@ -172,13 +172,13 @@ def _wheel(directory: Path) -> None:
             wheel.writestr(name, text)
 
 
-async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(face: Face) -> None:
+async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(face: AccountView) -> None:
     """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
     await face.turn("true")
     await face.saved()
     (empty,) = face.snapshots()
     (workspace,) = (face.process.data / "workspaces").iterdir()
-    _wheel(workspace)
+    _write_wheel(workspace)
     pip = "python3 -m pip install --user --quiet --no-index --find-links . pigeon"
     installed = await face.turn(f"{pip} && python3 -c 'import pigeon; print(pigeon.NAME)'")
     if "No module named pip" in installed["output"]:
@@ -189,10 +189,10 @@ async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed
         shutil.rmtree(place)
     again = await face.turn("python3 -c 'import pigeon; print(pigeon.NAME)'")
     assert "homing" in again["output"], again["output"]
-    assert (await face.told("sandbox.started", many=2))[-1]["data"]["reason"] == "restored"
+    assert (await face.sandbox_events("sandbox.started", many=2))[-1]["data"]["reason"] == "restored"
 
 
-async def test_a_removed_workspace_takes_its_sandbox_along(face: Face) -> None:
+async def test_a_removed_workspace_takes_its_sandbox_along(face: AccountView) -> None:
     """Deleting a workspace or a sandbox record leaves no live sandbox of it."""
     made = {}
     for kind in ("sandboxes", "workspaces"):
@@ -201,15 +201,15 @@ async def test_a_removed_workspace_takes_its_sandbox_along(face: Face) -> None:
     use = {"name": "mine", "workspaceId": made["workspaces"]["id"], "sandbox": made["sandboxes"]["id"]}
     await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
     await face.turn("true")
-    (box,) = await face.boxes()
+    (box,) = await face.list_sandboxes()
     assert box["workspace"] == made["workspaces"]["id"]
     await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
     assert (await face.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
-    assert await face.boxes() == []
+    assert await face.list_sandboxes() == []
     assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
 
 
-async def test_a_removed_account_takes_its_sandboxes_along(face: Face) -> None:
+async def test_a_removed_account_takes_its_sandboxes_along(face: AccountView) -> None:
     """Deleting an account leaves neither machines nor snapshots of it; others keep theirs."""
     await face.turn("true")
     async with aiohttp.ClientSession(
@@ -223,7 +223,7 @@ async def test_a_removed_account_takes_its_sandboxes_along(face: Face) -> None:
     async with aiohttp.ClientSession(
         face.process.url, headers={"Authorization": f"Bearer {made['key']}"}
     ) as session:
-        other = Face(face.process, session)
+        other = AccountView(face.process, session)
         await other.ask("POST", "/accounts/me/sandboxes", {"name": "box", "config": {"persistent": True}})
         await other.ask("POST", "/accounts/me/agents", {"name": "default", "config": {"sandbox": "box"}})
         await other.turn("echo kept > $HOME/note")
@@ -231,18 +231,20 @@ async def test_a_removed_account_takes_its_sandboxes_along(face: Face) -> None:
         places = face.process.data / "sandboxes" / "sandboxes"
         assert len(list(places.iterdir())) == 2
         assert (await other.ask("DELETE", "/accounts/me"))[0] == 204
-    assert len(list(places.iterdir())) == len(await face.boxes()) == 1
+    assert len(list(places.iterdir())) == len(await face.list_sandboxes()) == 1
     assert len(list((face.process.data / "snapshots").iterdir())) <= 1
 
 
-async def test_a_job_that_outlives_its_sandbox_is_told_of(face: Face) -> None:
+async def test_a_job_that_outlives_its_sandbox_is_told_of(face: AccountView) -> None:
     """At the end of its life a sandbox goes although a job runs, and the chat hears why the job failed."""
     lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
     await face.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
     await face.turn("true")
     await face.turn("&sleep 300")
-    (failed,) = await face.told("job.failed")
+    (failed,) = await face.sandbox_events("job.failed")
     assert failed["data"]["reason"] == "sandbox_expired"
-    (stopped,) = await face.told("sandbox.stopped")
+    (stopped,) = await face.sandbox_events("sandbox.stopped")
     assert stopped["data"]["reason"] == "expired"
-    assert not [event for event in await face.told("sandbox.started") if event["data"]["reason"] == "woken"]
+    assert not [
+        event for event in await face.sandbox_events("sandbox.started") if event["data"]["reason"] == "woken"
+    ]

@@ -14,7 +14,7 @@ import aiohttp
 import pytest
 
 from gateway_process import GatewayProcess, gateway
-from telegram_gateway import answer_to, telegram_gateway, until_said
+from telegram_gateway import send_and_wait, telegram_gateway, wait_for_message
 
 PATIENCE = 30.0
 MARK = "!echo {name} >>~/mark; sort -u ~/mark | tr '\\n' ' '"
@@ -39,7 +39,7 @@ SHARING = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ScopesGateway:
     """A gateway, and the keys of two people."""
 
     process: GatewayProcess
@@ -69,10 +69,10 @@ class Stage:
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def scopes_gateway(tmp_path: Path) -> AsyncIterator[ScopesGateway]:
     """Run a gateway with three agents on two workspaces."""
     async with gateway(tmp_path / "data") as process:
-        stage = Stage(process=process, keys={"ada": process.key})
+        stage = ScopesGateway(process=process, keys={"ada": process.key})
         made = await stage.ask("POST", "/accounts/me/keys", {"name": "bob", "scopes": ["chat"]})
         stage.keys["bob"] = made["key"]
         await stage.ask("POST", "/accounts/me/workspaces", {"name": "apart"})
@@ -83,7 +83,7 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
         yield stage
 
 
-async def test_a_scope_says_who_works_in_one_sandbox(stage: Stage) -> None:
+async def test_a_scope_says_who_works_in_one_sandbox(stage: ScopesGateway) -> None:
     """Each sees what those left in HOME with whom it shares, and nothing of anybody else's."""
     for scope, sharers in SHARING.items():
         await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": {"isolation": scope}})
@@ -103,10 +103,10 @@ async def test_people_of_a_group_have_sandboxes_of_their_own(tmp_path: Path) -> 
             async with session.patch("/accounts/me/sandboxes/default", json=change) as answer:
                 assert answer.status == 200
         await platform.say(GROUP, "@dovecote_bot !echo of-ada >~/mark; echo kept", user=7)
-        await until_said(platform, "kept", chat=GROUP)
+        await wait_for_message(platform, "kept", chat=GROUP)
         await platform.say(GROUP, "@dovecote_bot !cat ~/mark || echo nothing-here", user=8)
-        await until_said(platform, "nothing-here", chat=GROUP)
-        assert "of-ada" in await answer_to(platform, "!cat ~/mark", containing="of-ada", chat=7)
+        await wait_for_message(platform, "nothing-here", chat=GROUP)
+        assert "of-ada" in await send_and_wait(platform, "!cat ~/mark", containing="of-ada", chat=7)
         with closing(sqlite3.connect(f"file:{process.data / 'dovecote.db'}?mode=ro", uri=True)) as database:
             owners = {person for (person,) in database.execute("SELECT person FROM sandboxes")}
         assert owners == {"telegram:7", "telegram:8"}

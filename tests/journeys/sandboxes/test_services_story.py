@@ -15,18 +15,18 @@ import pytest
 from commands import PIPE, gateway_command
 from gateway_process import GatewayProcess, gateway
 from model_rig import closed_port
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
-PATIENCE = 40.0
+TIMEOUT_SECONDS = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class ServicesGateway:
     """A gateway whose agent does what the test says."""
 
     process: GatewayProcess
     model: OpenAIServer
-    script: list[Turn]
+    script: list[ScriptedTurn]
 
     async def ask(self, method: str, path: str, body: Any = None) -> Any:
         """Make one request."""
@@ -36,25 +36,25 @@ class Stage:
 
     async def use(self, tool: str, **args: Any) -> str:
         """Have the agent use a tool; returns what the tool told it."""
-        self.script[:] = [Turn(text="done"), Turn(calls=[ToolCall(name=tool, args=args)])]
+        self.script[:] = [ScriptedTurn(text="done"), ScriptedTurn(calls=[ToolCall(name=tool, args=args)])]
         body = {"input": "go", "conversation": "demo"}
         taken = await self.ask("POST", "/agents/default/turns", body)
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (await self.ask("GET", f"/status/{taken['turnId']}"))["state"] != "completed":  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         return last_text(self.model.bodies[-1])
 
     async def until(self, state: str) -> None:
         """Wait until the only sandbox is in a state."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(TIMEOUT_SECONDS):
             while (await self.ask("GET", "/sandboxes"))["items"][0]["state"] != state:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def services_gateway(tmp_path: Path) -> AsyncIterator[ServicesGateway]:
     """Run a gateway whose sandboxes share the machine's network and are soon asleep."""
-    script: list[Turn] = []
+    script: list[ScriptedTurn] = []
     async with OpenAIServer(lambda _body: script.pop()) as model:
         env = {
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
@@ -65,10 +65,10 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
             "DOVECOTE_SANDBOX__HOST__NETWORK_HELPER": "/bin/false",
         }
         async with gateway(tmp_path / "data", env=env) as process:
-            yield Stage(process=process, model=model, script=script)
+            yield ServicesGateway(process=process, model=model, script=script)
 
 
-async def _cli(stage: Stage, *words: str) -> Any:
+async def _cli(stage: ServicesGateway, *words: str) -> Any:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("DOVECOTE_")}
     child = await gateway_command(
         *("sandboxes", *words, "--json"),
@@ -80,7 +80,7 @@ async def _cli(stage: Stage, *words: str) -> Any:
     return json.loads(printed)
 
 
-async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(stage: Stage) -> None:
+async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(stage: ServicesGateway) -> None:
     """Started by the agent, known after kill -9, asleep with the sandbox, awake with it, one all the time."""
     config = {
         "network": {"mode": "allow-all"},
@@ -106,14 +106,14 @@ async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(sta
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
     assert json.loads(await stage.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n") == 2
-    async with asyncio.timeout(PATIENCE):
+    async with asyncio.timeout(TIMEOUT_SECONDS):
         assert (await reader.read()).startswith(b"HTTP/1.0 200")
     writer.close()
     (shown,) = await _cli(stage, "services", "default")
     assert (shown["name"], shown["state"], shown["starts"]) == ("web", "running", 1)
 
 
-async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(stage: Stage) -> None:
+async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(stage: ServicesGateway) -> None:
     """Kept awake to the end of its life a machine goes with its processes; the next one starts them again."""
     lifecycle = {"maxLifetimeSeconds": 4, "idleTimeoutSeconds": 1, "keepAwake": True}
     config = {"permissionMode": "bypass", "lifecycle": lifecycle}

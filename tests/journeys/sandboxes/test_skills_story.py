@@ -12,18 +12,18 @@ from typing import Any
 import aiohttp
 import pytest
 
-from api_server import ADMIN_KEY, Answer, Client
+from api_server import ADMIN_KEY, ApiClient, ApiResponse
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class SkillsGateway:
     """A gateway whose agent talks to a scripted model."""
 
     process: GatewayProcess
     session: aiohttp.ClientSession
-    mine: Client
+    mine: ApiClient
     model: OpenAIServer
 
     async def upload(self, path: str, content: bytes, *, key: str = "") -> int:
@@ -33,30 +33,30 @@ class Stage:
         async with self.session.put(url, data=BytesIO(content), headers=headers) as answer:
             return answer.status
 
-    async def turn(self, text: str) -> Answer:
+    async def turn(self, text: str) -> ApiResponse:
         """Ask the default agent and wait for the end."""
         body = {"input": text, "conversation": "demo"}
-        taken = await self.mine.ask("POST", "/agents/default/turns", body)
+        taken = await self.mine.call("POST", "/agents/default/turns", body)
         async with asyncio.timeout(40):
             while True:
-                answer = await self.mine.ask("GET", f"/status/{taken.body['turnId']}")
+                answer = await self.mine.call("GET", f"/status/{taken.body['turnId']}")
                 if answer.body["state"] in ("completed", "failed"):
                     return answer
                 await asyncio.sleep(0.05)
 
 
-SCRIPT: list[Turn] = [
-    Turn(calls=[ToolCall(name="load_skill", args={"name": "reports"})]),
-    Turn(calls=[ToolCall(name="read", args={"path": ".claude/skills/reports/forms/a.txt"})]),
-    Turn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
-    Turn(text="All read."),
-    Turn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
-    Turn(text="Again."),
+SCRIPT: list[ScriptedTurn] = [
+    ScriptedTurn(calls=[ToolCall(name="load_skill", args={"name": "reports"})]),
+    ScriptedTurn(calls=[ToolCall(name="read", args={"path": ".claude/skills/reports/forms/a.txt"})]),
+    ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
+    ScriptedTurn(text="All read."),
+    ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": "knowledge/**"})]),
+    ScriptedTurn(text="Again."),
 ]
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def skills_gateway(tmp_path: Path) -> AsyncIterator[SkillsGateway]:
     """Run a gateway with a model."""
     async with OpenAIServer(list(SCRIPT)) as model, aiohttp.ClientSession() as session:
         env = {
@@ -66,13 +66,13 @@ async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
             "DOVECOTE_ADMIN_KEY": ADMIN_KEY,
         }
         async with gateway(tmp_path / "data", env=env) as process:
-            mine = Client(session=session, url=process.url, key=process.key)
-            yield Stage(process=process, session=session, mine=mine, model=model)
+            mine = ApiClient(session=session, url=process.url, key=process.key)
+            yield SkillsGateway(process=process, session=session, mine=mine, model=model)
 
 
-async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stage: Stage) -> None:
+async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stage: SkillsGateway) -> None:
     """The guide is in the instructions, the skill in the tool's words, all files in the workspace."""
-    made = await stage.mine.ask(
+    made = await stage.mine.call(
         "POST", "/accounts/me/skills", {"name": "reports", "config": {"description": "how to write reports"}}
     )
     assert made.status == 201, made.body
@@ -92,26 +92,26 @@ async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stag
     assert last_text(rest[1]) == "     1\tform A"
     assert last_text(rest[2]) == "knowledge/old.txt"
 
-    assert (await stage.mine.ask("DELETE", f"{agent}/knowledge/old.txt")).status == 204
+    assert (await stage.mine.call("DELETE", f"{agent}/knowledge/old.txt")).status == 204
     assert await stage.upload(f"{agent}/knowledge/new.txt", b"new") == 204
     assert (await stage.turn("look again")).body["output"] == "Again."
     assert last_text(stage.model.bodies[-1]) == "knowledge/new.txt"
 
 
-async def test_bundles_are_bounded_and_the_accounts_own(stage: Stage) -> None:
+async def test_bundles_are_bounded_and_the_accounts_own(stage: SkillsGateway) -> None:
     """Ways out, other places, too much and another account's are refused; the rest is read back."""
     agent = "/accounts/me/agents/default/files"
     for path in ("elsewhere/x", "skills/../../x", "AGENTS.md/../x"):
         assert await stage.upload(f"{agent}/{path.replace('..', '%2e%2e')}", b"x") in (404, 422), path
     assert await stage.upload(f"{agent}/knowledge/big", bytes(1024 * 1024 + 1)) == 413
     assert await stage.upload(f"{agent}/knowledge/one", b"content") == 204
-    listed = (await stage.mine.ask("GET", agent)).body["items"]
+    listed = (await stage.mine.call("GET", agent)).body["items"]
     assert [(one["path"], one["size"]) for one in listed] == [("knowledge/one", 7)]
-    assert (await stage.mine.ask("GET", f"{agent}/knowledge/one")).body == b"content"
-    operator = Client(session=stage.session, url=stage.process.url, key=ADMIN_KEY)
-    other = (await operator.ask("POST", "/accounts", {"name": "other"})).body["key"]
-    stranger = Client(session=stage.session, url=stage.process.url, key=other)
-    assert (await stage.mine.ask("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
+    assert (await stage.mine.call("GET", f"{agent}/knowledge/one")).body == b"content"
+    operator = ApiClient(session=stage.session, url=stage.process.url, key=ADMIN_KEY)
+    other = (await operator.call("POST", "/accounts", {"name": "other"})).body["key"]
+    stranger = ApiClient(session=stage.session, url=stage.process.url, key=other)
+    assert (await stage.mine.call("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
     assert await stage.upload("/accounts/me/skills/mine/files/SKILL.md", b"x", key=other) == 404
-    assert (await stranger.ask("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
-    assert (await stage.mine.ask("DELETE", "/accounts/me/skills/mine")).status == 204
+    assert (await stranger.call("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
+    assert (await stage.mine.call("DELETE", "/accounts/me/skills/mine")).status == 204

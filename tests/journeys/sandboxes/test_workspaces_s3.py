@@ -15,10 +15,10 @@ import pytest
 
 from gateway_process import GatewayProcess, gateway
 from nats_servers import TOKEN, NatsServer
-from postgres import NoServer, cluster
-from s3_servers import fresh_bucket, s3_server
+from postgres import PostgresUnavailable, postgres_cluster
+from s3_servers import open_empty_store, s3_server
 from sandbox.s3 import Bucket
-from sandbox.workspaces.s3_store import S3Store
+from sandbox.workspaces.s3_store import S3WorkspaceStore
 
 FILES = "/accounts/me/workspaces/default/files"
 
@@ -44,15 +44,15 @@ def _env(bucket: Bucket) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def _together(directory: Path) -> AsyncIterator[Mapping[str, str]]:
+async def _shared_environment(directory: Path) -> AsyncIterator[Mapping[str, str]]:
     """Run what two gateways have in common but the bucket; yields its environment."""
     roomy = {"store_dir": str(directory / "nats" / "store"), "max_file_store": 50_000_000_000}
     broker = NatsServer(directory / "nats", settings={"jetstream": roomy})
     try:
-        with cluster() as postgres:
+        with postgres_cluster() as postgres:
             await broker.start()
             yield {
-                "DOVECOTE_DATABASE_URL": postgres.fresh().replace("+psycopg", ""),
+                "DOVECOTE_DATABASE_URL": postgres.create_database().replace("+psycopg", ""),
                 "DOVECOTE_NATS_URL": broker.url.replace("nats://", f"nats://{TOKEN}@"),
                 "DOVECOTE_SECRET_KEYS": "a-secret-key-of-forty-characters-or-more",
                 "DOVECOTE_REPLICAS": "2",
@@ -60,11 +60,13 @@ async def _together(directory: Path) -> AsyncIterator[Mapping[str, str]]:
                 "DOVECOTE_SANDBOX__GUARD_TTL": "3",
             }
             await broker.stop()
-    except NoServer as error:
+    except PostgresUnavailable as error:
         pytest.skip(f"two gateways need PostgreSQL: {error}")
 
 
-async def _said(process: GatewayProcess, line: str, conversation: str | None = None) -> tuple[str, str]:
+async def _run_command(
+    process: GatewayProcess, line: str, conversation: str | None = None
+) -> tuple[str, str]:
     """Say a line in a conversation; returns the answer and the conversation."""
     async with process.http() as session:
         body = {"input": line} | ({"conversation": conversation} if conversation else {})
@@ -86,14 +88,14 @@ async def _ended(process: GatewayProcess, turn: str) -> dict[str, Any]:
             await asyncio.sleep(0.05)
 
 
-async def _got(process: GatewayProcess, path: str) -> bytes | int:
+async def _get_file(process: GatewayProcess, path: str) -> bytes | int:
     async with process.http() as session, session.get(f"{FILES}/{path}") as answer:
         return await answer.read() if answer.status == 200 else answer.status
 
 
-async def _until_got(process: GatewayProcess, path: str, content: bytes) -> None:
+async def _wait_for_file(process: GatewayProcess, path: str, content: bytes) -> None:
     async with asyncio.timeout(40):
-        while await _got(process, path) != content:  # noqa: ASYNC110 - it happens in another process
+        while await _get_file(process, path) != content:  # noqa: ASYNC110 - it happens in another process
             await asyncio.sleep(0.05)
 
 
@@ -111,32 +113,34 @@ async def _put(process: GatewayProcess, path: str, content: bytes) -> int:
 
 async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: str, tmp_path: Path) -> None:
     """By HTTP, by the next turn of the conversation and by another one; and after kill -9 of the writer."""
-    async with fresh_bucket(endpoint) as (bucket, _), _together(tmp_path) as shared:
+    async with open_empty_store(endpoint) as (bucket, _), _shared_environment(tmp_path) as shared:
         env = {**shared, **_env(bucket)}
         async with gateway(tmp_path / "one", env=env) as one:
             making = (
                 "mkdir deep bin; echo written on one >deep/file; echo 'echo ran' >bin/run; chmod +x bin/run"
             )
-            told, conversation = await _said(one, f"!{making}")
+            told, conversation = await _run_command(one, f"!{making}")
             await one.kill()
         async with gateway(tmp_path / "two", env=env) as two:
-            assert await _got(two, "deep/file") == b"written on one\n"
+            assert await _get_file(two, "deep/file") == b"written on one\n"
             assert await _names(two) == ["bin", "deep"]
             assert await _put(two, "deep/upload", b"uploaded to two") == 204
-            told, _ = await _said(two, "!cat deep/*; ./bin/run; rm deep/file; echo two >by-two", conversation)
+            told, _ = await _run_command(
+                two, "!cat deep/*; ./bin/run; rm deep/file; echo two >by-two", conversation
+            )
             assert "written on one" in told
             assert "uploaded to two" in told
             assert "ran" in told
-            assert await _got(two, "deep/file") == 404
+            assert await _get_file(two, "deep/file") == 404
             await one.start()
-            told, _ = await _said(one, "!ls deep; cat by-two", conversation)
+            told, _ = await _run_command(one, "!ls deep; cat by-two", conversation)
             assert "upload" in told
             assert "file" not in told
             assert "two" in told
             await two.stop()
             third = GatewayProcess(one.data, env=env)
             await third.start(wait=False)
-            assert await third.ended() == 1
+            assert await third.wait_for_exit() == 1
             assert any("another instance is using" in line for line in third.log)
             await one.stop()
             await _is_finished_elsewhere(one, two, conversation)
@@ -149,44 +153,44 @@ async def _is_finished_elsewhere(one: GatewayProcess, two: GatewayProcess, conve
         line = {"input": "!date +%N >done-on-one", "conversation": conversation}
         async with session.post("/agents/default/turns", json=line) as taken:
             turn = (await taken.json())["turnId"]
-    await one.ended()
+    await one.wait_for_exit()
     (made,) = (one.data / "workspaces").glob("*/done-on-one")
     await two.start()
     assert (await _ended(two, turn))["state"] == "completed"
-    assert await _got(two, "done-on-one") == made.read_bytes()
-    assert made.read_text().strip() in (await _said(two, "!cat done-on-one", conversation))[0]
+    assert await _get_file(two, "done-on-one") == made.read_bytes()
+    assert made.read_text().strip() in (await _run_command(two, "!cat done-on-one", conversation))[0]
 
 
 async def test_a_gateway_alone_keeps_its_workspaces_in_a_bucket(endpoint: str, tmp_path: Path) -> None:
     """What a directory held before goes there; a deleted workspace leaves nothing, a lost disk costs none."""
-    async with fresh_bucket(endpoint) as (bucket, store):
+    async with open_empty_store(endpoint) as (bucket, store):
         data = tmp_path / "data"
         async with gateway(data) as process:
             assert await _put(process, "from-before", b"of the directory") == 204
             await process.stop()
             await process.start(env=_env(bucket))
-            await _until_got(process, "from-before", b"of the directory")
-            assert "of the directory" in (await _said(process, "!cat from-before; echo more >more"))[0]
+            await _wait_for_file(process, "from-before", b"of the directory")
+            assert "of the directory" in (await _run_command(process, "!cat from-before; echo more >more"))[0]
             (workspace,) = (data / "workspaces").iterdir()
-            assert await _got(process, "more") == b"more\n"
-            await _said(process, "!& echo by a job >by-job")
-            await _until_got(process, "by-job", b"by a job\n")
+            assert await _get_file(process, "more") == b"more\n"
+            await _run_command(process, "!& echo by a job >by-job")
+            await _wait_for_file(process, "by-job", b"by a job\n")
             await process.kill()
             shutil.rmtree(workspace)
             await process.start(env=_env(bucket))
-            assert "more" in (await _said(process, "!cat more"))[0]
+            assert "more" in (await _run_command(process, "!cat more"))[0]
             await _deletes_all(process, store, bucket)
 
 
 async def test_a_bucket_that_refuses_keeps_the_gateway_from_starting(endpoint: str, tmp_path: Path) -> None:
     """The line says which setting is wrong and what to do; one that is away for a while is waited for."""
-    async with fresh_bucket(endpoint) as (bucket, _):
+    async with open_empty_store(endpoint) as (bucket, _):
         env = _env(bucket)
         process = GatewayProcess(
             tmp_path / "data", env=env | {"DOVECOTE_WORKSPACES__S3__BUCKET": "not-there"}
         )
         await process.start(wait=False)
-        assert await process.ended() == 1
+        assert await process.wait_for_exit() == 1
         (line,) = [line for line in process.log if "not-there" in line]
         assert "workspaces.s3.bucket" in line
         assert "make the bucket" in line
@@ -203,26 +207,26 @@ async def test_a_gateway_killed_while_it_carries_carries_again(
 ) -> None:
     """Nothing was said to be done by then; afterwards the bucket has the files as the command left them."""
     async with (
-        fresh_bucket(endpoint) as (bucket, store),
+        open_empty_store(endpoint) as (bucket, store),
         gateway(tmp_path / "data", env=_env(bucket)) as process,
     ):
-        await _said(process, "!echo old >changed; echo x >removed")
+        await _run_command(process, "!echo old >changed; echo x >removed")
         await process.stop()
         await process.start(env={"DOVECOTE_FAULT": point})
         async with process.http() as session:
             line = {"input": "!echo new >changed; rm removed; date +%N >>made"}
             async with session.post("/agents/default/turns", json=line) as taken:
                 assert taken.status == 202
-        await process.ended()
+        await process.wait_for_exit()
         await process.start()
-        await _until_got(process, "changed", b"new\n")
-        assert await _got(process, "removed") == 404
+        await _wait_for_file(process, "changed", b"new\n")
+        assert await _get_file(process, "removed") == 404
         (made,) = (tmp_path / "data" / "workspaces").glob("*/made")
-        await _until_got(process, "made", made.read_bytes())
+        await _wait_for_file(process, "made", made.read_bytes())
         assert await _count(store, bucket) == 2
 
 
-async def _deletes_all(process: GatewayProcess, store: S3Store, bucket: Bucket) -> None:
+async def _deletes_all(process: GatewayProcess, store: S3WorkspaceStore, bucket: Bucket) -> None:
     """Delete a second workspace with a file in it, and look that the bucket holds the first one alone."""
     async with process.http() as session:
         async with session.post("/accounts/me/workspaces", json={"name": "second"}) as made:
@@ -236,6 +240,6 @@ async def _deletes_all(process: GatewayProcess, store: S3Store, bucket: Bucket) 
     assert await _count(store, bucket) == 3
 
 
-async def _count(store: S3Store, bucket: Bucket) -> int:
+async def _count(store: S3WorkspaceStore, bucket: Bucket) -> int:
     found = await store.client.list_objects_v2(Bucket=bucket.bucket)
     return sum("/workspaces/" in one["Key"] for one in found.get("Contents", ()))

@@ -9,29 +9,31 @@ from typing import Any
 
 import aiohttp
 
-from api_server import Client
+from api_server import ApiClient
 from gateway_process import GatewayProcess, gateway
-from openai_server import OpenAIServer, ToolCall, Turn, last_text
+from openai_server import OpenAIServer, ScriptedTurn, ToolCall, last_text
 
 
 async def _talk(process: GatewayProcess, session: aiohttp.ClientSession, agent: str) -> str:
-    mine = Client(session=session, url=process.url, key=process.key)
-    taken = await mine.ask("POST", f"/agents/{agent}/turns", {"input": "go on"})
+    mine = ApiClient(session=session, url=process.url, key=process.key)
+    taken = await mine.call("POST", f"/agents/{agent}/turns", {"input": "go on"})
     assert taken.status == 202, taken.body
     async with asyncio.timeout(40):
         while True:
-            answer = await mine.ask("GET", f"/status/{taken.body['turnId']}")
+            answer = await mine.call("GET", f"/status/{taken.body['turnId']}")
             if answer.body["state"] in ("completed", "failed"):
                 return str(answer.body.get("output") or answer.body.get("error"))
             await asyncio.sleep(0.05)
 
 
 async def _set_up(process: GatewayProcess, session: aiohttp.ClientSession, workspaces: list[Any]) -> None:
-    mine = Client(session=session, url=process.url, key=process.key)
-    shown = (await mine.ask("GET", "/accounts/me/agents/default")).body["config"]
-    await mine.ask("POST", "/accounts/me/sandboxes", {"name": "free", "config": {"permissionMode": "bypass"}})
+    mine = ApiClient(session=session, url=process.url, key=process.key)
+    shown = (await mine.call("GET", "/accounts/me/agents/default")).body["config"]
+    await mine.call(
+        "POST", "/accounts/me/sandboxes", {"name": "free", "config": {"permissionMode": "bypass"}}
+    )
     for name in ("code", "notes"):
-        await mine.ask("POST", "/accounts/me/workspaces", {"name": name})
+        await mine.call("POST", "/accounts/me/workspaces", {"name": name})
         url = f"{process.url}/accounts/me/workspaces/{name}/files/which.txt"
         headers = {"Authorization": f"Bearer {process.key}"}
         async with session.put(url, data=BytesIO(name.encode()), headers=headers) as answer:
@@ -40,7 +42,7 @@ async def _set_up(process: GatewayProcess, session: aiohttp.ClientSession, works
         "sandbox": "free",
         "workspaces": workspaces,
     }
-    made = await mine.ask("POST", "/accounts/me/agents", {"name": "worker", "config": config})
+    made = await mine.call("POST", "/accounts/me/agents", {"name": "worker", "config": config})
     assert made.status == 201, made.body
 
 
@@ -51,11 +53,11 @@ def _env(model: OpenAIServer) -> dict[str, str]:
 async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
     """Without a name the first one is meant; what one holds the other does not; a wrong name is refused."""
     script = [
-        Turn(calls=[ToolCall(name="read", args={"path": "which.txt"})]),
-        Turn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "second"})]),
-        Turn(calls=[ToolCall(name="bash", args={"command": "cat which.txt", "workspace": "second"})]),
-        Turn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "third"})]),
-        Turn(text="Done."),
+        ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt"})]),
+        ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "second"})]),
+        ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "cat which.txt", "workspace": "second"})]),
+        ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt", "workspace": "third"})]),
+        ScriptedTurn(text="Done."),
     ]
     uses = [{"name": "first", "workspaceId": "code"}, {"name": "second", "workspaceId": "notes"}]
     async with OpenAIServer(script) as model, aiohttp.ClientSession() as session:
@@ -75,11 +77,11 @@ async def test_a_call_names_the_workspace_it_works_in(tmp_path: Path) -> None:
 async def test_without_a_sandbox_a_workspace_is_read_alone(tmp_path: Path) -> None:
     """`sandbox: null` offers read and glob and nothing else; they read the workspace store."""
     script = [
-        Turn(calls=[ToolCall(name="glob", args={"pattern": "**/*.txt"})]),
-        Turn(calls=[ToolCall(name="read", args={"path": "which.txt"})]),
-        Turn(calls=[ToolCall(name="read", args={"path": "../../key"})]),
-        Turn(calls=[ToolCall(name="bash", args={"command": "id"})]),
-        Turn(text="Done."),
+        ScriptedTurn(calls=[ToolCall(name="glob", args={"pattern": "**/*.txt"})]),
+        ScriptedTurn(calls=[ToolCall(name="read", args={"path": "which.txt"})]),
+        ScriptedTurn(calls=[ToolCall(name="read", args={"path": "../../key"})]),
+        ScriptedTurn(calls=[ToolCall(name="bash", args={"command": "id"})]),
+        ScriptedTurn(text="Done."),
     ]
     uses = [{"name": "papers", "workspaceId": "notes", "sandbox": None}]
     async with OpenAIServer(script) as model, aiohttp.ClientSession() as session:

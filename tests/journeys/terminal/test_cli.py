@@ -17,12 +17,12 @@ import pytest
 
 from channels.telegram.simulator import simulate
 from commands import PIPE, Running, gateway_command
-from gateway.config.load import foreign_environment
+from gateway.config.load import environment_without_ours
 from gateway_process import GatewayProcess, gateway
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class CliResult:
     """How a command ended."""
 
     code: int
@@ -37,17 +37,17 @@ class Done:
 
 async def start(*words: str, directory: Path) -> Running:
     """Start a command without the environment of whoever runs the tests."""
-    env = foreign_environment()
+    env = environment_without_ours()
     return await gateway_command(*words, env=env, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE)
 
 
-async def run(process: GatewayProcess, *words: str, typed: str = "") -> Done:
+async def run(process: GatewayProcess, *words: str, typed: str = "") -> CliResult:
     """Run a command towards the gateway, found by its data directory."""
     command = await start(*words, "--data", str(process.data), directory=process.data.parent)
     async with asyncio.timeout(60):
         out, err = await command.communicate(typed.encode())
     assert command.returncode is not None
-    return Done(command.returncode, out.decode(), err.decode())
+    return CliResult(command.returncode, out.decode(), err.decode())
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ async def test_a_word_and_its_trace(running: GatewayProcess) -> None:
 
 async def test_the_real_command_line_does_the_same(tmp_path: Path) -> None:
     """A gateway and a command that the interpreter starts itself, importing as they go, work alike."""
-    env = foreign_environment()
+    env = environment_without_ours()
     async with gateway(tmp_path / "data", started=True) as process:
         for program in ([sys.executable, "-m", "gateway"], [str(Path(sys.executable).parent / "dovecote")]):
             words = ("chat", "!echo hello there", "--data", str(process.data))

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from commands import PIPE, gateway_command
-from fake_gateway import Socket, StandIn, stand_in_gateway
-from gateway.config.load import foreign_environment
+from fake_gateway import ClientSocket, FakeGateway, fake_gateway
+from gateway.config.load import environment_without_ours
 
 
 @pytest.fixture
-def gateway() -> Iterator[StandIn]:
+def gateway() -> Iterator[FakeGateway]:
     """Return a stand-in for a gateway."""
-    with stand_in_gateway() as stand_in:
+    with fake_gateway() as stand_in:
         yield stand_in
 
 
@@ -31,13 +31,13 @@ class Done:
     stderr: str
 
 
-def command(gateway: StandIn, directory: Path, *words: str, typed: str = "") -> Done:
+def command(gateway: FakeGateway, directory: Path, *words: str, typed: str = "") -> Done:
     """Run a command towards the stand-in, with `typed` as its whole input."""
     return asyncio.run(_commanded(*words, "--url", gateway.url, directory=directory, typed=typed))
 
 
 async def _commanded(*words: str, directory: Path, typed: str) -> Done:
-    env = foreign_environment()
+    env = environment_without_ours()
     child = await gateway_command(*words, env=env, cwd=directory, stdin=PIPE, stdout=PIPE, stderr=PIPE)
     async with asyncio.timeout(60):
         out, errors = await child.communicate(typed.encode())
@@ -45,153 +45,155 @@ async def _commanded(*words: str, directory: Path, typed: str) -> Done:
     return Done(returncode=child.returncode, stdout=out.decode(), stderr=errors.decode())
 
 
-async def _greets(socket: Socket) -> None:
+async def _reply_in_two_deltas(socket: ClientSocket) -> None:
     """Answer one message in two deltas."""
-    await socket.hear("subscribe")
-    await socket.tell("error", code="not_found", detail="no conversation", conversation="terminal")
-    sent = await socket.hear("send")
-    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
-    resumed = await socket.hear("subscribe")
+    await socket.receive("subscribe")
+    await socket.send_control("error", code="not_found", detail="no conversation", conversation="terminal")
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    resumed = await socket.receive("subscribe")
     assert resumed["after"] == 0
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
-    await socket.event("message.received", role="user", text=sent["text"])
-    await socket.event("turn.started")
-    await socket.event("message.delta", message="m", part=0, text="hel")
-    await socket.event("message.delta", message="m", part=1, text="lo")
-    await socket.event("message.completed", role="assistant", text="hello")
-    await socket.event("turn.completed")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    await socket.send_event("message.received", role="user", text=sent["text"])
+    await socket.send_event("turn.started")
+    await socket.send_event("message.delta", message="m", part=0, text="hel")
+    await socket.send_event("message.delta", message="m", part=1, text="lo")
+    await socket.send_event("message.completed", role="assistant", text="hello")
+    await socket.send_event("turn.completed")
 
 
-def test_chat_prints_the_answer_and_ends(gateway: StandIn, tmp_path: Path) -> None:
+def test_chat_prints_the_answer_and_ends(gateway: FakeGateway, tmp_path: Path) -> None:
     """With a message, `chat` says it, prints the answer once, and ends with 0."""
-    gateway.scripts = [_greets]
+    gateway.scripts = [_reply_in_two_deltas]
     result = command(gateway, tmp_path, "chat", "hi")
     assert result.returncode == 0, result.stderr
     assert result.stdout == "hello\n"
 
 
-async def _refuses(socket: Socket) -> None:
+async def _refuse_busy(socket: ClientSocket) -> None:
     """Have too much to do."""
-    await socket.hear("subscribe")
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
-    sent = await socket.hear("send")
-    await socket.tell("error", code="too_many", detail="50 turns are waiting", id=sent["id"])
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("error", code="too_many", detail="50 turns are waiting", id=sent["id"])
     await socket.socket.receive()
 
 
-def test_a_refused_message_is_told(gateway: StandIn, tmp_path: Path) -> None:
+def test_a_refused_message_is_told(gateway: FakeGateway, tmp_path: Path) -> None:
     """A message that is not taken is one line on stderr, exit code 1."""
-    gateway.scripts = [_refuses]
+    gateway.scripts = [_refuse_busy]
     done = command(gateway, tmp_path, "chat", "hi")
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "dovecote: 50 turns are waiting\n"
 
 
-async def _hiccups(socket: Socket) -> None:
+async def _report_database_unavailable(socket: ClientSocket) -> None:
     """Have no database just now."""
-    await socket.hear("subscribe")
-    await socket.tell("error", code="unavailable", detail="try again soon")
+    await socket.receive("subscribe")
+    await socket.send_control("error", code="unavailable", detail="try again soon")
 
 
-def test_a_passing_failure_is_tried_again(gateway: StandIn, tmp_path: Path) -> None:
+def test_a_passing_failure_is_tried_again(gateway: FakeGateway, tmp_path: Path) -> None:
     """Where the gateway cannot answer just now, the message is sent again and answered."""
-    gateway.scripts = [_hiccups, _greets]
+    gateway.scripts = [_report_database_unavailable, _reply_in_two_deltas]
     done = command(gateway, tmp_path, "chat", "hi")
     assert (done.returncode, done.stdout) == (0, "hello\n")
 
 
-async def _knows_nothing(socket: Socket) -> None:
+async def _report_unknown_conversation(socket: ClientSocket) -> None:
     """Have no such conversation."""
-    await socket.hear("subscribe")
-    await socket.tell("error", code="not_found", detail="there is no such conversation", conversation="c")
+    await socket.receive("subscribe")
+    await socket.send_control(
+        "error", code="not_found", detail="there is no such conversation", conversation="c"
+    )
 
 
-def test_tail_needs_a_conversation(gateway: StandIn, tmp_path: Path) -> None:
+def test_tail_needs_a_conversation(gateway: FakeGateway, tmp_path: Path) -> None:
     """`tail` of a conversation that is not there fails instead of waiting."""
-    gateway.scripts = [_knows_nothing]
+    gateway.scripts = [_report_unknown_conversation]
     done = command(gateway, tmp_path, "tail", "c")
     assert done.returncode == 1
     assert done.stderr == "dovecote: there is no such conversation\n"
 
 
-async def _breaks(socket: Socket) -> None:
+async def _disconnect_mid_answer(socket: ClientSocket) -> None:
     """Go away in the middle of an answer."""
-    await socket.hear("subscribe")
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
-    sent = await socket.hear("send")
-    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
-    await socket.event("message.delta", message="m", part=0, text="hal")
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.send_event("message.delta", message="m", part=0, text="hal")
     await socket.socket.close(code=1012)
 
 
-async def _resumes(socket: Socket) -> None:
+async def _resume_with_second_attempt(socket: ClientSocket) -> None:
     """Go on from where the client stands, with a second attempt at the turn."""
-    resumed = await socket.hear("subscribe")
+    resumed = await socket.receive("subscribe")
     assert (resumed["conversation"], resumed["after"], resumed["epoch"]) == ("cnv_1", 1, "e")
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=1, last_seq=5)
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=1, last_seq=5)
     socket.seq = 5
-    await socket.event("turn.restarted", attempt=2)
-    await socket.event("message.completed", role="assistant", text="hello again")
-    await socket.event("turn.failed", error="it broke")
+    await socket.send_event("turn.restarted", attempt=2)
+    await socket.send_event("message.completed", role="assistant", text="hello again")
+    await socket.send_event("turn.failed", error="it broke")
 
 
-def test_chat_survives_a_restart_and_tells_failure(gateway: StandIn, tmp_path: Path) -> None:
+def test_chat_survives_a_restart_and_tells_failure(gateway: FakeGateway, tmp_path: Path) -> None:
     """A connection that breaks is resumed at the last seq; a failed turn ends with 1."""
-    gateway.scripts = [_breaks, _resumes]
+    gateway.scripts = [_disconnect_mid_answer, _resume_with_second_attempt]
     result = command(gateway, tmp_path, "chat", "hi")
     assert result.returncode == 1
     assert "hello again\n" in result.stdout
     assert "it broke" in result.stdout
 
 
-async def _asks(socket: Socket) -> None:
+async def _request_approval(socket: ClientSocket) -> None:
     """Ask for approval and act on the decision."""
-    await socket.hear("subscribe")
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
-    sent = await socket.hear("send")
-    await socket.tell("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
-    await socket.event(
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    sent = await socket.receive("send")
+    await socket.send_control("accepted", id=sent["id"], turn="trn_1", conversation="cnv_1")
+    await socket.send_event(
         "approval.requested", approval="apr_1", tool="bash", args={"command": "rm x"}, command="rm x"
     )
-    decided = await socket.hear("approve")
-    await socket.event("approval.resolved", approval="apr_1", decision=decided["decision"])
-    await socket.event("message.completed", role="assistant", text=f"you said {decided['decision']}")
-    await socket.event("turn.completed")
+    decided = await socket.receive("approve")
+    await socket.send_event("approval.resolved", approval="apr_1", decision=decided["decision"])
+    await socket.send_event("message.completed", role="assistant", text=f"you said {decided['decision']}")
+    await socket.send_event("turn.completed")
 
 
 @pytest.mark.parametrize(("answer", "decision"), [("y", "approve"), ("maybe\nno", "deny")])
-def test_a_person_decides_in_chat(gateway: StandIn, tmp_path: Path, answer: str, decision: str) -> None:
+def test_a_person_decides_in_chat(gateway: FakeGateway, tmp_path: Path, answer: str, decision: str) -> None:
     """An approval is asked for by its command, and y or n decides."""
-    gateway.scripts = [_asks]
+    gateway.scripts = [_request_approval]
     done = command(gateway, tmp_path, "chat", "please", typed=f"{answer}\n")
     assert done.returncode == 0, done.stderr
     assert "rm x" in done.stdout
     assert f"you said {decision}" in done.stdout
 
 
-def test_nobody_there_to_approve(gateway: StandIn, tmp_path: Path) -> None:
+def test_nobody_there_to_approve(gateway: FakeGateway, tmp_path: Path) -> None:
     """Where input has ended, the approval stays open, and the line says how to decide it; exit code 1."""
-    gateway.scripts = [_asks]
+    gateway.scripts = [_request_approval]
     done = command(gateway, tmp_path, "chat", "please", typed="")
     assert done.returncode == 1
     assert "dovecote approvals approve apr_1" in done.stderr
 
 
-async def _echoes(socket: Socket) -> None:
+async def _answer_two_messages(socket: ClientSocket) -> None:
     """Answer two messages, the second with something going on beside it."""
-    await socket.hear("subscribe")
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
+    await socket.receive("subscribe")
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=0, last_seq=0)
     for turn in ("trn_1", "trn_2"):
-        sent = await socket.hear("send")
-        await socket.event("message.completed", turn, role="assistant", text=f"you: {sent['text']}")
-        await socket.tell("accepted", id=sent["id"], turn=turn, conversation="cnv_1")
-        await socket.event("job.completed", "trn_0", resultId="job_1", exit_code=0, output="done")
-        await socket.event("turn.completed", turn)
+        sent = await socket.receive("send")
+        await socket.send_event("message.completed", turn, role="assistant", text=f"you: {sent['text']}")
+        await socket.send_control("accepted", id=sent["id"], turn=turn, conversation="cnv_1")
+        await socket.send_event("job.completed", "trn_0", resultId="job_1", exit_code=0, output="done")
+        await socket.send_event("turn.completed", turn)
 
 
-def test_piped_lines_are_messages(gateway: StandIn, tmp_path: Path) -> None:
+def test_piped_lines_are_messages(gateway: FakeGateway, tmp_path: Path) -> None:
     """Without a message each line of input is one, and the end of input leaves when all are answered."""
-    gateway.scripts = [_echoes]
+    gateway.scripts = [_answer_two_messages]
     done = command(gateway, tmp_path, "chat", typed="one\ntwo")
     assert done.returncode == 0, done.stderr
     assert "you: one\n" in done.stdout
@@ -200,10 +202,10 @@ def test_piped_lines_are_messages(gateway: StandIn, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("code", "exit_code"), [(4401, 1), (4400, 1)])
-def test_some_closes_are_final(gateway: StandIn, tmp_path: Path, code: int, exit_code: int) -> None:
+def test_some_closes_are_final(gateway: FakeGateway, tmp_path: Path, code: int, exit_code: int) -> None:
     """A revoked key and a misunderstanding end the chat instead of trying again."""
 
-    async def close(socket: Socket) -> None:
+    async def close(socket: ClientSocket) -> None:
         await socket.socket.close(code=code)
 
     gateway.scripts = [close]
@@ -211,22 +213,22 @@ def test_some_closes_are_final(gateway: StandIn, tmp_path: Path, code: int, exit
     assert len(gateway.sockets) == 1
 
 
-async def _replays(socket: Socket) -> None:
+async def _replay_trimmed_history(socket: ClientSocket) -> None:
     """Replay a trimmed history in a batch."""
-    asked = await socket.hear("subscribe")
+    asked = await socket.receive("subscribe")
     assert asked["after"] == 7
-    await socket.tell("subscribed", conversation="cnv_1", epoch="e", first_seq=9, last_seq=10)
-    await socket.tell("gap", **{"from": 8, "to": 8, "snapshot": "/s"})
+    await socket.send_control("subscribed", conversation="cnv_1", epoch="e", first_seq=9, last_seq=10)
+    await socket.send_control("gap", **{"from": 8, "to": 8, "snapshot": "/s"})
     items: list[dict[str, object]] = [
         {"seq": n, "n": n, "type": "turn.started", "time": "t", "data": {}} for n in (9, 10)
     ]
-    await socket.tell("events", items=items)
-    await socket.tell("caught_up", seq=10)
+    await socket.send_control("events", items=items)
+    await socket.send_control("caught_up", seq=10)
 
 
-def test_tail_prints_events_and_gaps(gateway: StandIn, tmp_path: Path) -> None:
+def test_tail_prints_events_and_gaps(gateway: FakeGateway, tmp_path: Path) -> None:
     """`tail` prints events from the cursor on, a JSON line each on demand, and tells of a gap on stderr."""
-    gateway.scripts = [_replays]
+    gateway.scripts = [_replay_trimmed_history]
     result = command(gateway, tmp_path, "tail", "c", "--after", "7", "--no-follow", "--json")
     assert result.returncode == 0, result.stderr
     assert [json.loads(line)["seq"] for line in result.stdout.splitlines()] == [9, 10]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from fake_gateway import StandIn, stand_in_gateway
+from fake_gateway import FakeGateway, fake_gateway
 from gateway.cli import app
 from gateway.config.load import load
 
@@ -56,9 +56,9 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 @pytest.fixture
-def gateway() -> Iterator[StandIn]:
+def gateway() -> Iterator[FakeGateway]:
     """Return a stand-in for a gateway."""
-    with stand_in_gateway() as stand_in:
+    with fake_gateway() as stand_in:
         yield stand_in
 
 
@@ -115,7 +115,7 @@ def test_wrong_settings_are_two(run: Run) -> None:
 
 
 @pytest.mark.parametrize("words", LISTS)
-def test_every_list_is_json_on_demand(run: Run, gateway: StandIn, words: str) -> None:
+def test_every_list_is_json_on_demand(run: Run, gateway: FakeGateway, words: str) -> None:
     """`--json` prints the whole list, whatever the page size of the gateway."""
     items = [{"id": f"x_{number}", "state": "pending", "name": "n"} for number in range(5)]
     gateway.lists[LISTS[words]] = items
@@ -125,7 +125,7 @@ def test_every_list_is_json_on_demand(run: Run, gateway: StandIn, words: str) ->
 
 
 @pytest.mark.parametrize("words", LISTS)
-def test_every_list_is_a_table_for_people(run: Run, gateway: StandIn, words: str) -> None:
+def test_every_list_is_a_table_for_people(run: Run, gateway: FakeGateway, words: str) -> None:
     """Without it a table shows a line for each item; terminal control characters are blotted out."""
     gateway.lists[LISTS[words]] = [{"id": "x_1", "state": "pending", "name": "a\x1b[2Jb", "command": "ls"}]
     result = run(*words.split(), "--url", gateway.url)
@@ -134,7 +134,7 @@ def test_every_list_is_a_table_for_people(run: Run, gateway: StandIn, words: str
 
 
 @pytest.mark.parametrize("words", LISTS)
-def test_an_empty_list_says_so(run: Run, gateway: StandIn, words: str) -> None:
+def test_an_empty_list_says_so(run: Run, gateway: FakeGateway, words: str) -> None:
     """An empty list is a word to people and an empty array to programs."""
     gateway.lists[LISTS[words]] = []
     assert len(run(*words.split(), "--url", gateway.url).stdout.splitlines()) == 1
@@ -178,63 +178,63 @@ ACTIONS: dict[str, tuple[str, str, Any]] = {
 
 
 @pytest.mark.parametrize("words", ACTIONS)
-def test_commands_ask_what_they_say(run: Run, gateway: StandIn, words: str) -> None:
+def test_commands_ask_what_they_say(run: Run, gateway: FakeGateway, words: str) -> None:
     """Each command makes its one request, with the key, a quoted path and an idempotency key."""
     method, path, body = ACTIONS[words]
-    gateway.answers[method, path] = (200, {"id": "x", "key": "dvk_new"})
+    gateway.responses[method, path] = (200, {"id": "x", "key": "dvk_new"})
     result = run(*words.split(), "--url", gateway.url, "--key", "dvk_x")
     assert result.exit_code == 0, result.stderr
-    ((asked, at, sent, headers),) = gateway.asked
+    ((asked, at, sent, headers),) = gateway.requests
     assert (asked, at, sent) == (method, path, body)
     assert headers["Authorization"] == "Bearer dvk_x"
     assert ("Idempotency-Key" in headers) == (method == "POST")
 
 
-def test_a_problem_is_one_line(run: Run, gateway: StandIn) -> None:
+def test_a_problem_is_one_line(run: Run, gateway: FakeGateway) -> None:
     """What the gateway refuses is told in one line with its pointers, exit code 1."""
     problem = {
         "title": "Invalid",
         "detail": "look below",
         "errors": [{"pointer": "/url", "detail": "is no URL"}],
     }
-    gateway.answers["POST", "/accounts/me/webhooks"] = (422, problem)
+    gateway.responses["POST", "/accounts/me/webhooks"] = (422, problem)
     result = run("webhooks", "add", "x", "--url", gateway.url)
     assert result.exit_code == 1
     assert result.stderr == "dovecote: Invalid: look below: /url is no URL\n"
 
 
 @pytest.mark.parametrize("answer", [(500, "oops"), (302, ""), (401, {"title": "Unauthorized"})])
-def test_other_answers_fail_plainly(run: Run, gateway: StandIn, answer: tuple[int, Any]) -> None:
+def test_other_answers_fail_plainly(run: Run, gateway: FakeGateway, answer: tuple[int, Any]) -> None:
     """A server that is no gateway, a redirect and a wrong key are one line and exit code 1."""
-    gateway.answers["GET", "/jobs/job_1"] = answer
+    gateway.responses["GET", "/jobs/job_1"] = answer
     result = run("jobs", "show", "job_1", "--url", gateway.url)
     assert result.exit_code == 1
     assert len(result.stderr.splitlines()) == 1
 
 
-def test_job_logs_are_printed_as_they_are(run: Run, gateway: StandIn) -> None:
+def test_job_logs_are_printed_as_they_are(run: Run, gateway: FakeGateway) -> None:
     """Logs are text, with nothing added but a final newline."""
-    gateway.answers["GET", "/jobs/job_1/logs"] = (200, {"output": "one\ntwo"})
+    gateway.responses["GET", "/jobs/job_1/logs"] = (200, {"output": "one\ntwo"})
     assert run("jobs", "logs", "job_1", "--url", gateway.url).stdout == "one\ntwo\n"
 
 
-def test_the_data_directory_leads_to_the_gateway(run: Run, gateway: StandIn, tmp_path: Path) -> None:
+def test_the_data_directory_leads_to_the_gateway(run: Run, gateway: FakeGateway, tmp_path: Path) -> None:
     """Without options the address and the key are those the local gateway wrote down."""
     (tmp_path / "url").write_text(f"{gateway.url}\n")
     (tmp_path / "key").write_text("dvk_local\n")
     gateway.lists["/jobs"] = []
     assert run("jobs", "list", "--data", str(tmp_path)).exit_code == 0
-    assert gateway.asked[0][3]["Authorization"] == "Bearer dvk_local"
+    assert gateway.requests[0][3]["Authorization"] == "Bearer dvk_local"
 
 
 def test_a_found_key_stays_at_home(tmp_path: Path) -> None:
     """The key of the data directory is not sent to an address elsewhere that somebody named."""
-    from gateway.cli.connection import find
+    from gateway.cli.connection import locate_gateway
 
     (tmp_path / "key").write_text("dvk_local\n")
     (tmp_path / "url").write_text("http://10.0.0.5:8080\n")
     keys = {
-        url: find(load({"data_dir": tmp_path, "url": url}, env={}, directory=tmp_path)).key
+        url: locate_gateway(load({"data_dir": tmp_path, "url": url}, env={}, directory=tmp_path)).key
         for url in (
             "http://evil.example",
             "http://127.0.0.1:9",
@@ -247,7 +247,7 @@ def test_a_found_key_stays_at_home(tmp_path: Path) -> None:
     given = load(
         {"data_dir": tmp_path, "url": "http://far.example", "key": "dvk_k"}, env={}, directory=tmp_path
     )
-    assert find(given).key == "dvk_k"
+    assert locate_gateway(given).key == "dvk_k"
 
 
 def test_init_never_overwrites(run: Run, tmp_path: Path) -> None:

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 from playwright.async_api import Browser, WebSocketRoute, expect
 
-from console_driver import CHROMIUM, Console, browsing, looking
+from console_driver import CHROMIUM, Console, open_browser, open_console
 from gateway_process import GatewayProcess
 from gateway_process import gateway as running
 from openai_server import OpenAIServer, echo
-from webhook_receiver import answers, webhook_receiver
+from webhook_receiver import respond, webhook_receiver
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -35,16 +35,16 @@ async def gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Gat
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
     """A browser for all stories; each opens a page that shares nothing with the others."""
-    async with browsing() as process:
+    async with open_browser() as process:
         yield process
 
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def console(browser: Browser) -> AsyncIterator[Console]:
     """A fresh page, which may not have complained of anything by the end."""
-    async with looking(browser) as view:
+    async with open_console(browser) as view:
         yield view
-        assert view.complaints == []
+        assert view.console_errors == []
         assert await view.violations() == []
 
 
@@ -52,10 +52,10 @@ async def test_a_command_is_run_and_its_output_shown(gateway: GatewayProcess, co
     """After a wrong key and then the right one, `!echo hi` becomes a tool card and an answer."""
     page = console.page
     await page.goto(gateway.url)
-    await console.give("dvk_wrong")
+    await console.submit_key("dvk_wrong")
     await expect(page.get_by_role("alert")).to_contain_text("does not know this key")
     await console.enter(gateway)
-    await console.begin("!echo hi")
+    await console.start_conversation("!echo hi")
     await expect(page.locator(".mine .who")).to_have_text("You")
     tool = page.locator('[data-kind="tool"][data-state="done"]')
     await expect(tool.get_by_label("Command")).to_contain_text("echo hi")
@@ -70,9 +70,9 @@ async def test_what_was_said_with_this_key_before_is_ours(
     """A fresh tab shows what was said with its key as ours, although it has said nothing itself."""
     await console.page.goto(gateway.url)
     await console.enter(gateway)
-    await console.begin("!echo earlier")
+    await console.start_conversation("!echo earlier")
     await expect(console.page.locator(".theirs").last).to_contain_text("earlier")
-    async with looking(browser) as other:
+    async with open_console(browser) as other:
         await other.enter(gateway)
         await other.page.goto(console.page.url)
         await expect(other.page.locator(".mine .who")).to_have_text("You")
@@ -83,7 +83,7 @@ async def test_the_key_stays_out_of_addresses_and_lasting_storage(
 ) -> None:
     """No request, socket or page address holds the key, and nothing but this tab's session keeps it."""
     await console.enter(gateway)
-    await console.begin("!echo hi")
+    await console.start_conversation("!echo hi")
     assert any(address.startswith("ws://") for address in console.addresses)
     assert [address for address in console.addresses if gateway.key in address] == []
     assert await console.page.evaluate("JSON.stringify(localStorage) + document.cookie") == "{}"
@@ -94,7 +94,7 @@ async def test_the_result_of_a_background_job_comes_home(gateway: GatewayProcess
     """A job shows in Jobs with its log, and its result arrives in the chat that asked for it."""
     page = console.page
     await console.enter(gateway)
-    await console.begin("!&sleep 1; echo all-done")
+    await console.start_conversation("!&sleep 1; echo all-done")
     await expect(page.locator('[data-kind="job"]')).to_be_visible()
     await page.get_by_role("link", name="Jobs", exact=True).click()
     await page.locator("[data-job]").click()
@@ -112,17 +112,17 @@ async def test_a_killed_gateway_is_found_again_and_nothing_shows_twice(
     the one typed in between included."""
     page = console.page
     await console.enter(gateway)
-    await console.begin("!echo before")
+    await console.start_conversation("!echo before")
     messages = page.locator('[data-kind="message"]')
     await expect(messages).to_have_count(2)
     await gateway.kill()
     await expect(page.locator('[data-connection="Reconnecting"]')).to_be_visible()
-    await console.say("!echo between")
+    await console.send_message("!echo between")
     await expect(page.locator('[data-kind="letter"][data-state="sending"]')).to_be_visible()
     await gateway.start()
     await console.is_caught_up()
     await expect(messages).to_have_count(4)
-    await console.say("!echo after")
+    await console.send_message("!echo after")
     await expect(messages).to_have_count(6)
     typed = page.locator('[data-kind="message"][data-role="user"] .text')
     await expect(typed).to_have_text(["!echo before", "!echo between", "!echo after"])
@@ -153,7 +153,7 @@ async def test_a_missing_event_is_seen_and_said(gateway: GatewayProcess, console
     page = console.page
     await page.route_web_socket(re.compile("/ws$"), lose_one)
     await console.enter(gateway)
-    await console.begin("!echo hi")
+    await console.start_conversation("!echo hi")
     warning = page.locator(".hole")
     await expect(warning).to_contain_text("did not arrive")
     await expect(warning).to_contain_text(str(lost[0]))
@@ -166,10 +166,12 @@ async def test_hostile_texts_are_only_texts(gateway: GatewayProcess, console: Co
     """Markup, script links and endless lines from anybody are shown and do nothing."""
     page = console.page
     await console.enter(gateway)
-    await console.begin("<img src=x onerror=alert(1)> [x](javascript:alert(1)) <script>alert(1)</script>")
-    await console.say("!printf '%s\\n' '<img src=x onerror=alert(1)>' '[x](javascript:alert(1))'")
-    await console.say("!head -c 100000 /dev/zero | tr '\\0' x")
-    await console.say("y" * 100_000)
+    await console.start_conversation(
+        "<img src=x onerror=alert(1)> [x](javascript:alert(1)) <script>alert(1)</script>"
+    )
+    await console.send_message("!printf '%s\\n' '<img src=x onerror=alert(1)>' '[x](javascript:alert(1))'")
+    await console.send_message("!head -c 100000 /dev/zero | tr '\\0' x")
+    await console.send_message("y" * 100_000)
     await expect(page.locator('[data-kind="message"][data-role="user"]')).to_have_count(4)
     await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_have_count(2)
     await expect(page.locator('[data-kind="message"][data-role="assistant"]')).to_have_count(4)
@@ -197,13 +199,13 @@ async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, 
         env = {"DOVECOTE_AGENT__MODEL": "openai:loopback", "DOVECOTE_AGENT__BASE_URL": model.base_url}
         async with running(tmp_path / "data", env=env | {"OPENAI_API_KEY": "loopback"}) as gateway:
             await console.enter(gateway)
-            await console.begin("run: echo approved-this")
+            await console.start_conversation("run: echo approved-this")
             card = page.locator('[data-kind="approval"]')
             await expect(card.get_by_label("The exact command")).to_have_text("echo approved-this")
             await card.get_by_role("button", name="Approve").click()
             await expect(page.locator('[data-kind="tool"][data-state="done"]')).to_contain_text("exit code 0")
             await expect(page.locator('[data-kind="message"]').last).to_contain_text("approved-this")
-            await console.say("run: echo never-this")
+            await console.send_message("run: echo never-this")
             await card.last.get_by_role("button", name="Deny").click()
             await expect(card.last).to_have_attribute("data-state", "denied")
             await expect(page.locator('[data-kind="message"]')).to_have_count(4)
@@ -212,9 +214,9 @@ async def test_a_person_approves_one_command_and_denies_another(tmp_path: Path, 
 
 async def test_the_page_fits_a_small_screen(gateway: GatewayProcess, browser: Browser) -> None:
     """At 360 pixels every view is as wide as the screen, and a conversation can be left for the list."""
-    async with looking(browser, width=360, height=740, dark=True) as view:
+    async with open_console(browser, width=360, height=740, dark=True) as view:
         await view.enter(gateway)
-        await view.begin("!seq 200")
+        await view.start_conversation("!seq 200")
         await expect(view.page.locator('[data-kind="tool"][data-state="done"]')).to_be_visible()
         await view.page.get_by_role("link", name="← Conversations").click()
         await expect(view.page.get_by_role("navigation", name="Conversations")).to_be_visible()
@@ -250,14 +252,14 @@ async def test_a_webhooks_secret_is_shown_once(gateway: GatewayProcess, console:
 async def test_a_failed_delivery_is_seen_and_sent_again(gateway: GatewayProcess, console: Console) -> None:
     """A test event that its receiver refuses shows its attempt, and goes out again when somebody says so."""
     page = console.page
-    async with webhook_receiver(answers(500)) as receiver:
+    async with webhook_receiver(respond(500)) as receiver:
         await console.enter(gateway)
         await page.get_by_role("link", name="Webhooks", exact=True).click()
         await page.get_by_label("Address").fill(receiver.url)
         await page.get_by_role("button", name="Add", exact=True).click()
         await page.get_by_role("button", name="Test", exact=True).click()
         await expect(page.get_by_text("A test event is on its way")).to_be_visible()
-        await receiver.came.wait()
+        await receiver.request_received.wait()
         await page.get_by_role("link", name="Deliveries", exact=True).click()
         await page.locator(".rowlink").first.click()
         attempts = page.locator("tbody tr")

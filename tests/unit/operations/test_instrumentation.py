@@ -11,19 +11,24 @@ from pathlib import Path
 
 import pytest
 
-from channels.message import Address, Moved, Update
+from channels.message import Address, RoomMigrated, Update
 from channels.port import Accept
 from delivery.broker.leases import HeldLease
-from delivery.broker.memory_events import MemoryStream
+from delivery.broker.memory_events import MemoryEvents
 from delivery.broker.port import Lease, Leases
 from delivery.database.engine import Database
-from delivery.deliveries.port import Delivery, Outcome, Sink, Verdict
-from delivery.errors import Busy
-from delivery.events.event import Event, Kind
-from gateway.ingress.channel_context import Desk
-from gateway.ingress.receive import Accepting
-from gateway.instrumentation import CountedLeases, CountedReception, CountedSink, CountedStream
-from gateway.observability.gauges import Depths
+from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
+from delivery.errors import LeaseBusy
+from delivery.events.event import Event, EventType
+from gateway.ingress.channel_context import ChannelContext
+from gateway.ingress.receive import UpdateAcceptor
+from gateway.instrumentation import (
+    InstrumentedLeases,
+    InstrumentedSink,
+    InstrumentedStream,
+    InstrumentedUpdateHandler,
+)
+from gateway.observability.gauges import QueueGauges
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts.records import Record
 from migrated import migrated_sqlite
@@ -31,7 +36,7 @@ from migrated import migrated_sqlite
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def event(kind: Kind, number: int, *, after: float = 0.0) -> Event:
+def event(kind: EventType, number: int, *, after: float = 0.0) -> Event:
     """Return an event of turn trn_1, some seconds after the first."""
     moment = NOW + timedelta(seconds=after)
     return Event(
@@ -42,8 +47,13 @@ def event(kind: Kind, number: int, *, after: float = 0.0) -> Event:
 async def test_what_is_appended_is_counted() -> None:
     """Events are counted by type, turns and jobs by how they ended, and a turn's time from its start."""
     metrics = Metrics()
-    stream = CountedStream(MemoryStream(), metrics)
-    story = (Kind.MESSAGE_RECEIVED, Kind.TURN_STARTED, Kind.JOB_FAILED, Kind.TURN_COMPLETED)
+    stream = InstrumentedStream(MemoryEvents(), metrics)
+    story = (
+        EventType.MESSAGE_RECEIVED,
+        EventType.TURN_STARTED,
+        EventType.JOB_FAILED,
+        EventType.TURN_COMPLETED,
+    )
     seq = 0
     for number, kind in enumerate(story, start=1):
         seq = await stream.append(event(kind, number, after=float(number)), expected=seq)
@@ -57,26 +67,26 @@ async def test_what_is_appended_is_counted() -> None:
 
 async def test_reading_goes_through() -> None:
     """The counted stream reads, follows and whispers as the one inside does."""
-    stream = CountedStream(MemoryStream(), Metrics())
-    async with stream.follow("cnv_1") as following:
-        seq = await stream.append(event(Kind.TURN_STARTED, 1), expected=0)
-        await stream.whisper(event(Kind.MESSAGE_DELTA, 2))
+    stream = InstrumentedStream(MemoryEvents(), Metrics())
+    async with stream.subscribe("cnv_1") as following:
+        seq = await stream.append(event(EventType.TURN_STARTED, 1), expected=0)
+        await stream.publish_transient(event(EventType.MESSAGE_DELTA, 2))
         recorded = await anext(following)
     assert recorded is not None
     assert recorded.seq == seq
     tail = await stream.tail("cnv_1")
     assert tail is not None
     assert tail.seq == seq
-    assert (await stream.extent("cnv_1")).first_seq == seq
+    assert (await stream.bounds("cnv_1")).first_seq == seq
     assert [one.seq for one in await stream.read("cnv_1", after=0, transient=False)] == [seq]
 
 
-class Unwilling(Sink):
+class RetryingSink(Sink):
     """A sink that wants everything tried again."""
 
     async def send(self, delivery: Delivery) -> Outcome:
         """Put it off."""
-        return Outcome(verdict=Verdict.RETRY, detail=delivery.id)
+        return Outcome(kind=OutcomeKind.RETRY, detail=delivery.id)
 
 
 async def test_attempts_are_counted() -> None:
@@ -86,7 +96,7 @@ async def test_attempts_are_counted() -> None:
         id="dlv_1", account="acc_1", event_id="evt_1", event_type="agent.finished", event_time=NOW,
         conversation=None, kind="webhook", target="whk_1", part=0, body=b"", attempt=1,
     )  # fmt: skip
-    outcome = await CountedSink(Unwilling(), metrics).send(delivery)
+    outcome = await InstrumentedSink(RetryingSink(), metrics).send(delivery)
     assert outcome.detail == "dlv_1"
     text = metrics.render().decode()
     assert 'dovecote_deliveries_total{outcome="retry",route="webhook"} 1.0' in text
@@ -97,11 +107,11 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
     """The gauges tell of every queue, the empty ones too, and the look ends when it is told to."""
     url = await migrated_sqlite(tmp_path / "d.db")
     metrics, database, stop = Metrics(), Database(url), asyncio.Event()
-    depths = Depths(database, metrics, every=0.01)
+    depths = QueueGauges(database, metrics, interval=0.01)
     try:
         async with asyncio.timeout(20), asyncio.TaskGroup() as group:
             group.create_task(depths.run(stop))
-            await depths.look()
+            await depths.run_once()
             stop.set()
     finally:
         await database.close()
@@ -120,18 +130,18 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
 async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
     """Tool calls and jobs are timed from event to event; a tool of another name is one of the others."""
     metrics = Metrics()
-    stream = CountedStream(MemoryStream(), metrics)
-    story: tuple[tuple[Kind, dict[str, object]], ...] = (
-        (Kind.TURN_QUEUED, {}),
-        (Kind.TURN_STARTED, {"attempt": 1}),
-        (Kind.TOOL_CALLED, {"name": "bash", "call": "c1"}),
-        (Kind.TOOL_COMPLETED, {"name": "bash", "call": "c1"}),
-        (Kind.TOOL_CALLED, {"name": "made up by a model", "call": "c2"}),
-        (Kind.JOB_STARTED, {"resultId": "job_1"}),
-        (Kind.JOB_LOST, {"resultId": "job_1"}),
-        (Kind.TURN_RESTARTED, {"attempt": 2}),
-        (Kind.TURN_FAILED, {"error": "given up: the gateway died 5 times while working on this"}),
-        (Kind.DELIVERY_DEAD, {}),
+    stream = InstrumentedStream(MemoryEvents(), metrics)
+    story: tuple[tuple[EventType, dict[str, object]], ...] = (
+        (EventType.TURN_QUEUED, {}),
+        (EventType.TURN_STARTED, {"attempt": 1}),
+        (EventType.TOOL_CALLED, {"name": "bash", "call": "c1"}),
+        (EventType.TOOL_COMPLETED, {"name": "bash", "call": "c1"}),
+        (EventType.TOOL_CALLED, {"name": "made up by a model", "call": "c2"}),
+        (EventType.JOB_STARTED, {"resultId": "job_1"}),
+        (EventType.JOB_LOST, {"resultId": "job_1"}),
+        (EventType.TURN_RESTARTED, {"attempt": 2}),
+        (EventType.TURN_FAILED, {"error": "given up: the gateway died 5 times while working on this"}),
+        (EventType.DELIVERY_DEAD, {}),
     )
     seq = 0
     for number, (kind, told) in enumerate(story, start=1):
@@ -147,36 +157,36 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
         assert f'dovecote_dead_total{{kind="{dead}"}} 1.0' in text
 
 
-class OneLease(Leases):
+class SingleHolderLeases(Leases):
     """Leases of which each name is held by one at a time."""
 
     def __init__(self) -> None:
-        self._held: set[str] = set()
+        self._holders: set[str] = set()
 
     @asynccontextmanager
-    async def hold(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
+    async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
         """Give the right to the first."""
-        if name in self._held:
-            raise Busy(name)
-        self._held.add(name)
+        if name in self._holders:
+            raise LeaseBusy(name)
+        self._holders.add(name)
         try:
             yield HeldLease(name, name, ttl)
         finally:
-            self._held.discard(name)
+            self._holders.discard(name)
 
     async def is_held(self, name: str) -> bool:
         """Say whether somebody holds it."""
-        return name in self._held
+        return name in self._holders
 
 
 async def test_leases_are_counted_by_kind() -> None:
     """Leases are counted when they are won, refused and lost; the kind is all that is told of them."""
     metrics = Metrics()
-    leases = CountedLeases(OneLease(), metrics)
-    async with leases.hold("t:cnv_1") as lease:
+    leases = InstrumentedLeases(SingleHolderLeases(), metrics)
+    async with leases.acquire("t:cnv_1") as lease:
         assert 'dovecote_leases{kind="conversation"} 1.0' in metrics.render().decode()
-        with pytest.raises(Busy):
-            async with leases.hold("t:cnv_1"):
+        with pytest.raises(LeaseBusy):
+            async with leases.acquire("t:cnv_1"):
                 pass
         assert lease.name == "t:cnv_1"
     text = metrics.render().decode()
@@ -198,10 +208,12 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
         created_at=now,
         updated_at=now,
     )
-    moved = Moved(key="k1", old=Address(channel="chn_1", room="1"), new=Address(channel="chn_1", room="2"))
+    moved = RoomMigrated(
+        key="k1", old=Address(channel="chn_1", room="1"), new=Address(channel="chn_1", room="2")
+    )
     for failing in (True, False):
-        accept = CountedReception(Taking(failing=failing), metrics).accept(
-            Desk(record=record, agent="a", allow=())
+        accept = InstrumentedUpdateHandler(FakeUpdateAcceptor(failing=failing), metrics).accept(
+            ChannelContext(record=record, agent="a", allow=())
         )
         with pytest.raises(OSError, match="full") if failing else nullcontext():
             await accept(moved)
@@ -210,13 +222,13 @@ async def test_what_cannot_be_taken_is_counted_and_raised() -> None:
         assert f'dovecote_inbound_total{{kind="moved",outcome="{outcome}",platform="telegram"}} 1.0' in text
 
 
-class Taking(Accepting):
+class FakeUpdateAcceptor(UpdateAcceptor):
     """A reception that takes everything, or nothing."""
 
     def __init__(self, *, failing: bool) -> None:
         self._failing = failing
 
-    def accept(self, desk: Desk) -> Accept:
+    def accept(self, context: ChannelContext) -> Accept:
         """Return what takes, or fails."""
 
         async def take(_update: Update) -> None:

@@ -37,7 +37,7 @@ FORMS = {
 }
 
 
-def break_with(text: str) -> None:
+def raise_with(text: str) -> None:
     """Fail as a library does that puts what it was given into its message."""
     raise RuntimeError(text)
 
@@ -50,7 +50,7 @@ def test_known_forms_are_blotted_out(stream: io.StringIO, form: str, text: str) 
     structlog.get_logger("ours").info("calling", url=text, nested={"list": [text]})
     logging.getLogger("theirs").warning("calling %s", text)
     try:
-        break_with(text)
+        raise_with(text)
     except RuntimeError:
         structlog.get_logger("ours").exception("broke")
         logging.getLogger("theirs").exception("broke")
@@ -95,7 +95,7 @@ def test_chatty_libraries_are_quiet(stream: io.StringIO) -> None:
 def test_lines_are_json_on_demand(stream: io.StringIO) -> None:
     """Each line of the json form is an object with time, level, logger and event."""
     set_up_logging("json", "info", stream)
-    structlog.get_logger("ours").info("ready", address="http://127.0.0.1:1", turns=3, gone=None)
+    structlog.get_logger("ours").info("gateway.started", address="http://127.0.0.1:1", turns=3, gone=None)
     line = json.loads(stream.getvalue())
     assert {"timestamp", "level", "logger"} <= set(line)
     assert (line["event"], line["address"], line["turns"]) == ("ready", "http://127.0.0.1:1", 3)
@@ -115,7 +115,7 @@ def test_numbers_are_served() -> None:
     """Every number is in the exposition under its public name, one registry for each process part."""
     metrics = Metrics()
     metrics.count("turns", state="completed")
-    metrics.show("queue_depth", 3, queue="turns")
+    metrics.set("queue_depth", 3, queue="turns")
     text = metrics.render().decode()
     assert 'dovecote_turns_total{state="completed"} 1.0' in text
     assert 'dovecote_queue_depth{queue="turns"} 3.0' in text

@@ -7,27 +7,27 @@ from contextlib import AsyncExitStack
 import pytest
 from pydantic import SecretStr
 
-from gateway.infra.preflight import Unanswered, migrate_named, reach_broker
+from gateway.infra.preflight import DependencyUnavailable, connect_nats, migrate_database
 
-NOBODY = "127.0.0.1:1"
+UNUSED_ADDRESS = "127.0.0.1:1"
 
 
 async def test_a_broker_that_does_not_answer_is_told_by_its_setting() -> None:
     """The line names setting, place and remedy, and no password."""
     async with AsyncExitStack() as stack:
         with pytest.raises(
-            Unanswered, match=f"^nats_url = {NOBODY} .*DOVECOTE_NATS_URL.*correct the URL"
+            DependencyUnavailable, match=f"^nats_url = {UNUSED_ADDRESS} .*DOVECOTE_NATS_URL.*correct the URL"
         ) as told:
-            await reach_broker(SecretStr(f"nats://me:hunter2@{NOBODY}"), stack)
+            await connect_nats(SecretStr(f"nats://me:hunter2@{UNUSED_ADDRESS}"), stack)
     assert "hunter2" not in str(told.value)
 
 
 async def test_a_database_that_does_not_answer_is_told_by_its_setting() -> None:
     """The line is one line, and names setting, place and remedy, and no password."""
-    url = f"postgresql+psycopg://me:hunter2@{NOBODY}/x"
+    url = f"postgresql+psycopg://me:hunter2@{UNUSED_ADDRESS}/x"
     with pytest.raises(
-        Unanswered, match=f"^database_url = {NOBODY} .*DOVECOTE_DATABASE_URL.*correct the"
+        DependencyUnavailable, match=f"^database_url = {UNUSED_ADDRESS} .*DOVECOTE_DATABASE_URL.*correct the"
     ) as told:
-        await migrate_named(url, SecretStr(url))
+        await migrate_database(url, SecretStr(url))
     assert "hunter2" not in str(told.value)
     assert "\n" not in str(told.value)

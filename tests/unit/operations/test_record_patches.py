@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from gateway.records.errors import explain, pointer
-from gateway.records.patches import merge, restore, separate
+from gateway.records.errors import json_pointer, to_problems
+from gateway.records.patches import extract_secrets, insert_secrets, merge_patch
 
 LEAVES = (
     some.none()
@@ -30,7 +30,7 @@ TREES = some.dictionaries(
     ),
     max_size=4,
 )
-PLAIN = TREES.map(lambda tree: separate(tree)[0])
+PLAIN = TREES.map(lambda tree: extract_secrets(tree)[0])
 
 
 def _clear(value: Any) -> Any:
@@ -44,40 +44,40 @@ def _clear(value: Any) -> Any:
 @given(tree=TREES)
 def test_secrets_come_apart_and_together_again(tree: dict[str, Any]) -> None:
     """What is separated holds no secret, and restoring brings every one back to its place."""
-    config, secrets = separate(tree)
+    config, secrets = extract_secrets(tree)
     json.dumps(config)
-    assert restore(config, secrets) == _clear(tree)
+    assert insert_secrets(config, secrets) == _clear(tree)
 
 
 @given(config=PLAIN)
 def test_an_empty_patch_changes_nothing(config: dict[str, Any]) -> None:
     """Merging nothing gives what there was."""
-    assert merge(config, {}) == config
+    assert merge_patch(config, {}) == config
 
 
 @given(config=PLAIN, patch=PLAIN)
 def test_merging_twice_is_merging_once(config: dict[str, Any], patch: dict[str, Any]) -> None:
     """A patch that was applied has nothing more to do."""
-    once = merge(config, patch)
-    assert merge(once, patch) == once
+    once = merge_patch(config, patch)
+    assert merge_patch(once, patch) == once
 
 
 def test_a_patch_sets_nests_and_removes() -> None:
     """Keys are set, objects merged, null removes, lists are replaced."""
     config = {"a": 1, "b": {"c": 2, "d": 3}, "e": [1, 2]}
     patch = {"a": None, "b": {"c": 4, "f": 5}, "e": [9]}
-    assert merge(config, patch) == {"b": {"c": 4, "d": 3, "f": 5}, "e": [9]}
+    assert merge_patch(config, patch) == {"b": {"c": 4, "d": 3, "f": 5}, "e": [9]}
 
 
 def test_a_mask_keeps_what_it_hides() -> None:
     """`***` sent back leaves the stored secret; where nothing stands it is what it is."""
-    assert merge({"t": "real"}, {"t": "***", "n": "***"}) == {"t": "real", "n": "***"}
+    assert merge_patch({"t": "real"}, {"t": "***", "n": "***"}) == {"t": "real", "n": "***"}
 
 
 @given(parts=some.lists(some.text(), max_size=4))
 def test_a_pointer_names_exactly_one_place(parts: list[str]) -> None:
     """Slashes and tildes in keys are escaped, so that the parts can be told apart again."""
-    read = [part.replace("~1", "/").replace("~0", "~") for part in pointer(parts).split("/")[1:]]
+    read = [part.replace("~1", "/").replace("~0", "~") for part in json_pointer(parts).split("/")[1:]]
     assert read == parts
 
 
@@ -93,7 +93,7 @@ def test_a_problem_shows_what_was_given_unless_it_is_secret() -> None:
     try:
         _Wrong.model_validate({"number": "x" * 500, "secret": 77_777})
     except ValidationError as error:
-        number, secret = explain(error, below="/config")
+        number, secret = to_problems(error, below="/config")
     assert (number.pointer, secret.pointer) == ("/config/number", "/config/secret")
     assert "xxx" in number.detail
     assert len(number.detail) < 250

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.config.load import load
-from gateway.config.settings import Misconfigured, Settings
+from gateway.config.settings import InvalidSettings, Settings
 
 SHARED = {
     "DOVECOTE_REPLICAS": "2",
@@ -22,25 +22,25 @@ def loaded(directory: Path, **env: str) -> Settings:
     return load(env=env, directory=directory)
 
 
-def complaints(directory: Path, **env: str) -> str:
+def inconsistencies_of(directory: Path, **env: str) -> str:
     """Return what is wrong with them."""
-    with pytest.raises(Misconfigured) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         loaded(directory, **env)
     return str(caught.value)
 
 
 def test_several_replicas_need_what_all_of_them_see(tmp_path: Path) -> None:
     """A SQLite file, a broker of one's own and unshared directories are named, each with a remedy."""
-    told = complaints(tmp_path, DOVECOTE_REPLICAS="2")
+    told = inconsistencies_of(tmp_path, DOVECOTE_REPLICAS="2")
     for words in ("SQLite file has one gateway", "own broker is nobody else's", "the others do not see"):
         assert words in told
-    assert "shared_files" in complaints(tmp_path, **SHARED)
+    assert "shared_files" in inconsistencies_of(tmp_path, **SHARED)
 
 
 def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None:
     """What stays on one machine cannot be restored on another, unless the directory is declared shared."""
     local = SHARED | {"DOVECOTE_SANDBOX__SNAPSHOTS": "local"}
-    assert "cannot restore what stays on one machine" in complaints(tmp_path, **local)
+    assert "cannot restore what stays on one machine" in inconsistencies_of(tmp_path, **local)
     assert loaded(tmp_path, **local, DOVECOTE_SHARED_FILES="true").sandbox.snapshots == "local"
     assert loaded(tmp_path, DOVECOTE_SANDBOX__SNAPSHOTS="local").replicas == 1
 
@@ -48,17 +48,19 @@ def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None
 def test_workspaces_in_s3_need_a_bucket_and_whole_keys(tmp_path: Path) -> None:
     """What is missing is named, as is a directory that all replicas have: each keeps copies of its own."""
     s3 = {"DOVECOTE_WORKSPACES__STORE": "s3"}
-    told = complaints(tmp_path, **s3)
+    told = inconsistencies_of(tmp_path, **s3)
     assert "workspaces.store" in told
     assert "Set workspaces.s3.bucket" in told
     named = s3 | {"DOVECOTE_WORKSPACES__S3__BUCKET": "pigeons"}
-    half = complaints(tmp_path, **named, DOVECOTE_WORKSPACES__S3__ACCESS_KEY="half")
+    half = inconsistencies_of(tmp_path, **named, DOVECOTE_WORKSPACES__S3__ACCESS_KEY="half")
     assert "workspaces.s3.access_key" in half
     assert "Set workspaces.s3.secret_key as well" in half
     assert "'half'" not in half
     assert loaded(tmp_path, **named, **SHARED).workspaces.s3.bucket == "pigeons"
-    assert "each needs copies of its own" in complaints(tmp_path, **named, DOVECOTE_SHARED_FILES="true")
-    told = complaints(tmp_path, **SHARED)
+    assert "each needs copies of its own" in inconsistencies_of(
+        tmp_path, **named, DOVECOTE_SHARED_FILES="true"
+    )
+    told = inconsistencies_of(tmp_path, **SHARED)
     assert "workspaces.store" in told
     assert "Set it to s3" in told
 
@@ -67,11 +69,11 @@ def test_s3_without_what_speaks_with_it_is_refused(tmp_path: Path, monkeypatch: 
     """The extra is named that installs it."""
     monkeypatch.setitem(sys.modules, "aiobotocore", None)
     env = {"DOVECOTE_WORKSPACES__STORE": "s3", "DOVECOTE_WORKSPACES__S3__BUCKET": "pigeons"}
-    assert "pip install 'dovecote[s3]'" in complaints(tmp_path, **env)
+    assert "pip install 'dovecote[s3]'" in inconsistencies_of(tmp_path, **env)
 
 
 def test_snapshots_in_s3_need_a_bucket(tmp_path: Path) -> None:
     """The table of the bucket is no table of a provider, and its name must be there."""
-    assert "snapshot_s3.bucket" in complaints(tmp_path, DOVECOTE_SANDBOX__SNAPSHOTS="s3")
+    assert "snapshot_s3.bucket" in inconsistencies_of(tmp_path, DOVECOTE_SANDBOX__SNAPSHOTS="s3")
     given = {"DOVECOTE_SANDBOX__SNAPSHOTS": "s3", "DOVECOTE_SANDBOX__SNAPSHOT_S3__BUCKET": "pigeons"}
     assert loaded(tmp_path, **given).sandbox.snapshot_s3.bucket == "pigeons"

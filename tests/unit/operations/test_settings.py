@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.config.load import load
-from gateway.config.setting_types import SHORTEST_KEY
-from gateway.config.settings import Misconfigured, Problem, Role, Settings, show
-from gateway.config.sources import Layers, known_keys, mask, variable
+from gateway.config.setting_types import MIN_KEY_LENGTH
+from gateway.config.settings import InvalidSettings, Role, SettingProblem, Settings, masked
+from gateway.config.sources import SettingSources, known_keys, mask, variable_name
 
-LONG = "k" * SHORTEST_KEY
+LONG = "k" * MIN_KEY_LENGTH
 Read = Callable[..., Settings]
 
 
@@ -38,9 +38,9 @@ def read(tmp_path: Path) -> Read:
     return read_settings
 
 
-def problems_of(read: Callable[[], object]) -> tuple[Problem, ...]:
+def problems_of(read: Callable[[], object]) -> tuple[SettingProblem, ...]:
     """Return what is wrong with the settings that `read` reads."""
-    with pytest.raises(Misconfigured) as caught:
+    with pytest.raises(InvalidSettings) as caught:
         read()
     return caught.value.problems
 
@@ -102,7 +102,7 @@ def test_lists_are_written_with_commas(read: Read) -> None:
     )
     assert settings.roles == {Role.INGRESS, Role.TURNS}
     assert settings.egress_allow == (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
-    assert settings.origins == ("https://chat.example.org",)
+    assert settings.allowed_origins == ("https://chat.example.org",)
     assert settings.agent.fallback == ("openai:a", "google:b")
     assert settings.webhook_schedule == (1.0, 2.5)
     assert [key.get_secret_value() for key in settings.secret_keys] == [f"{LONG}1", f"{LONG}2"]
@@ -142,20 +142,20 @@ def test_vendors_variables_are_taken(read: Read) -> None:
         E2B_API_KEY="e", DAYTONA_SERVER_URL="https://d.example", DOCKER_HOST="unix:///run/docker.sock",
         SANDBOX_PROVIDER="host", NATS_BIN="/opt/nats-server", UNRELATED="x",
     )  # fmt: skip
-    assert settings.vendors.openai is not None
-    assert settings.vendors.openai.get_secret_value() == "o"
+    assert settings.vendors.openai_api_key is not None
+    assert settings.vendors.openai_api_key.get_secret_value() == "o"
     assert settings.vendors.ollama_url == "http://127.0.0.1:11434"
-    assert settings.sandbox.of("e2b") == {"api_key": "e"}
-    assert settings.sandbox.of("daytona") == {"api_url": "https://d.example"}
-    assert settings.sandbox.of("docker") == {"host": "unix:///run/docker.sock"}
+    assert settings.sandbox.for_provider("e2b") == {"api_key": "e"}
+    assert settings.sandbox.for_provider("daytona") == {"api_url": "https://d.example"}
+    assert settings.sandbox.for_provider("docker") == {"host": "unix:///run/docker.sock"}
     assert settings.nats_bin == Path("/opt/nats-server")
 
 
 def test_our_names_beat_the_vendors(read: Read) -> None:
     """A `DOVECOTE_*` variable wins over the vendor's, and a blank vendor's variable is as good as none."""
     settings = read(DOVECOTE_SANDBOX__E2B__API_KEY="ours", E2B_API_KEY="theirs", OPENAI_API_KEY=" ")
-    assert settings.sandbox.of("e2b") == {"api_key": "ours"}
-    assert settings.vendors.openai is None
+    assert settings.sandbox.for_provider("e2b") == {"api_key": "ours"}
+    assert settings.vendors.openai_api_key is None
 
 
 def test_all_problems_at_once(read: Read) -> None:
@@ -345,7 +345,7 @@ def test_no_secret_is_told(secret: str) -> None:
     }
     settings = load(env=right, directory=directory)
     assert secret not in repr(settings)
-    assert secret not in json.dumps(show(settings))
+    assert secret not in json.dumps(masked(settings))
     assert {secret, f"nats://u:{secret}@h", f"123456:{secret}"} <= settings.secrets()
 
 
@@ -365,9 +365,9 @@ def test_open_http_is_warned_of(read: Read, host: str, warned: int) -> None:
 
 def test_every_key_has_a_variable_that_sets_it() -> None:
     """The name of each key's variable leads to that key."""
-    layers = Layers(root=Settings)
+    layers = SettingSources(root=Settings)
     for keys in known_keys(Settings):
-        layers.add_variables({variable(keys): "x"})
+        layers.add_variables({variable_name(keys): "x"})
     assert layers.problems == []
     assert {tuple(key.lower() for key in keys) for keys in known_keys(Settings)} == set(layers.sources)
 

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from channels.telegram.settings import TelegramSettings
-from delivery.webhooks.egress import Rules
-from gateway.records.endpoint_rules import foreign_endpoints
+from delivery.webhooks.egress import EgressPolicy
+from gateway.records.endpoint_rules import disallowed_endpoints
 
 TOKEN = "1:" + "a" * 35
 
 
-def _found(base_url: str, rules: Rules) -> list[str]:
+def _found(base_url: str, rules: EgressPolicy) -> list[str]:
     settings = TelegramSettings.model_validate({"token": TOKEN, "base_url": base_url})
-    return [problem.pointer for problem in foreign_endpoints(settings, rules, "/settings")]
+    return [problem.pointer for problem in disallowed_endpoints(settings, rules, "/settings")]
 
 
 def test_the_platforms_own_endpoint_is_always_allowed() -> None:
     """The default needs no permission."""
     settings = TelegramSettings.model_validate({"token": TOKEN})
-    assert list(foreign_endpoints(settings, Rules(), "/settings")) == []
+    assert list(disallowed_endpoints(settings, EgressPolicy(), "/settings")) == []
 
 
 @pytest.mark.parametrize(
@@ -27,12 +27,12 @@ def test_the_platforms_own_endpoint_is_always_allowed() -> None:
 )
 def test_other_endpoints_are_refused(url: str) -> None:
     """Neither a private address nor a name that could become one is stored."""
-    assert _found(url, Rules()) == ["/settings/base_url"]
+    assert _found(url, EgressPolicy()) == ["/settings/base_url"]
 
 
 def test_an_allowed_network_may_be_named_by_address() -> None:
     """What the operator allows, an account may name."""
-    rules = Rules.parse("127.0.0.0/8")
+    rules = EgressPolicy.parse("127.0.0.0/8")
     assert _found("http://127.0.0.1:9000", rules) == []
     assert _found("http://localhost:9000", rules) == []
     assert _found("http://10.0.0.1:9000", rules) == ["/settings/base_url"]

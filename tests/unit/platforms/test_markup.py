@@ -11,23 +11,23 @@ from hypothesis import strategies as st
 
 from channels.markup import (
     Block,
-    Code,
+    CodeSpan,
     Fence,
     Heading,
-    Image,
     Inline,
+    InlineImage,
     Link,
-    Listing,
+    ListBlock,
     Paragraph,
     Quote,
-    Styled,
+    StyledText,
     Table,
     Text,
     parse,
     split,
 )
-from channels.splitting import PARSED_LENGTH
-from line_counter import count_steps
+from channels.splitting import MAX_PARSED_LENGTH
+from line_counter import count_lines
 from markup_documents import HOSTILE, documents
 
 
@@ -46,7 +46,7 @@ def _block_words(block: Block) -> str:
             return text
         case Quote(children=children):
             return words_of(children)
-        case Listing(items=items):
+        case ListBlock(items=items):
             return " ".join(words_of(item) for item in items)
         case _:
             return ""
@@ -54,11 +54,11 @@ def _block_words(block: Block) -> str:
 
 def _inline_words(inline: Inline) -> str:
     match inline:
-        case Text(text) | Code(text):
+        case Text(text) | CodeSpan(text):
             return text
-        case Image(url, alt):
+        case InlineImage(url, alt):
             return f"{alt} {url}"
-        case Styled(_, children):
+        case StyledText(_, children):
             return "".join(_inline_words(child) for child in children)
         case Link(url, children):
             return "".join(_inline_words(child) for child in children) + f" {url}"
@@ -141,7 +141,7 @@ def test_a_part_never_leaves_a_fence_open(document: str, limit: int) -> None:
 @given(documents(), st.integers(60, 400))
 def test_a_text_too_long_to_be_parsed_is_cut_as_carefully(document: str, limit: int) -> None:
     """Beyond the length that is parsed, parts still fit, lose nothing and leave no fence open."""
-    text = "\n\n".join([document] * (PARSED_LENGTH // (len(document) + 2) + 1))
+    text = "\n\n".join([document] * (MAX_PARSED_LENGTH // (len(document) + 2) + 1))
     parts = split(text, limit)
     assert all(len(part) <= limit for part in parts)
     assert holds_in_order(packed(text.replace(">", "")), packed("\n".join(parts)))
@@ -168,7 +168,7 @@ def _fences(blocks: tuple[Block, ...]) -> list[Fence]:
     for block in blocks:
         if isinstance(block, Fence):
             found.append(block)
-        elif isinstance(block, Listing):
+        elif isinstance(block, ListBlock):
             found += [fence for item in block.items for fence in _fences(item)]
     return found
 
@@ -222,11 +222,11 @@ def test_hostile_text_takes_linear_work(unit: str) -> None:
     """Four times the text takes about four times the steps, to parse and to split."""
     texts = [(unit * 2000)[:size] for size in (500, 2000)]
     for act in (parse, lambda text: split(text, 100), lambda text: split(text, 400, utf16)):
-        less, more = (count_steps(lambda act=act, text=text: act(text)) for text in texts)  # type: ignore[misc]
+        less, more = (count_lines(lambda act=act, text=text: act(text)) for text in texts)  # type: ignore[misc]
         assert more <= 4.9 * less + 4000, (less, more)
 
 
-@pytest.mark.parametrize("size", [PARSED_LENGTH, PARSED_LENGTH + 1000])
+@pytest.mark.parametrize("size", [MAX_PARSED_LENGTH, MAX_PARSED_LENGTH + 1000])
 @pytest.mark.parametrize("unit", HOSTILE)
 def test_hostile_text_is_split_without_loss(unit: str, size: int) -> None:
     """As much as is parsed, and a little more, all arrives: longer texts are cut the same way."""

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.message import Button, Press
+from channels.message import Button, ButtonPress
 from channels.slack import payloads
 from channels.slack.receive import codec, interactions
 from channels.slack.simulator.structure import check_modal
@@ -19,19 +19,21 @@ IDS = st.text(alphabet="ABC019", min_size=1, max_size=20)
 ANY = st.text(max_size=40) | st.text(alphabet=st.characters(min_codepoint=0xD7F0, max_codepoint=0xE010))
 
 
-def pressed(button: Button, *, user: str = "U0ADA", room: str = "C0ROOM", thread: str | None = None) -> Any:
+def button_pressed(
+    button: Button, *, user: str = "U0ADA", room: str = "C0ROOM", thread: str | None = None
+) -> Any:
     """Return what Slack tells of a press."""
     container = {"type": "message", "message_ts": "2.0", "channel_id": room}
-    action = {"action_id": payloads.name_of(button), "value": button.data, "action_ts": "3.0"}
+    action = {"action_id": payloads.action_id_of(button), "value": button.data, "action_ts": "3.0"}
     place = {"container": container | ({"thread_ts": thread} if thread else {}), "channel": {"id": room}}
     who = {"user": {"id": user}, "team": {"id": "T0TEAM"}}
     shape = {"type": "block_actions", **who, **place, "trigger_id": "t", "response_url": "https://hooks/x"}
     return {"type": "interactive", "payload": {**shape, "actions": [action]}}
 
 
-def sent_off(view: Any, words: object, *, user: str) -> Any:
+def modal_submitted(view: Any, texts: object, *, user: str) -> Any:
     """Return what Slack tells of a modal that was sent off."""
-    values = {"comment": {"comment": {"type": "plain_text_input", "value": words}}}
+    values = {"comment": {"comment": {"type": "plain_text_input", "value": texts}}}
     kept = {**view, "id": "V1", "state": {"values": values}}
     payload = {"type": "view_submission", "user": {"id": user}, "team": {"id": "T0TEAM"}, "view": kept}
     return {"type": "interactive", "payload": payload}
@@ -43,17 +45,17 @@ def test_a_comment_comes_back_with_its_press(
 ) -> None:
     """Whatever is asked and written: the modal is one Slack takes, and the press is the one that was made."""
     button = Button(label="x", data=data, prompt=prompt)
-    told = pressed(button, user=user, room=room, thread=thread)
-    asking = interactions.asking(told, BOT)
+    told = button_pressed(button, user=user, room=room, thread=thread)
+    asking = interactions.parse_modal_request(told, BOT)
     assert asking is not None
     check_modal(asking.view)
-    assert len(payloads.name_of(button)) <= 255
+    assert len(payloads.action_id_of(button)) <= 255
     plain = codec.decode(told, channel="chn_1", bot=BOT)
     back = codec.decode(
-        json.loads(json.dumps(sent_off(asking.view, words, user=user))), channel="chn_1", bot=BOT
+        json.loads(json.dumps(modal_submitted(asking.view, words, user=user))), channel="chn_1", bot=BOT
     )
-    assert isinstance(plain, Press)
-    assert isinstance(back, Press)
+    assert isinstance(plain, ButtonPress)
+    assert isinstance(back, ButtonPress)
     assert (back.data, back.address, back.author) == (data, plain.address, plain.author)
     assert (back.platform_id, back.token) == (plain.platform_id, plain.token)
     assert back.key != plain.key
@@ -63,7 +65,7 @@ def test_a_comment_comes_back_with_its_press(
 @given(DATA)
 def test_a_button_without_a_prompt_asks_for_nothing(data: str) -> None:
     """Its press is told at once."""
-    assert interactions.asking(pressed(Button(label="x", data=data)), BOT) is None
+    assert interactions.parse_modal_request(button_pressed(Button(label="x", data=data)), BOT) is None
 
 
 _JSON = st.recursive(
@@ -77,17 +79,17 @@ _NAMES = ["type", "user", "team", "channel", "container", "message", "actions", 
 @given(st.sampled_from(_NAMES), _JSON, ANY, ANY)
 def test_no_press_raises(name: str, value: Any, prompt: str, user: str) -> None:
     """Any part of a press may be anything, half characters too."""
-    told = pressed(Button(label="x", data="a", prompt=prompt or "y"), user=user or "U")
+    told = button_pressed(Button(label="x", data="a", prompt=prompt or "y"), user=user or "U")
     told["payload"][name] = value
-    interactions.asking(told, BOT)
+    interactions.parse_modal_request(told, BOT)
     codec.decode(told, channel="chn_1", bot=BOT)
 
 
 @given(st.sampled_from(["id", "callback_id", "private_metadata", "state"]), _JSON, ANY)
 def test_no_modal_raises(name: str, value: Any, words: str) -> None:
     """Any part of what comes back may be anything."""
-    asking = interactions.asking(pressed(Button(label="x", data="a", prompt="y")), BOT)
+    asking = interactions.parse_modal_request(button_pressed(Button(label="x", data="a", prompt="y")), BOT)
     assert asking is not None
-    told = sent_off(asking.view, words, user="U0ADA")
+    told = modal_submitted(asking.view, words, user="U0ADA")
     told["payload"]["view"][name] = value
     codec.decode(told, channel="chn_1", bot=BOT)

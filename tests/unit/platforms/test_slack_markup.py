@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from channels.slack import text as slack_text
 from channels.slack.receive import codec
 from channels.slack.send import markup
-from channels.slack.simulator.reading import notified, shown
+from channels.slack.simulator.reading import notified_targets, render
 
 _NAMES = (
     "type payload event team_id channel user text ts thread_ts subtype message previous_message edited files "
@@ -64,14 +64,14 @@ def test_markdown_becomes_mrkdwn(markdown: str, mrkdwn: str) -> None:
 @given(st.text(alphabet="ab<>&!@#|*_~`[]()-\n \\\"'1.:/"))
 def test_no_text_notifies_anybody(text: str) -> None:
     """Whatever a model writes, Slack sees neither a person nor a channel in it."""
-    assert notified(markup.render(text)) == []
+    assert notified_targets(markup.render(text)) == []
 
 
 @given(st.lists(st.text(alphabet="abc<&", min_size=1, max_size=8), min_size=1, max_size=12))
 def test_no_word_is_lost(words: list[str]) -> None:
     """Every letter of plain words is still to be read."""
     text = " ".join(words)
-    kept = re.sub(r"[^abc<&]", "", shown(markup.render(text)))
+    kept = re.sub(r"[^abc<&]", "", render(markup.render(text)))
     assert kept == re.sub(r"[^abc<&]", "", text)
 
 

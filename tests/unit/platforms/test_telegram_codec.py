@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.message import Ignored, Message
+from channels.message import IgnoredUpdate, Message
 from channels.telegram import payloads
-from channels.telegram.commands import MENU, slash, spoken
+from channels.telegram.commands import MENU, parse_slash, parse_words
 from channels.telegram.receive import codec
 
 BOT = payloads.Bot(id="1", username="dovecote_bot")
@@ -34,8 +34,8 @@ BOT = payloads.Bot(id="1", username="dovecote_bot")
 )
 def test_a_slash_command_is_read(text: str, read: tuple[str, str, str] | None) -> None:
     """A word after the slash, the bot it names, and what follows; a path is none."""
-    order = slash(text)
-    assert (order and (order.name, order.rest, order.to)) == read
+    order = parse_slash(text)
+    assert (order and (order.name, order.rest, order.bot_username)) == read
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_a_slash_command_is_read(text: str, read: tuple[str, str, str] | None) -
 )
 def test_words_that_are_nothing_but_an_order_are_one(text: str) -> None:
     """They follow a mention of the bot."""
-    order = spoken(text)
+    order = parse_words(text)
     assert order is not None
     assert order.is_known
 
@@ -63,16 +63,16 @@ def test_words_that_are_nothing_but_an_order_are_one(text: str) -> None:
 )
 def test_talk_that_begins_like_an_order_is_talk(text: str) -> None:
     """Nobody is stopped by a sentence."""
-    assert spoken(text) is None
+    assert parse_words(text) is None
 
 
 @settings(deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_is_read_without_fault(text: str) -> None:
     """What a person types raises nothing, and what is read is written back as the same order."""
-    for order in (slash(text), spoken(text)):
+    for order in (parse_slash(text), parse_words(text)):
         if order is not None:
-            again = slash(order.text)
+            again = parse_slash(order.text)
             assert again is not None
             assert (again.name, again.rest) == (order.name, order.rest)
 
@@ -107,7 +107,7 @@ def test_an_albums_broken_part_takes_no_other_with_it() -> None:
 def test_an_album_of_nothing_is_ignored() -> None:
     """No part of it makes sense."""
     decoded = codec.decode_album([part(1, photo="none"), part(2, chat=[])], channel="chn_1", bot=BOT)
-    assert isinstance(decoded, Ignored)
+    assert isinstance(decoded, IgnoredUpdate)
 
 
 @pytest.mark.parametrize("name", [None, 7, "", "x" * 65, "a:b", "\ud800", "a\0"])

@@ -11,7 +11,7 @@ from telegram.error import NetworkError, TimedOut
 from channels.errors import (
     Ambiguous,
     ChannelError,
-    Conflict,
+    ConnectedElsewhere,
     NotPermitted,
     RateLimited,
     Rejected,
@@ -19,13 +19,13 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.telegram.errors import Refusal, translate
+from channels.telegram.errors import BotApiError, translate_error
 from channels.telegram.settings import TelegramSettings
 
 
-def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
+def refusal(status: int, description: str = "", **parameters: Any) -> BotApiError:
     """Return what Telegram answered."""
-    return Refusal(status, {"ok": False, "description": description, "parameters": parameters})
+    return BotApiError(status, {"ok": False, "description": description, "parameters": parameters})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
     [
         (refusal(401, "Unauthorized"), Unauthorized),
         (refusal(404, "Not Found"), Unreachable),
-        (refusal(409, "Conflict: terminated by other getUpdates request"), Conflict),
+        (refusal(409, "Conflict: terminated by other getUpdates request"), ConnectedElsewhere),
         (refusal(403, "Forbidden: bot was blocked by the user"), Undeliverable),
         (refusal(403, "Forbidden: bot was kicked from the supergroup chat"), Undeliverable),
         (refusal(400, "Bad Request: chat not found"), Undeliverable),
@@ -56,7 +56,7 @@ def refusal(status: int, description: str = "", **parameters: Any) -> Refusal:
 )
 def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]) -> None:
     """The class says what happens next, whatever Telegram's words are."""
-    assert type(translate(error, method="sendMessage")) is kind
+    assert type(translate_error(error, method="sendMessage")) is kind
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_each_refusal_has_its_meaning(error: Exception, kind: type[ChannelError]
 )
 def test_a_missing_right_is_named(status: int, description: str, permission: str) -> None:
     """The operator learns which right to give the bot; the room is not taken for dead."""
-    error = translate(refusal(status, description), method="sendMessage")
+    error = translate_error(refusal(status, description), method="sendMessage")
     assert isinstance(error, NotPermitted)
     assert (error.permission, error.remedy) == (permission, "operator")
     assert permission in str(error)
@@ -88,19 +88,21 @@ def test_a_missing_right_is_named(status: int, description: str, permission: str
 
 def test_a_room_that_moved_names_the_new_one() -> None:
     """Where following a room fails too, the error says where it went."""
-    error = translate(refusal(400, "Bad Request: upgraded", migrate_to_chat_id=-1007), method="sendMessage")
+    error = translate_error(
+        refusal(400, "Bad Request: upgraded", migrate_to_chat_id=-1007), method="sendMessage"
+    )
     assert "-1007" in str(error)
 
 
 def test_a_404_to_the_first_question_is_a_bad_token() -> None:
     """Telegram says "not found" both for a malformed token and for a method it does not have."""
-    assert isinstance(translate(refusal(404, "Not Found"), method="getMe"), Unauthorized)
+    assert isinstance(translate_error(refusal(404, "Not Found"), method="getMe"), Unauthorized)
 
 
 @pytest.mark.parametrize(("given", "seconds"), [(7, 7.0), (None, 5.0), ("soon", 5.0), (-1, 5.0)])
 def test_a_rate_limit_without_a_delay_has_one_of_ours(given: object, seconds: float) -> None:
     """An odd answer never turns into a wait of nothing."""
-    error = translate(refusal(429, "", retry_after=given), method="sendMessage")
+    error = translate_error(refusal(429, "", retry_after=given), method="sendMessage")
     assert isinstance(error, RateLimited)
     assert error.retry_after == seconds
 
@@ -110,7 +112,7 @@ def test_what_broke_before_the_request_was_not_sent(name: str) -> None:
     """A connection that never came about leaves no doubt."""
     error = NetworkError("broken")
     error.__cause__ = type(name, (Exception,), {})()
-    assert isinstance(translate(error, method="sendMessage"), Unreachable)
+    assert isinstance(translate_error(error, method="sendMessage"), Unreachable)
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from channels.telegram.send.markup import MOST_ENTITIES, Entity, Rendered, dump, render
-from channels.telegram.simulator.wording import read
+from channels.telegram.send.markup import MAX_ENTITIES, RenderedEntity, RenderedText, encode_entity, render
+from channels.telegram.simulator.wording import parse_text
 from channels.telegram.text import measure
 from markup_documents import HOSTILE, documents
 
 
-def covered(rendered: Rendered, entity: Entity) -> str:
+def covered(rendered: RenderedText, entity: RenderedEntity) -> str:
     """Return the words an entity covers, as Telegram counts."""
     units = rendered.text.encode("utf-16-le")
     return units[entity.offset * 2 : entity.end * 2].decode("utf-16-le")
@@ -70,14 +70,14 @@ def test_a_language_and_an_address_are_part_of_the_entity() -> None:
     """What is not shown is in the entity."""
     (fence,) = render("```python\nx\n```").entities
     (link,) = render("[x](https://x.test/)").entities
-    assert dump(fence) == {"type": "pre", "offset": 0, "length": 1, "language": "python"}
-    assert dump(link) == {"type": "text_link", "offset": 0, "length": 1, "url": "https://x.test/"}
+    assert encode_entity(fence) == {"type": "pre", "offset": 0, "length": 1, "language": "python"}
+    assert encode_entity(link) == {"type": "text_link", "offset": 0, "length": 1, "url": "https://x.test/"}
 
 
-def assert_telegram_takes(rendered: Rendered) -> None:
+def assert_telegram_takes(rendered: RenderedText) -> None:
     """Let the simulator, which is strict, read the text with its entities."""
     if rendered.text.strip():
-        text, _ = read(rendered.text, "", [dump(entity) for entity in rendered.entities])
+        text, _ = parse_text(rendered.text, "", [encode_entity(entity) for entity in rendered.entities])
         assert text == rendered.text.strip()
 
 
@@ -107,7 +107,7 @@ def test_entities_cover_their_words_whatever_stands_before(pieces: list[str]) ->
 def test_any_text_is_rendered_to_what_telegram_takes(text: str) -> None:
     """No text, however odd, makes entities Telegram would refuse."""
     rendered = render(text)
-    assert len(rendered.entities) <= MOST_ENTITIES
+    assert len(rendered.entities) <= MAX_ENTITIES
     assert_telegram_takes(rendered)
 
 
@@ -120,5 +120,5 @@ def test_hostile_text_as_long_as_a_message_is_rendered(unit: str) -> None:
 def test_code_is_kept_when_there_are_too_many_entities() -> None:
     """Of more than a hundred entities, styles go first."""
     rendered = render("*i* " * 150 + "\n\n```\ncode\n```")
-    assert len(rendered.entities) == MOST_ENTITIES
+    assert len(rendered.entities) == MAX_ENTITIES
     assert rendered.entities[-1].type == "pre"

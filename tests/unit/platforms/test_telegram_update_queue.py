@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channels.telegram.receive.update_queue import Backlog
+from channels.telegram.receive.update_queue import UpdateQueue
 
 
 def update(number: int, room: int, album: str | None) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def test_whatever_fails_each_update_is_taken_once_and_in_order(
     """Batches of any size, refusals at any place: all arrive, and the offset leaves nothing behind."""
     now = 0.0
     updates = [update(number, room, album) for number, (room, album) in enumerate(said, start=100)]
-    backlog = Backlog(0.5, lambda: now)
+    backlog = UpdateQueue(0.5, lambda: now)
     taken: list[int] = []
     for turn in range(300):
         arrived = data.draw(st.integers(1, 30)) if turn < 20 else 30
@@ -35,8 +35,8 @@ def test_whatever_fails_each_update_is_taken_once_and_in_order(
         for piece in backlog.due(batch):
             if turn < 20 and data.draw(st.booleans()):
                 break
-            taken.extend(piece.numbers)
-            backlog.take(piece)
+            taken.extend(piece.update_ids)
+            backlog.mark_stored(piece)
         backlog.advance(batch)
         assert all(number in taken for number in range(100, backlog.offset or 0))
         now += 0.3
@@ -47,7 +47,7 @@ def test_whatever_fails_each_update_is_taken_once_and_in_order(
 
 def test_an_album_that_another_poller_took_is_not_waited_for() -> None:
     """Parts that are gone from Telegram's answers leave nothing behind here."""
-    backlog = Backlog(0.5, lambda: 0.0)
+    backlog = UpdateQueue(0.5, lambda: 0.0)
     assert backlog.due([update(1, 7, "a")]) == []
     assert backlog.wait == 0.5
     assert len(backlog.due([update(5, 7, None)])) == 1
@@ -56,9 +56,9 @@ def test_an_album_that_another_poller_took_is_not_waited_for() -> None:
 
 def test_updates_without_a_number_are_passed_over() -> None:
     """What is no update is left where it is, and hinders nobody."""
-    backlog = Backlog(0.5, lambda: 0.0)
+    backlog = UpdateQueue(0.5, lambda: 0.0)
     odd = [{}, None, {"update_id": "x"}, update(3, 7, None)]
     (piece,) = backlog.due(odd)
-    backlog.take(piece)
+    backlog.mark_stored(piece)
     assert backlog.advance(odd)
     assert backlog.offset == 4

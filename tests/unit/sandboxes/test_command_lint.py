@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.exec.command_lint import outside, refusal
+from sandbox.exec.command_lint import missing_runtime, path_outside_workspace
 
-FINE = (
+ALLOWED = (
     "ls -la",
     "echo hi > out.txt && cat out.txt",
     "find . -name '*.py' | xargs wc -l",
@@ -23,7 +23,7 @@ FINE = (
     "cat <<EOF\n/etc/passwd is a file\nEOF",
     "echo 'unbalanced",
 )
-REACHING = (
+OUTSIDE_PATHS = (
     "cat /etc/passwd",
     "ls ..",
     "cat ../secret",
@@ -37,28 +37,28 @@ REACHING = (
 )
 
 
-@pytest.mark.parametrize("script", FINE)
+@pytest.mark.parametrize("script", ALLOWED)
 def test_ordinary_scripts_pass(script: str) -> None:
     """A script that stays in the working directory is let through."""
-    assert outside(script) is None
+    assert path_outside_workspace(script) is None
 
 
-@pytest.mark.parametrize("script", REACHING)
+@pytest.mark.parametrize("script", OUTSIDE_PATHS)
 def test_obvious_reaching_out_is_refused(script: str) -> None:
     """Absolute paths, climbing and whole-filesystem scans are refused with a reason."""
-    assert outside(script)
+    assert path_outside_workspace(script)
 
 
 @pytest.mark.parametrize("script", ["python3 -V", "FOO=1 python x.py", "ls | uv run x", "sudo pip install x"])
 def test_a_runtime_not_offered_is_refused(script: str) -> None:
     """An obvious invocation of a runtime outside the list is refused and names what is offered."""
-    told = refusal(script, ("bash", "node"))
+    told = missing_runtime(script, ("bash", "node"))
     assert told is not None
     assert "bash, node" in told
-    assert refusal(script, ("bash", "python")) is None
+    assert missing_runtime(script, ("bash", "python")) is None
 
 
 @pytest.mark.parametrize("script", ["echo python", "cat node/file", "./nodes.sh", "grep npm .", "pythonic"])
 def test_mentioning_a_runtime_is_no_invocation(script: str) -> None:
     """A runtime's name as an argument or as part of another name is not refused."""
-    assert refusal(script, ("bash",)) is None
+    assert missing_runtime(script, ("bash",)) is None

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from sandbox.docker import tar_members
-from sandbox.docker.home_archive import uppermost
-from sandbox.errors import Refused, Unsafe
+from sandbox.docker.home_archive import topmost_changes
+from sandbox.errors import ProviderRefused, UnsafePath
 
 
 def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "", mode: int = 0o644) -> tarfile.TarInfo:
@@ -34,7 +34,7 @@ def snapshot(*entries: tarfile.TarInfo) -> io.BytesIO:
 def unpacked(*entries: tarfile.TarInfo) -> dict[str, tarfile.TarInfo]:
     """Return what would be unpacked, by folder and name."""
     folders = {"home": io.BytesIO(), "root": io.BytesIO()}
-    tar_members.sort(snapshot(*entries), folders, "7:8")
+    tar_members.split_by_folder(snapshot(*entries), folders, "7:8")
     found = {}
     for folder, raw in folders.items():
         raw.seek(0)
@@ -79,7 +79,7 @@ HOSTILE: list[Callable[[], list[tarfile.TarInfo]]] = [
 @pytest.mark.parametrize("hostile", HOSTILE)
 def test_nothing_leaves_its_place(hostile: Callable[[], list[tarfile.TarInfo]]) -> None:
     """Absolute and climbing names, and names through the archive's own links, are refused."""
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         unpacked(*hostile())
 
 
@@ -90,17 +90,17 @@ def test_nothing_leaves_its_place(hostile: Callable[[], list[tarfile.TarInfo]]) 
 )
 def test_a_broken_snapshot_is_refused(raw: bytes) -> None:
     """What is no snapshot is refused and nothing of it is unpacked."""
-    with pytest.raises(Refused):
-        tar_members.sort(io.BytesIO(raw), {"home": io.BytesIO(), "root": io.BytesIO()}, "0")
+    with pytest.raises(ProviderRefused):
+        tar_members.split_by_folder(io.BytesIO(raw), {"home": io.BytesIO(), "root": io.BytesIO()}, "0")
 
 
 def test_a_bomb_is_refused() -> None:
     """A snapshot that says it unpacks to more than is allowed is refused before it is unpacked."""
-    sorting = tar_members.Sorting("0")
+    sorting = tar_members.FolderSplitter("0")
     bomb = entry("home/bomb")
-    bomb.size = tar_members.MOST_BYTES + 1
-    with pytest.raises(Refused):
-        sorting.take(bomb)
+    bomb.size = tar_members.MAX_BYTES + 1
+    with pytest.raises(ProviderRefused):
+        sorting.classify(bomb)
 
 
 def test_the_uppermost_changed_places_are_found() -> None:
@@ -110,4 +110,8 @@ def test_the_uppermost_changed_places_are_found() -> None:
         *(("/home", 0), ("/home/sandbox", 1), ("/tmp/x", 1), ("/etc/gone", 2), ("/etc/hosts", 0)),
         *(("/usr/lib/newer", 1), ("/.dockerenv", 1), ("/mnt", 1), ("/run/dovecote", 1)),
     ]
-    assert uppermost(changes) == [("/usr/lib/new", True), ("/usr/lib/newer", True), ("/usr/lib/old", False)]
+    assert topmost_changes(changes) == [
+        ("/usr/lib/new", True),
+        ("/usr/lib/newer", True),
+        ("/usr/lib/old", False),
+    ]

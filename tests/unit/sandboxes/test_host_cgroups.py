@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.host.isolation.cgroups import Cage, Layout, probe
-from sandbox.model import Spec
+from sandbox.host.isolation.cgroups import CgroupLayout, SandboxCgroups, probe
+from sandbox.model import SandboxSpec
 
-SPEC = Spec(label="l", namespace="n", memory_mb=64, pids=32, cpus=0.5)
+SPEC = SandboxSpec(label="l", namespace="n", memory_mb=64, pids=32, cpus=0.5)
 
 
 def _second(mounts: Path, path: str, *, controllers: str, handed: str) -> Path:
@@ -28,7 +28,7 @@ def test_version_two_is_one_directory_for_everything(tmp_path: Path) -> None:
     """On a unified machine all limits and runs stand below the gateway's own group."""
     group = _second(tmp_path, "/user.slice/app", controllers="cpu memory pids", handed="cpu memory pids")
     layout = probe("tag", tmp_path, "0::/user.slice/app\n")
-    assert layout == Layout(
+    assert layout == CgroupLayout(
         version=2, bases=dict.fromkeys(("memory", "pids", "cpu"), group / "tag"), runs=group / "tag"
     )
     assert {file: value for _, file, value in layout.files(SPEC)} == {
@@ -68,7 +68,7 @@ def test_version_one_kills_by_the_unified_mount_if_it_can(
     layout = probe("tag", tmp_path, _first(tmp_path, unified=unified, kill=kill))
     assert layout.version == 1
     assert layout.runs == tmp_path / runs / "own/tag"
-    joins = Cage(layout=layout, name="box").plan("run-1").joins
+    joins = SandboxCgroups(layout=layout, name="box").cgroup_for("run-1").joins
     assert len(joins) == (4 if runs == "unified" else 3)
     assert joins[-1] == tmp_path / runs / "own/tag/box/run-1"
 
@@ -85,5 +85,5 @@ def test_a_container_sees_its_own_group_as_the_mount(tmp_path: Path) -> None:
 def test_no_control_groups_is_an_empty_layout(tmp_path: Path) -> None:
     """Where nothing is mounted or writable there is nothing to join."""
     layout = probe("tag", tmp_path / "absent", "0::/\n")
-    assert layout == Layout()
-    assert Cage(layout=layout, name="box").plan("run-1").joins == ()
+    assert layout == CgroupLayout()
+    assert SandboxCgroups(layout=layout, name="box").cgroup_for("run-1").joins == ()

@@ -7,25 +7,27 @@ from typing import Any, cast
 
 import pytest
 
-from gateway.environments.resolver import Bench
-from gateway.tools.bash import bash, noted
-from gateway.tools.tool import Desk
+from gateway.environments.resolver import Environment
+from gateway.tools.bash import bash, missing_runtime_note
+from gateway.tools.tool import ToolContext
 from sandbox import registry
 from sandbox.config import SandboxConfig
 from sandbox.host.isolation.runtimes import NAMES, find, missing
 from sandbox.host.settings import HostSettings
 from sandbox.labels import Owner, Scope
-from sandbox.model import Result, Spec
+from sandbox.model import ExecResult, SandboxSpec
 
 
 def described(*lacks: str) -> str:
     """Return how bash is described where these runtimes are missing."""
     owner = Owner(account="a", scope=Scope.SESSION, conversation="c", agent="g", person="")
-    spec = Spec(label="one", namespace="space")
-    bench = Bench(config=SandboxConfig(), spec=spec, owner=owner, lacks=lacks)
+    spec = SandboxSpec(label="one", namespace="space")
+    bench = Environment(config=SandboxConfig(), spec=spec, owner=owner, missing_runtimes=lacks)
     nothing = cast("Any", None)
     return bash.spec(
-        Desk(turn=nothing, bench=bench, workbench=nothing, jobs=nothing, files=nothing)
+        ToolContext(
+            turn=nothing, environment=bench, environment_resolver=nothing, jobs=nothing, files=nothing
+        )
     ).description
 
 
@@ -47,14 +49,14 @@ def test_the_description_names_what_is_missing() -> None:
 def test_a_command_that_wanted_a_missing_runtime_is_told_so(said: bytes, note: str | None) -> None:
     """The note names the runtime behind the program, and no other program."""
     expected = {} if note is None else {"note": f"not installed in this sandbox: {note}"}
-    assert noted(Result(exit_code=127, stdout=b"", stderr=said)) == expected
-    assert noted(Result(exit_code=1, stdout=b"", stderr=said)) == {}
+    assert missing_runtime_note(ExecResult(exit_code=127, stdout=b"", stderr=said)) == expected
+    assert missing_runtime_note(ExecResult(exit_code=1, stdout=b"", stderr=said)) == {}
 
 
 def test_this_machine_says_what_it_lacks(tmp_path: Path) -> None:
     """The host provider's manifest tells, without opening anything, what doctor tells."""
     settings = HostSettings(runtime_directories=(tmp_path,))
-    lacking = registry.plugin("host").lacking(settings)
+    lacking = registry.plugin("host").missing_runtimes(settings)
     assert list(lacking) == list(missing(find((tmp_path,))))
     assert set(lacking) <= set(NAMES)
     assert list(missing(())) == list(NAMES)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from sandbox.config import SandboxConfig, spelled
+from sandbox.config import SandboxConfig, normalize
 
 
 @pytest.mark.parametrize(
@@ -45,4 +45,4 @@ def test_what_contradicts_itself_is_refused(config: dict[str, Any]) -> None:
 
 def test_a_patch_is_spelled_before_it_is_merged() -> None:
     """A patch that says `internet` changes the mode that stands already."""
-    assert spelled({"internet": False, "timeout": 5}) == {"timeout": 5, "network": {"mode": "deny-all"}}
+    assert normalize({"internet": False, "timeout": 5}) == {"timeout": 5, "network": {"mode": "deny-all"}}

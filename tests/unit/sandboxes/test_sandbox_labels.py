@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.labels import LENGTH, namespace
+from sandbox.labels import KEY_LENGTH, namespace
 
 IDS = st.one_of(st.text(), st.sampled_from(["*", ">", "a.b", "../x", "\r\n", "x" * 4096, "a", ""]))
 
@@ -16,7 +16,7 @@ IDS = st.one_of(st.text(), st.sampled_from(["*", ">", "a.b", "../x", "\r\n", "x"
 def test_a_namespace_is_a_plain_path_component(account: str, workspace: str) -> None:
     """Whatever the ids hold, the namespace is short, lower-case and the same every time."""
     key = namespace(account, workspace)
-    assert re.fullmatch(rf"[a-z2-7]{{{LENGTH}}}", key)
+    assert re.fullmatch(rf"[a-z2-7]{{{KEY_LENGTH}}}", key)
     assert key == namespace(account, workspace)
 
 

@@ -6,69 +6,69 @@ import asyncio
 
 import pytest
 
-from memory_reservations import MemoryLeases
-from sandbox.errors import Busy, Unreachable
-from sandbox.lifecycle.locks import Guard
+from memory_reservations import MemorySandboxLocks
+from sandbox.errors import ProviderUnreachable, SandboxBusy
+from sandbox.lifecycle.locks import SandboxLocks
 
 LABEL = "dovecote-here-one"
 
 
 async def test_two_replicas_take_turns() -> None:
     """What one holds, another waits for; the fence grows with every holder."""
-    leases = MemoryLeases()
-    here, there = (Guard(leases, patience=5.0) for _ in range(2))
+    leases = MemorySandboxLocks()
+    here, there = (SandboxLocks(leases, timeout=5.0) for _ in range(2))
     waiting = asyncio.Event()
 
     async def other() -> None:
         waiting.set()
-        async with there.use(LABEL):
-            assert leases.held[LABEL] == 2
+        async with there.shared(LABEL):
+            assert leases.holders[LABEL] == 2
 
-    async with asyncio.TaskGroup() as group, here.use(LABEL), here.use(LABEL):
-        assert leases.held[LABEL] == 1
+    async with asyncio.TaskGroup() as group, here.shared(LABEL), here.shared(LABEL):
+        assert leases.holders[LABEL] == 1
         task = group.create_task(other())
         await waiting.wait()
         assert not task.done()
-    assert not leases.held
+    assert not leases.holders
 
 
 async def test_waiting_is_bounded_and_told() -> None:
     """Whoever waits too long is told so, in words for a person."""
-    leases = MemoryLeases()
-    async with Guard(leases).use(LABEL):
-        with pytest.raises(Busy, match="in use elsewhere"):
-            async with Guard(leases, patience=0.05).use(LABEL):
+    leases = MemorySandboxLocks()
+    async with SandboxLocks(leases).shared(LABEL):
+        with pytest.raises(SandboxBusy, match="in use elsewhere"):
+            async with SandboxLocks(leases, timeout=0.05).shared(LABEL):
                 raise AssertionError("two replicas at once")
 
 
 async def test_alone_is_alone() -> None:
     """Nobody gets a sandbox alone that is in use, and nobody uses one that somebody has alone."""
-    guard = Guard(patience=0.05)
-    async with guard.use(LABEL):
-        with pytest.raises(Busy):
-            async with guard.alone(LABEL):
+    guard = SandboxLocks(timeout=0.05)
+    async with guard.shared(LABEL):
+        with pytest.raises(SandboxBusy):
+            async with guard.exclusive(LABEL):
                 raise AssertionError("not alone")
-    async with guard.alone(LABEL):
-        with pytest.raises(Busy):
-            async with guard.use(LABEL):
+    async with guard.exclusive(LABEL):
+        with pytest.raises(SandboxBusy):
+            async with guard.shared(LABEL):
                 raise AssertionError("not alone")
-    async with guard.use(LABEL):
+    async with guard.shared(LABEL):
         pass
 
 
 async def test_a_lost_lease_ends_the_call_under_it() -> None:
     """A holder that was replaced (frozen, or its database away) writes no further."""
-    leases = MemoryLeases()
+    leases = MemorySandboxLocks()
     written: list[str] = []
 
     async def work() -> None:
-        async with Guard(leases, ttl=0.1).use(LABEL):
-            del leases.held[LABEL]
-            await leases.take(LABEL, ttl=60)
+        async with SandboxLocks(leases, ttl=0.1).shared(LABEL):
+            del leases.holders[LABEL]
+            await leases.acquire(LABEL, ttl=60)
             await asyncio.Event().wait()
             written.append("too late")
 
-    with pytest.raises(Unreachable, match="lost"):
+    with pytest.raises(ProviderUnreachable, match="lost"):
         await work()
     assert not written
-    assert leases.held == {LABEL: 2}
+    assert leases.holders == {LABEL: 2}

@@ -7,48 +7,48 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from sandbox.labels import Owner, Scope, label_of, prefix_of, scope_of
-from sandbox.lifecycle.reaper import Verdict, judge
-from sandbox.lifecycle.reservations import Wanted, cold, ready, reserved, suspended
-from sandbox.model import SandboxId, Spec
+from sandbox.labels import Owner, Scope, effective_scope, installation_prefix, sandbox_label
+from sandbox.lifecycle.reaper import ReaperAction, next_action
+from sandbox.lifecycle.reservations import SandboxRequest, mark_ready, mark_stopped, reserve, suspend
+from sandbox.model import SandboxId, SandboxSpec
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-SPEC = Spec(label="l", namespace="n", persistent=True, idle_timeout=900, max_lifetime=86400)
+SPEC = SandboxSpec(label="l", namespace="n", persistent=True, idle_timeout=900, max_lifetime=86400)
 OWNER = Owner(account="acc_1", scope=Scope.WORKSPACE, conversation="cnv_1", workspace="wsp_1")
-MAKING = reserved(Wanted(spec=SPEC, owner=OWNER, provider="p"), NOW)
-READY = ready(MAKING, SandboxId("one"), NOW)
-PASSING = replace(READY, persistent=False)
-COLD = replace(cold(READY, NOW), snapshot="l/1-abc")
+CREATING = reserve(SandboxRequest(spec=SPEC, owner=OWNER, provider="p"), NOW)
+READY = mark_ready(CREATING, SandboxId("one"), NOW)
+EPHEMERAL = replace(READY, persistent=False)
+STOPPED = replace(mark_stopped(READY, NOW), snapshot="l/1-abc")
 
 
 @pytest.mark.parametrize(
     ("row", "after", "running", "verdict"),
     [
-        (MAKING, 30, 0, Verdict.KEEP),
-        (MAKING, 51, 0, Verdict.ABANDON),
-        (READY, 899, 0, Verdict.KEEP),
-        (READY, 900, 0, Verdict.SUSPEND),
-        (READY, 5000, 1, Verdict.KEEP),
-        (READY, 86400, 1, Verdict.EXPIRE),
-        (suspended(READY, NOW), 5000, 0, Verdict.KEEP),
-        (suspended(READY, NOW), 86400, 0, Verdict.EXPIRE),
-        (PASSING, 30, 0, Verdict.KEEP),
-        (PASSING, 61, 1, Verdict.KEEP),
-        (PASSING, 61, 0, Verdict.FINISH),
-        (COLD, 86400, 0, Verdict.KEEP),
-        (COLD, 31 * 86400, 0, Verdict.FORGET),
-        (cold(READY, NOW), 1, 0, Verdict.FORGET),
+        (CREATING, 30, 0, ReaperAction.KEEP),
+        (CREATING, 51, 0, ReaperAction.ABANDON),
+        (READY, 899, 0, ReaperAction.KEEP),
+        (READY, 900, 0, ReaperAction.SUSPEND),
+        (READY, 5000, 1, ReaperAction.KEEP),
+        (READY, 86400, 1, ReaperAction.EXPIRE),
+        (suspend(READY, NOW), 5000, 0, ReaperAction.KEEP),
+        (suspend(READY, NOW), 86400, 0, ReaperAction.EXPIRE),
+        (EPHEMERAL, 30, 0, ReaperAction.KEEP),
+        (EPHEMERAL, 61, 1, ReaperAction.KEEP),
+        (EPHEMERAL, 61, 0, ReaperAction.FINISH),
+        (STOPPED, 86400, 0, ReaperAction.KEEP),
+        (STOPPED, 31 * 86400, 0, ReaperAction.DELETE),
+        (mark_stopped(READY, NOW), 1, 0, ReaperAction.DELETE),
     ],
 )
 def test_a_row_is_judged_by_age_idleness_and_jobs(
-    row: object, after: float, running: int, verdict: Verdict
+    row: object, after: float, running: int, verdict: ReaperAction
 ) -> None:
     """Idle ones sleep, those whose time is over end, and none sleeps while a job runs in it."""
-    assert judge(row, NOW + timedelta(seconds=after), running=running) is verdict  # type: ignore[arg-type]
+    assert next_action(row, NOW + timedelta(seconds=after), running=running) is verdict  # type: ignore[arg-type]
 
 
 def _label(**changes: object) -> str:
-    return label_of("here", "p", replace(OWNER, **changes), persistent=True)  # type: ignore[arg-type]
+    return sandbox_label("here", "p", replace(OWNER, **changes), persistent=True)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -67,15 +67,15 @@ def test_a_scope_says_who_shares(scope: Scope, same: dict[str, str], other: dict
     assert mine == _label(scope=scope, **same)
     assert mine != _label(scope=scope, **other)
     assert mine != _label(scope=scope, account="acc_9")
-    assert mine.startswith(prefix_of("here"))
-    assert not label_of("there", "p", OWNER, persistent=True).startswith(prefix_of("here"))
+    assert mine.startswith(installation_prefix("here"))
+    assert not sandbox_label("there", "p", OWNER, persistent=True).startswith(installation_prefix("here"))
 
 
 def test_the_default_scope_follows_the_workspace() -> None:
     """WORKSPACE where there is one, else SESSION; USER only where somebody is known."""
-    assert scope_of(None, workspace="wsp_1", person="") is Scope.WORKSPACE
-    assert scope_of(None, workspace=None, person="") is Scope.SESSION
-    assert scope_of("WORKSPACE", workspace=None, person="") is Scope.SESSION
-    assert scope_of("USER", workspace=None, person="") is Scope.SESSION
-    assert scope_of("USER", workspace="wsp_1", person="ada") is Scope.USER
-    assert scope_of("GLOBAL", workspace="wsp_1", person="") is Scope.GLOBAL
+    assert effective_scope(None, workspace="wsp_1", person="") is Scope.WORKSPACE
+    assert effective_scope(None, workspace=None, person="") is Scope.SESSION
+    assert effective_scope("WORKSPACE", workspace=None, person="") is Scope.SESSION
+    assert effective_scope("USER", workspace=None, person="") is Scope.SESSION
+    assert effective_scope("USER", workspace="wsp_1", person="ada") is Scope.USER
+    assert effective_scope("GLOBAL", workspace="wsp_1", person="") is Scope.GLOBAL

@@ -13,24 +13,24 @@ from pathlib import Path
 
 import pytest
 
-from memory_sandboxes import Machine, MemorySandbox
-from sandbox.errors import Refused, Unsafe
+from memory_sandboxes import MemoryInstance, MemorySandbox
+from sandbox.errors import ProviderRefused, UnsafePath
 from sandbox.host import home_snapshot
 from sandbox.labels import Owner, Scope
-from sandbox.lifecycle.reservations import Reservation, Wanted, reserved
-from sandbox.lifecycle.snapshotter import Keeper
-from sandbox.model import SandboxId, Spec
+from sandbox.lifecycle.reservations import Reservation, SandboxRequest, reserve
+from sandbox.lifecycle.snapshotter import Snapshotter
+from sandbox.model import SandboxId, SandboxSpec
 from sandbox.snapshots import archive
-from sandbox.snapshots.local import LocalStore
+from sandbox.snapshots.local import LocalSnapshotStore
 
 LIMIT = 1 << 20
-SPEC = Spec(label="dovecote-here-one", namespace="space", persistent=True)
+SPEC = SandboxSpec(label="dovecote-here-one", namespace="space", persistent=True)
 OWNER = Owner(account="acc_1", scope=Scope.SESSION, conversation="cnv_1")
 
 
 def row(**changes: object) -> Reservation:
     """Return a row of the register."""
-    made = reserved(Wanted(spec=SPEC, owner=OWNER, provider="memory"), datetime.now(UTC))
+    made = reserve(SandboxRequest(spec=SPEC, owner=OWNER, provider="memory"), datetime.now(UTC))
     return replace(made, **changes)  # type: ignore[arg-type]  # the fields of a test
 
 
@@ -68,7 +68,7 @@ def test_more_than_the_limit_is_not_packed(tmp_path: Path) -> None:
     """A giant file, holes included, is refused before it is read."""
     with (tmp_path / "giant").open("wb") as file:
         file.truncate(50 * 1024**3)
-    with pytest.raises(Refused):
+    with pytest.raises(ProviderRefused):
         packed(tmp_path)
 
 
@@ -101,7 +101,7 @@ def test_a_hostile_archive_is_refused_as_a_whole(members: list[tarfile.TarInfo],
         tar.addfile(_member("home/harmless"))
         for member in members:
             tar.addfile(member)
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         archive.unpack(file, into, top="home", limit=LIMIT)
     assert not list(into.iterdir())
 
@@ -111,7 +111,7 @@ def test_a_bomb_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "archive"
     with gzip.open(file, "wb") as zipped, tarfile.open(fileobj=zipped, mode="w") as tar:
         tar.addfile(_member("home/zeros", size=8 * LIMIT), io.BytesIO(bytes(8 * LIMIT)))
-    with pytest.raises(Unsafe):
+    with pytest.raises(UnsafePath):
         archive.unpack(file, tmp_path, top="home", limit=LIMIT)
 
 
@@ -134,34 +134,36 @@ async def test_home_is_replaced_by_what_was_saved(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def machine() -> Machine:
+def instance() -> MemoryInstance:
     """A machine in memory."""
-    return Machine(label=SPEC.label, home={"note": b"one"})
+    return MemoryInstance(label=SPEC.label, home={"note": b"one"})
 
 
 @pytest.fixture
-def box(machine: Machine) -> MemorySandbox:
+def sandbox(machine: MemoryInstance) -> MemorySandbox:
     """The sandbox that stands for it."""
     return MemorySandbox(SandboxId("memory-1"), {SandboxId("memory-1"): machine})
 
 
-async def test_the_same_content_is_kept_once(box: MemorySandbox, machine: Machine, tmp_path: Path) -> None:
+async def test_the_same_content_is_kept_once(
+    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path
+) -> None:
     """A snapshot that would say what the last one says is not kept; a newer one replaces older ones."""
-    store = LocalStore(tmp_path / "store")
-    keeper = Keeper(store, tmp_path / "scratch")
+    store = LocalSnapshotStore(tmp_path / "store")
+    keeper = Snapshotter(store, tmp_path / "scratch")
     first = await keeper.save(box, row(lock_version=1))
     assert first is not None
     assert await keeper.save(box, row(lock_version=2, snapshot=first)) is None
     machine.home["note"] = b"two"
     second = await keeper.save(box, row(lock_version=3, snapshot=first))
     assert second is not None
-    await keeper.drop_older(second)
-    assert list(await store.names()) == [second]
+    await keeper.prune(second)
+    assert list(await store.list()) == [second]
     machine.home.clear()
     assert await keeper.restore(box, second)
     assert machine.home == {"note": b"two"}
-    await keeper.forget(SPEC.label)
-    assert not await store.names()
+    await keeper.delete_all(SPEC.label)
+    assert not await store.list()
 
 
 def _damaged(path: Path) -> None:
@@ -170,10 +172,10 @@ def _damaged(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [_damaged, Path.unlink], ids=["damaged", "lost"])
 async def test_a_damaged_or_lost_snapshot_is_not_restored(
-    box: MemorySandbox, machine: Machine, tmp_path: Path, harm: Callable[[Path], None]
+    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     """The hash is a part of the name; what differs from it is not unpacked, and the sandbox starts cold."""
-    keeper = Keeper(LocalStore(tmp_path / "store"), tmp_path / "scratch")
+    keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch")
     name = await keeper.save(box, row())
     assert name is not None
     harm(tmp_path / "store" / name)
@@ -183,10 +185,10 @@ async def test_a_damaged_or_lost_snapshot_is_not_restored(
 
 
 async def test_a_snapshot_larger_than_allowed_is_not_taken(
-    box: MemorySandbox, machine: Machine, tmp_path: Path
+    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path
 ) -> None:
     """The sandbox goes on without one; nothing of it stays behind."""
     machine.home["noise"] = os.urandom(10_000)
-    keeper = Keeper(LocalStore(tmp_path / "store"), tmp_path / "scratch", limit=5000)
+    keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch", limit=5000)
     assert await keeper.save(box, row()) is None
     assert not list((tmp_path / "scratch").iterdir())

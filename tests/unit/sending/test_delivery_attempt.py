@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.deliveries.attempt import FINAL, DeliveryState, Judgement, Policy, judge, recover
-from delivery.deliveries.port import Outcome, Verdict
-from delivery.deliveries.retry_schedule import CHAT, WEBHOOK, Schedule
-from delivery.events.event import Kind
+from delivery.deliveries.attempt import FINAL, AmbiguityPolicy, DeliveryState, Transition, next_state, recover
+from delivery.deliveries.port import Outcome, OutcomeKind
+from delivery.deliveries.retry_schedule import CHAT, WEBHOOK, RetrySchedule
+from delivery.events.event import EventType
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SENDING = DeliveryState.SENDING
 
 outcomes = st.builds(
     Outcome,
-    verdict=st.sampled_from(Verdict),
+    verdict=st.sampled_from(OutcomeKind),
     retry_after=st.none() | st.floats(allow_nan=False),
     hold=st.booleans(),
     address_dead=st.booleans(),
     disable=st.booleans(),
 )
 schedules = st.sampled_from([CHAT, WEBHOOK])
-policies = st.sampled_from(Policy)
+policies = st.sampled_from(AmbiguityPolicy)
 
 
 @given(
@@ -36,38 +36,38 @@ policies = st.sampled_from(Policy)
     policy=policies,
 )
 def test_nothing_leaves_a_final_state(
-    state: DeliveryState, outcome: Outcome, attempt: int, schedule: Schedule, policy: Policy
+    state: DeliveryState, outcome: Outcome, attempt: int, schedule: RetrySchedule, policy: AmbiguityPolicy
 ) -> None:
     """Whatever outcome arrives for a delivery that has ended, nothing changes and nobody is told."""
-    judged = judge(state, outcome, attempt=attempt, schedule=schedule, now=NOW, policy=policy)
+    judged = next_state(state, outcome, attempt=attempt, schedule=schedule, now=NOW, policy=policy)
     assert judged.state is state
-    assert judged == Judgement(state=state)
+    assert judged == Transition(state=state)
 
 
 @given(outcome=outcomes, attempt=st.integers(1, 400), schedule=schedules, policy=policies)
 def test_every_judgement_is_one_of_the_drawn_edges(
-    outcome: Outcome, attempt: int, schedule: Schedule, policy: Policy
+    outcome: Outcome, attempt: int, schedule: RetrySchedule, policy: AmbiguityPolicy
 ) -> None:
     """From sending one gets to the end or to retrying, and only retrying has a next attempt."""
-    judged = judge(SENDING, outcome, attempt=attempt, schedule=schedule, now=NOW, policy=policy)
+    judged = next_state(SENDING, outcome, attempt=attempt, schedule=schedule, now=NOW, policy=policy)
     assert judged.state in FINAL | {DeliveryState.RETRYING}
     assert (judged.state is DeliveryState.RETRYING) == (judged.next_at is not None)
     assert judged.next_at is None or judged.next_at >= NOW
-    assert (judged.state is DeliveryState.DELIVERED) == (outcome.verdict is Verdict.DELIVERED) or (
-        outcome.address_dead or outcome.disable
+    assert (judged.state is DeliveryState.DELIVERED) == (outcome.kind is OutcomeKind.DELIVERED) or (
+        outcome.address_dead or outcome.disable_endpoint
     )
-    assert judged.state not in FINAL or judged.tell is not None
+    assert judged.state not in FINAL or judged.event_type is not None
 
 
 @given(chosen=st.lists(outcomes, max_size=400), schedule=schedules, policy=policies)
-def test_every_delivery_ends(chosen: list[Outcome], schedule: Schedule, policy: Policy) -> None:
+def test_every_delivery_ends(chosen: list[Outcome], schedule: RetrySchedule, policy: AmbiguityPolicy) -> None:
     """However its attempts go, a delivery comes to an end, and its moments never run backwards."""
     state, moment, attempt = DeliveryState.PENDING, NOW, 0
-    endless = Outcome(verdict=Verdict.RETRY)
+    endless = Outcome(kind=OutcomeKind.RETRY)
     while state not in FINAL:
         outcome = chosen[attempt] if attempt < len(chosen) else endless
         attempt += 1
-        judged = judge(
+        judged = next_state(
             SENDING, outcome, attempt=attempt, schedule=schedule, now=moment, since=NOW, policy=policy
         )
         state = judged.state
@@ -78,35 +78,35 @@ def test_every_delivery_ends(chosen: list[Outcome], schedule: Schedule, policy: 
 
 def test_a_success_ends_it() -> None:
     """What the far end took is delivered, and the conversation is told."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.DELIVERED), attempt=3, schedule=CHAT, now=NOW)
-    assert (judged.state, judged.tell) == (DeliveryState.DELIVERED, Kind.DELIVERY_SUCCEEDED)
+    judged = next_state(SENDING, Outcome(kind=OutcomeKind.DELIVERED), attempt=3, schedule=CHAT, now=NOW)
+    assert (judged.state, judged.event_type) == (DeliveryState.DELIVERED, EventType.DELIVERY_SUCCEEDED)
 
 
 @pytest.mark.parametrize("state", sorted({DeliveryState.PENDING, DeliveryState.RETRYING}))
 def test_a_late_success_still_counts(state: DeliveryState) -> None:
     """A success of an attempt already given up for lost spares the repeat; a late failure changes nothing."""
-    delivered = judge(state, Outcome(verdict=Verdict.DELIVERED), attempt=1, schedule=CHAT, now=NOW)
+    delivered = next_state(state, Outcome(kind=OutcomeKind.DELIVERED), attempt=1, schedule=CHAT, now=NOW)
     assert delivered.state is DeliveryState.DELIVERED
-    failed = judge(state, Outcome(verdict=Verdict.GIVE_UP), attempt=1, schedule=CHAT, now=NOW)
+    failed = next_state(state, Outcome(kind=OutcomeKind.GIVE_UP), attempt=1, schedule=CHAT, now=NOW)
     assert failed.state is state
 
 
 def test_what_may_have_arrived_is_said_again_by_default() -> None:
     """At least once: a send that may have arrived is repeated and marked as uncertain."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.AMBIGUOUS), attempt=1, schedule=CHAT, now=NOW)
+    judged = next_state(SENDING, Outcome(kind=OutcomeKind.AMBIGUOUS), attempt=1, schedule=CHAT, now=NOW)
     assert judged.state is DeliveryState.RETRYING
     assert judged.uncertain
 
 
 def test_what_may_have_arrived_is_not_said_again_at_most_once() -> None:
     """At most once: a send that may have arrived is marked and left to a person."""
-    judged = judge(
+    judged = next_state(
         SENDING,
-        Outcome(verdict=Verdict.AMBIGUOUS),
+        Outcome(kind=OutcomeKind.AMBIGUOUS),
         attempt=1,
         schedule=CHAT,
         now=NOW,
-        policy=Policy.AT_MOST_ONCE,
+        policy=AmbiguityPolicy.AT_MOST_ONCE,
     )
     assert judged.state is DeliveryState.AMBIGUOUS
 
@@ -114,14 +114,14 @@ def test_what_may_have_arrived_is_not_said_again_at_most_once() -> None:
 @pytest.mark.parametrize(
     ("repeatable", "policy", "state", "uncertain"),
     [
-        (True, Policy.AT_LEAST_ONCE, DeliveryState.RETRYING, False),
-        (True, Policy.AT_MOST_ONCE, DeliveryState.RETRYING, False),
-        (False, Policy.AT_LEAST_ONCE, DeliveryState.RETRYING, True),
-        (False, Policy.AT_MOST_ONCE, DeliveryState.AMBIGUOUS, True),
+        (True, AmbiguityPolicy.AT_LEAST_ONCE, DeliveryState.RETRYING, False),
+        (True, AmbiguityPolicy.AT_MOST_ONCE, DeliveryState.RETRYING, False),
+        (False, AmbiguityPolicy.AT_LEAST_ONCE, DeliveryState.RETRYING, True),
+        (False, AmbiguityPolicy.AT_MOST_ONCE, DeliveryState.AMBIGUOUS, True),
     ],
 )
 def test_a_crash_in_mid_attempt_repeats_what_is_safe(
-    *, repeatable: bool, policy: Policy, state: DeliveryState, uncertain: bool
+    *, repeatable: bool, policy: AmbiguityPolicy, state: DeliveryState, uncertain: bool
 ) -> None:
     """After a crash an edit or a webhook is repeated at once, a bare send by its policy."""
     judged = recover(now=NOW, repeatable=repeatable, policy=policy)
@@ -131,55 +131,57 @@ def test_a_crash_in_mid_attempt_repeats_what_is_safe(
 
 def test_a_rate_limit_holds_the_destination_and_is_no_failure() -> None:
     """A platform's wait holds everything for that destination, and nobody is alarmed."""
-    outcome = Outcome(verdict=Verdict.RETRY, retry_after=4.0, hold=True)
-    judged = judge(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
-    assert judged.hold_until == judged.next_at == NOW + timedelta(seconds=4)
-    assert judged.tell is None
+    outcome = Outcome(kind=OutcomeKind.RETRY, retry_after=4.0, pause_destination=True)
+    judged = next_state(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
+    assert judged.pause_until == judged.next_at == NOW + timedelta(seconds=4)
+    assert judged.event_type is None
 
 
-@pytest.mark.parametrize(("attempt", "told"), [(1, Kind.DELIVERY_FAILED), (2, None), (7, None)])
-def test_the_first_failure_is_told_and_the_next_are_not(attempt: int, told: Kind | None) -> None:
+@pytest.mark.parametrize(("attempt", "told"), [(1, EventType.DELIVERY_FAILED), (2, None), (7, None)])
+def test_the_first_failure_is_told_and_the_next_are_not(attempt: int, told: EventType | None) -> None:
     """The conversation hears of trouble once, and of the end."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.RETRY), attempt=attempt, schedule=WEBHOOK, now=NOW)
-    assert judged.tell is told
+    judged = next_state(SENDING, Outcome(kind=OutcomeKind.RETRY), attempt=attempt, schedule=WEBHOOK, now=NOW)
+    assert judged.event_type is told
 
 
 def test_a_used_up_schedule_is_death() -> None:
     """After the eighth failed attempt a webhook's delivery is dead, and that is told."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.RETRY), attempt=8, schedule=WEBHOOK, now=NOW)
-    assert (judged.state, judged.tell) == (DeliveryState.DEAD, Kind.DELIVERY_DEAD)
+    judged = next_state(SENDING, Outcome(kind=OutcomeKind.RETRY), attempt=8, schedule=WEBHOOK, now=NOW)
+    assert (judged.state, judged.event_type) == (DeliveryState.DEAD, EventType.DELIVERY_DEAD)
 
 
 def test_a_dead_address_is_suppressed_and_buried() -> None:
     """A blocked bot is not a dead letter: the delivery is suppressed and the destination remembered."""
-    outcome = Outcome(verdict=Verdict.GIVE_UP, address_dead=True)
-    judged = judge(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
-    assert (judged.state, judged.bury) == (DeliveryState.SUPPRESSED, True)
+    outcome = Outcome(kind=OutcomeKind.GIVE_UP, address_dead=True)
+    judged = next_state(SENDING, outcome, attempt=1, schedule=CHAT, now=NOW)
+    assert (judged.state, judged.mark_dead) == (DeliveryState.SUPPRESSED, True)
 
 
 def test_a_gone_endpoint_is_disabled() -> None:
     """A receiver that says it is gone suppresses the delivery and disables the endpoint."""
-    outcome = Outcome(verdict=Verdict.GIVE_UP, disable=True, status=410)
-    judged = judge(SENDING, outcome, attempt=1, schedule=WEBHOOK, now=NOW)
-    assert (judged.state, judged.disable) == (DeliveryState.SUPPRESSED, True)
+    outcome = Outcome(kind=OutcomeKind.GIVE_UP, disable_endpoint=True, status=410)
+    judged = next_state(SENDING, outcome, attempt=1, schedule=WEBHOOK, now=NOW)
+    assert (judged.state, judged.disable_endpoint) == (DeliveryState.SUPPRESSED, True)
 
 
 def test_refused_content_is_a_dead_letter() -> None:
     """A text the platform refuses for good is dead after one attempt."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.GIVE_UP), attempt=1, schedule=CHAT, now=NOW)
+    judged = next_state(SENDING, Outcome(kind=OutcomeKind.GIVE_UP), attempt=1, schedule=CHAT, now=NOW)
     assert judged.state is DeliveryState.DEAD
 
 
 def test_an_operator_is_called_and_the_delivery_kept() -> None:
     """A wrong token keeps the delivery waiting, rarely tried, and says that a person must help."""
-    judged = judge(SENDING, Outcome(verdict=Verdict.OPERATOR), attempt=1, schedule=CHAT, now=NOW, since=NOW)
-    assert judged.operator
+    judged = next_state(
+        SENDING, Outcome(kind=OutcomeKind.OPERATOR), attempt=1, schedule=CHAT, now=NOW, since=NOW
+    )
+    assert judged.needs_operator
     assert judged.next_at is not None
     assert judged.next_at >= NOW + timedelta(seconds=900)
 
 
 def test_what_may_have_arrived_earlier_stays_uncertain_until_it_is_known() -> None:
     """A sink that could not find out yet leaves the delivery uncertain, whatever this attempt met."""
-    outcome = Outcome(verdict=Verdict.RETRY, uncertain=True)
-    judged = judge(SENDING, outcome, attempt=2, schedule=CHAT, now=NOW)
+    outcome = Outcome(kind=OutcomeKind.RETRY, uncertain=True)
+    judged = next_state(SENDING, outcome, attempt=2, schedule=CHAT, now=NOW)
     assert (judged.state, judged.uncertain) == (DeliveryState.RETRYING, True)

@@ -11,205 +11,205 @@ from pathlib import Path
 import pytest
 
 from channels.errors import RateLimited, Rejected, Unreachable
-from channels.port import Feature
+from channels.port import ChannelFeature
 from delivery.chat import draft_store
-from delivery.chat.draft_store import Call, Shown
-from delivery.chat.draft_writer import CALL_SECONDS, beginning, unfinished
-from delivery.chat.drafts import is_busy
-from delivery.deliveries.port import Verdict
-from draft_harness import EDITS, GENEROUS, Stage, draft_stage
+from delivery.chat.draft_store import DraftRow, DraftWrite
+from delivery.chat.draft_writer import WRITE_SECONDS, first_part, with_ellipsis
+from delivery.chat.drafts import is_being_written
+from delivery.deliveries.port import OutcomeKind
+from draft_harness import EDITS, HIGH_LIMITS, DraftHarness, open_draft_harness
 
 
 @pytest.fixture
-async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+async def harness(tmp_path: Path) -> AsyncIterator[DraftHarness]:
     """Open a database with one conversation that has a chat."""
-    async with draft_stage(tmp_path) as one:
+    async with open_draft_harness(tmp_path) as one:
         yield one
 
 
-async def look_again() -> None:
+async def run_ready_tasks() -> None:
     """Let everybody run who can."""
     for _ in range(20):
         await asyncio.sleep(0)
 
 
-async def test_a_reply_grows_and_becomes_the_final_text(stage: Stage) -> None:
+async def test_a_reply_grows_and_becomes_the_final_text(stage: DraftHarness) -> None:
     """What is being said is sent once and then edited, and the final text takes the same place."""
     async with stage.drafts() as drafts:
-        async with drafts.show("cnv_1") as heard:
+        async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.until(lambda: stage.texts == ["Hel …"])
+            await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
             heard("msg_1", "Hello wor")
-            await stage.channel.until(lambda: stage.texts == ["Hello wor …"])
+            await stage.channel.until(lambda: stage.visible_texts == ["Hello wor …"])
             heard("msg_1", None)
-        outcome = await stage.deliver(drafts, "Hello world")
-    assert (outcome.verdict, outcome.platform_id) == (Verdict.DELIVERED, "1")
-    assert stage.texts == ["Hello world"]
-    assert stage.calls.count("send") == 1
+        outcome = await stage.deliver_final_text(drafts, "Hello world")
+    assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "1")
+    assert stage.visible_texts == ["Hello world"]
+    assert stage.platform_calls.count("send") == 1
 
 
-async def test_a_quick_reply_has_no_draft(stage: Stage) -> None:
+async def test_a_quick_reply_has_no_draft(stage: DraftHarness) -> None:
     """A message that is complete before its time is sent once, as a whole."""
     async with stage.drafts(after=60) as drafts:
-        async with drafts.show("cnv_1") as heard:
+        async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
             heard("msg_1", None)
-        await stage.deliver(drafts, "Hello")
-    assert stage.calls == ["send"]
-    assert stage.texts == ["Hello"]
+        await stage.deliver_final_text(drafts, "Hello")
+    assert stage.platform_calls == ["send"]
+    assert stage.visible_texts == ["Hello"]
 
 
-async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(stage: Stage) -> None:
+async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(stage: DraftHarness) -> None:
     """While the platform keeps a draft's call, the turn ends; the final text waits for that call."""
     stage.channel.frozen = asyncio.Event()
     async with stage.drafts() as drafts:
-        async with drafts.show("cnv_1") as heard:
+        async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
             await stage.channel.called.wait()
             heard("msg_1", None)
-        delivering = asyncio.create_task(stage.deliver(drafts, "Hello"))
+        delivering = asyncio.create_task(stage.deliver_final_text(drafts, "Hello"))
         await asyncio.wait({delivering}, timeout=0.05)
-        assert stage.calls == ["send"]
+        assert stage.platform_calls == ["send"]
         stage.channel.frozen.set()
-        assert (await delivering).verdict is Verdict.DELIVERED
-    assert stage.texts == ["Hello"]
+        assert (await delivering).kind is OutcomeKind.DELIVERED
+    assert stage.visible_texts == ["Hello"]
 
 
-async def test_nothing_is_edited_after_the_final_text(stage: Stage) -> None:
+async def test_nothing_is_edited_after_the_final_text(stage: DraftHarness) -> None:
     """A turn that goes on talking after its message was delivered changes nothing any more."""
-    async with stage.drafts() as drafts, drafts.show("cnv_1") as heard:
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.texts == ["Hel …"])
-        await stage.deliver(drafts, "Hello")
+        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
+        await stage.deliver_final_text(drafts, "Hello")
         heard("msg_1", "Hello and a late thought")
         heard("msg_2", "Next")
-        await stage.channel.until(lambda: len(stage.texts) == 2)
-    assert stage.texts == ["Hello", "Next …"]
+        await stage.channel.until(lambda: len(stage.visible_texts) == 2)
+    assert stage.visible_texts == ["Hello", "Next …"]
 
 
-async def test_another_process_waits_for_the_writer_and_then_takes_over(stage: Stage) -> None:
+async def test_another_process_waits_for_the_writer_and_then_takes_over(stage: DraftHarness) -> None:
     """A delivery in another process is told to wait while a call may be under way, then finds the draft."""
     async with stage.drafts() as writer, stage.drafts() as other:
-        async with writer.show("cnv_1") as heard:
+        async with writer.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.until(lambda: stage.texts == ["Hel …"])
-            waiting = await stage.deliver(other, "Hello")
-            assert (waiting.verdict, waiting.hold) == (Verdict.RETRY, True)
+            await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
+            waiting = await stage.deliver_final_text(other, "Hello")
+            assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
             heard("msg_1", None)
-        while (await stage.deliver(other, "Hello")).verdict is not Verdict.DELIVERED:
+        while (await stage.deliver_final_text(other, "Hello")).kind is not OutcomeKind.DELIVERED:
             pass
-    assert stage.texts == ["Hello"]
+    assert stage.visible_texts == ["Hello"]
 
 
-async def test_a_repeated_turn_goes_on_with_the_same_draft(stage: Stage) -> None:
+async def test_a_repeated_turn_goes_on_with_the_same_draft(stage: DraftHarness) -> None:
     """After a crash the repeated message edits what its first attempt left in the chat."""
-    async with stage.drafts() as drafts, drafts.show("cnv_1") as heard:
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.texts == ["Hel …"])
+        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
     async with stage.drafts() as drafts:
-        async with drafts.show("cnv_1") as heard:
+        async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hi the")
-            await stage.channel.until(lambda: stage.texts == ["Hi the …"])
+            await stage.channel.until(lambda: stage.visible_texts == ["Hi the …"])
             heard("msg_1", None)
-        await stage.deliver(drafts, "Hi there")
-    assert stage.texts == ["Hi there"]
+        await stage.deliver_final_text(drafts, "Hi there")
+    assert stage.visible_texts == ["Hi there"]
 
 
 @pytest.mark.parametrize("trouble", [Unreachable(), Rejected()])
-async def test_a_draft_that_fails_is_given_up(stage: Stage, trouble: Exception) -> None:
+async def test_a_draft_that_fails_is_given_up(stage: DraftHarness, trouble: Exception) -> None:
     """When the first call fails no other is made, and the final text is sent afresh."""
-    stage.channel.trouble.append(trouble)  # type: ignore[arg-type]
+    stage.channel.errors.append(trouble)  # type: ignore[arg-type]
     async with stage.drafts() as drafts:
-        async with drafts.show("cnv_1") as heard:
+        async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
             await stage.channel.called.wait()
             heard("msg_1", "Hello")
             heard("msg_1", None)
-        while (await stage.deliver(drafts, "Hello world")).verdict is not Verdict.DELIVERED:
+        while (await stage.deliver_final_text(drafts, "Hello world")).kind is not OutcomeKind.DELIVERED:
             pass
-    assert stage.texts == ["Hello world"]
-    assert stage.calls == ["send", "send"]
+    assert stage.visible_texts == ["Hello world"]
+    assert stage.platform_calls == ["send", "send"]
 
 
-async def test_a_429_for_an_edit_closes_the_room_for_drafts(stage: Stage) -> None:
+async def test_a_429_for_an_edit_closes_the_room_for_drafts(stage: DraftHarness) -> None:
     """After a platform's wait the draft stays as it is until the wait is over."""
-    async with stage.drafts() as drafts, drafts.show("cnv_1") as heard:
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.texts == ["Hel …"])
-        stage.channel.trouble.append(RateLimited(60))
+        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
+        stage.channel.errors.append(RateLimited(60))
         heard("msg_1", "Hello")
-        await stage.channel.until(lambda: not stage.channel.trouble)
+        await stage.channel.until(lambda: not stage.channel.errors)
         for length in range(5, 50):
             heard("msg_1", "Hello world, and so on and so forth for a long while"[:length])
-        await look_again()
-    assert stage.calls == ["send", "edit"]
+        await run_ready_tasks()
+    assert stage.platform_calls == ["send", "edit"]
 
 
-async def test_only_the_latest_text_is_shown(stage: Stage) -> None:
+async def test_only_the_latest_text_is_shown(stage: DraftHarness) -> None:
     """However fast a text grows, edits stay within the budget, and the last one shows the newest text."""
-    stage.limits = replace(GENEROUS, room_sends_per_second=40)
-    async with stage.drafts() as drafts, drafts.show("cnv_1") as heard:
+    stage.limits = replace(HIGH_LIMITS, room_sends_per_second=40)
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         text = ""
         for number in range(30):
             text += f"{number} "
             heard("msg_1", text)
-            await look_again()
-        await stage.channel.until(lambda: stage.texts == [text.strip() + " …"])
-    assert len(stage.calls) < 15
+            await run_ready_tasks()
+        await stage.channel.until(lambda: stage.visible_texts == [text.strip() + " …"])
+    assert len(stage.platform_calls) < 15
 
 
-async def test_a_typing_sign_comes_before_the_first_word(stage: Stage) -> None:
+async def test_a_typing_sign_comes_before_the_first_word(stage: DraftHarness) -> None:
     """While nothing is said yet a typing sign shows, where the platform has one."""
-    stage.features = frozenset({Feature.EDIT, Feature.TYPING})
-    async with stage.drafts() as drafts, drafts.show("cnv_1"):
-        await stage.channel.until(lambda: stage.calls == ["typing"])
+    stage.features = frozenset({ChannelFeature.EDIT, ChannelFeature.TYPING})
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1"):
+        await stage.channel.until(lambda: stage.platform_calls == ["typing"])
     stage.features = EDITS
-    async with stage.drafts() as drafts, drafts.show("cnv_1"):
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_1"):
         pass
-    assert stage.calls == ["typing"]
+    assert stage.platform_calls == ["typing"]
 
 
-async def test_a_conversation_without_a_chat_has_no_drafts(stage: Stage) -> None:
+async def test_a_conversation_without_a_chat_has_no_drafts(stage: DraftHarness) -> None:
     """Where no chat listens nobody takes what is being said."""
-    async with stage.drafts() as drafts, drafts.show("cnv_2") as heard:
+    async with stage.drafts() as drafts, drafts.publish_while("cnv_2") as heard:
         assert heard is None
 
 
-async def test_drafts_are_forgotten_in_time(stage: Stage) -> None:
+async def test_drafts_are_forgotten_in_time(stage: DraftHarness) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
     async with stage.database.begin() as connection:
-        call = Call(message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old)
-        await draft_store.take_up(connection, call)
+        call = DraftWrite(message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old)
+        await draft_store.begin_write(connection, call)
     async with stage.drafts():
         pass
     async with stage.database.read() as connection:
-        assert await draft_store.find(connection, "msg_0", "here") is None
+        assert await draft_store.get(connection, "msg_0", "here") is None
 
 
 @pytest.mark.parametrize(
-    ("ahead", "busy"), [(None, False), (-1, False), (1, True), (CALL_SECONDS, True), (600, False)]
+    ("ahead", "busy"), [(None, False), (-1, False), (1, True), (WRITE_SECONDS, True), (600, False)]
 )
 def test_a_writer_is_busy_for_the_length_of_a_call(ahead: float | None, *, busy: bool) -> None:
     """A promise that is over, or that a clock ten minutes ahead has made, holds nobody up."""
     now = datetime(2026, 1, 2, tzinfo=UTC)
     until = None if ahead is None else now + timedelta(seconds=ahead)
-    assert is_busy(Shown(platform_id=None, busy_until=until), now) == busy
+    assert is_being_written(DraftRow(platform_id=None, busy_until=until), now) == busy
 
 
 def test_a_draft_shows_the_first_part_of_a_long_text() -> None:
     """A text over the limit shows as its first part, like the final text will."""
-    assert unfinished(beginning("word ", GENEROUS), GENEROUS) == "word …"
-    long = beginning("word " * 100, GENEROUS)
-    assert len(unfinished(long, GENEROUS)) <= 100
+    assert with_ellipsis(first_part("word ", HIGH_LIMITS), HIGH_LIMITS) == "word …"
+    long = first_part("word " * 100, HIGH_LIMITS)
+    assert len(with_ellipsis(long, HIGH_LIMITS)) <= 100
     assert long.startswith("word word")

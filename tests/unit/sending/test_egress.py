@@ -15,11 +15,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.webhooks.addresses import is_ours, is_public, parse_networks
-from delivery.webhooks.egress import Answered, Egress, EgressRefused, Rules
-from webhook_receiver import WebhookReceiver, answers, webhook_receiver
+from delivery.webhooks.addresses import is_local, is_public, parse_networks
+from delivery.webhooks.egress import Egress, EgressPolicy, EgressRefused, EgressResponse
+from webhook_receiver import WebhookReceiver, respond, webhook_receiver
 
-CLOSED = re.split(
+BLOCKED_ADDRESSES = re.split(
     r"\s+",
     """0.0.0.0 0.1.2.3 10.0.0.1 10.255.255.255 100.64.0.1 100.100.100.200 127.0.0.1 127.0.0.53
     127.255.255.254 168.63.129.16 169.254.0.1 169.254.169.254 169.254.170.2 172.16.0.1 172.31.255.255
@@ -33,14 +33,14 @@ CLOSED = re.split(
     2a00:1450::200:5efe:a00:1""",
 )
 
-OPEN = re.split(
+PUBLIC_ADDRESSES = re.split(
     r"\s+",
     """1.1.1.1 8.8.8.8 9.9.9.9 93.184.215.14 100.63.255.255 100.128.0.1 172.15.0.1 172.32.0.1 192.0.1.1
     192.88.98.1 198.17.0.1 198.20.0.1 223.255.255.255 2001:4860:4860::8888 2606:4700::1111
     2a00:1450:4001::1 ::ffff:8.8.8.8 64:ff9b::808:808""",
 )
 
-FORMS = [
+URL_FORMS = [
     "http://127.0.0.1:{port}/",
     "http://127.1:{port}/",
     "http://2130706433:{port}/",
@@ -80,7 +80,7 @@ FORMS = [
 ]
 
 
-class Rebinding(AbstractResolver):
+class RebindingResolver(AbstractResolver):
     """A name server that answers with a public address first and with loopback ever after."""
 
     def __init__(self, *addresses: str) -> None:
@@ -113,23 +113,23 @@ async def target() -> AsyncIterator[WebhookReceiver]:
         yield receiver
 
 
-def at_port(port: int) -> Rules:
+def at_port(port: int) -> EgressPolicy:
     """Return rules whose usual http port is the target's, so that only the address can be wrong."""
-    return Rules(ports=frozenset({("http", port), ("https", 443)}))
+    return EgressPolicy(ports=frozenset({("http", port), ("https", 443)}))
 
 
-async def post(egress: Egress, url: str, *, trusted: bool = False) -> Answered:
+async def post(egress: Egress, url: str, *, trusted: bool = False) -> EgressResponse:
     """POST nothing much."""
     return await egress.post(url, headers={}, body=b"{}", trusted=trusted)
 
 
-@pytest.mark.parametrize("text", CLOSED)
+@pytest.mark.parametrize("text", BLOCKED_ADDRESSES)
 def test_addresses_that_are_not_public_are_closed(text: str) -> None:
     """Private, local, reserved, documentation, metadata and wrapped addresses are not public."""
     assert not is_public(ip_address(text))
 
 
-@pytest.mark.parametrize("text", OPEN)
+@pytest.mark.parametrize("text", PUBLIC_ADDRESSES)
 def test_public_addresses_are_open(text: str) -> None:
     """Addresses just beside the closed networks are public."""
     assert is_public(ip_address(text))
@@ -146,11 +146,11 @@ def test_wrapping_an_address_does_not_open_it(address: object) -> None:
 
 def test_our_own_addresses_are_known() -> None:
     """Loopback is this machine's own; a documentation address is not."""
-    assert is_ours(ip_address("127.0.0.1"))
-    assert not is_ours(ip_address("192.0.2.1"))
+    assert is_local(ip_address("127.0.0.1"))
+    assert not is_local(ip_address("192.0.2.1"))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", URL_FORMS)
 async def test_no_form_of_a_url_reaches_loopback(form: str, target: WebhookReceiver) -> None:
     """However loopback is spelt, the call is refused or fails, and nothing connects."""
     async with Egress(at_port(target.port), total_seconds=5) as egress:
@@ -159,17 +159,19 @@ async def test_no_form_of_a_url_reaches_loopback(form: str, target: WebhookRecei
     assert target.connections == 0
 
 
-@pytest.mark.parametrize("address", [one for one in CLOSED if "%" not in one])
+@pytest.mark.parametrize("address", [one for one in BLOCKED_ADDRESSES if "%" not in one])
 async def test_no_name_reaches_a_closed_address(address: str) -> None:
     """A name that resolves to a closed address is refused when the connection is made."""
-    async with Egress(resolver=Rebinding(address)) as egress:
+    async with Egress(resolver=RebindingResolver(address)) as egress:
         with pytest.raises(EgressRefused):
             await post(egress, "http://receiver.example/")
 
 
 async def test_a_rebinding_name_reaches_nothing(target: WebhookReceiver) -> None:
     """A name that is several closed addresses at once is refused for every one of them."""
-    async with Egress(at_port(target.port), resolver=Rebinding("10.0.0.1", "::1", "127.0.0.1")) as egress:
+    async with Egress(
+        at_port(target.port), resolver=RebindingResolver("10.0.0.1", "::1", "127.0.0.1")
+    ) as egress:
         for _ in range(3):
             with pytest.raises(EgressRefused):
                 await post(egress, f"http://receiver.example:{target.port}/")
@@ -178,13 +180,13 @@ async def test_a_rebinding_name_reaches_nothing(target: WebhookReceiver) -> None
 
 async def test_redirects_are_not_followed(target: WebhookReceiver) -> None:
     """A permitted receiver that redirects to loopback is answered by its own status, and that is all."""
-    async with webhook_receiver(answers(302, Location=target.url)) as permitted, Egress() as egress:
+    async with webhook_receiver(respond(302, Location=target.url)) as permitted, Egress() as egress:
         assert (await post(egress, permitted.url, trusted=True)).status == 302
     assert target.connections == 0
 
 
 @pytest.fixture
-def proxied(target: WebhookReceiver) -> Iterator[None]:
+def proxy_environment(target: WebhookReceiver) -> Iterator[None]:
     """The environment names the target as the proxy for everything."""
     names = ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
     before = {name: os.environ.get(name) for name in names}
@@ -209,14 +211,17 @@ async def test_proxies_of_the_environment_are_not_used(target: WebhookReceiver) 
 
 async def test_allowed_networks_are_reached_at_any_port() -> None:
     """An operator who allows loopback gets plain http at any port there."""
-    async with webhook_receiver() as receiver, Egress(Rules.parse("10.0.0.0/8, 127.0.0.0/8")) as egress:
+    async with (
+        webhook_receiver() as receiver,
+        Egress(EgressPolicy.parse("10.0.0.0/8, 127.0.0.0/8")) as egress,
+    ):
         assert (await post(egress, receiver.url)).status == 200
         assert (await post(egress, f"http://localhost:{receiver.port}/")).status == 200
 
 
 async def test_allowing_one_network_opens_no_other(target: WebhookReceiver) -> None:
     """With some network allowed, other addresses stay closed, and other ports too."""
-    async with Egress(Rules.parse("10.0.0.0/8,fd00::/8")) as egress:
+    async with Egress(EgressPolicy.parse("10.0.0.0/8,fd00::/8")) as egress:
         for url in (target.url, "http://8.8.8.8:8080/", "https://8.8.8.8:80/", "http://[::1]/"):
             with pytest.raises(EgressRefused):
                 await post(egress, url)
@@ -249,7 +254,7 @@ async def test_a_trusted_connection_is_not_lent_to_others() -> None:
 def test_what_is_wrong_by_itself_is_said_at_once(url: str) -> None:
     """A URL that can never be called is refused when it is examined, without repeating secrets in it."""
     with pytest.raises(EgressRefused) as caught:
-        Rules().examine(url)
+        EgressPolicy().check_url(url)
     assert "secret" not in str(caught.value)
 
 
@@ -258,14 +263,14 @@ def test_what_is_wrong_by_itself_is_said_at_once(url: str) -> None:
 )
 def test_ordinary_urls_pass_examination(url: str) -> None:
     """Public names at the usual ports pass; their addresses are judged when they are connected to."""
-    Rules().examine(url)
+    EgressPolicy().check_url(url)
 
 
 @given(url=st.text(max_size=60) | st.text(max_size=40).map("http://{}".format))
 def test_examination_refuses_and_never_fails(url: str) -> None:
     """Any text is examined to a URL or a refusal."""
     with suppress(EgressRefused):
-        Rules().examine(url)
+        EgressPolicy().check_url(url)
 
 
 @pytest.mark.parametrize("networks", ["10.0.0.0/33", "everything", "10.0.0.1/8"])

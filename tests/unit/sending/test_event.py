@@ -7,7 +7,7 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from delivery.events.event import LARGEST, Event, Kind, new_id
+from delivery.events.event import MAX_DATA_BYTES, Event, EventType, new_id
 
 TEXTS = st.sampled_from(["a", "\0", "ü", '"', "\N{BIRD}"])
 
@@ -17,8 +17,8 @@ TEXTS = st.sampled_from(["a", "\0", "ü", '"', "\N{BIRD}"])
 def test_no_event_is_too_large_for_the_stream(length: int, one: str, other: str) -> None:
     """Whatever texts an event carries, it fits, and says when one was cut."""
     data = {"output": one * length, "args": {"command": other * length}, "resultId": "job_1"}
-    event = Event.now(Kind.JOB_COMPLETED, "cnv_1", data).fitted("/jobs/job_1/logs")
-    assert len(json.dumps(dict(event.data))) <= LARGEST + 100
+    event = Event.now(EventType.JOB_COMPLETED, "cnv_1", data).truncated("/jobs/job_1/logs")
+    assert len(json.dumps(dict(event.data))) <= MAX_DATA_BYTES + 100
     cut = event.data["output"] != data["output"] or event.data["args"] != data["args"]
     assert event.data.get("truncated", False) is cut
     assert ("url" in event.data) is cut
@@ -26,15 +26,15 @@ def test_no_event_is_too_large_for_the_stream(length: int, one: str, other: str)
 
 def test_a_dumped_event_loads_as_it_was() -> None:
     """The outbox and the stream give back what was written, to the millisecond."""
-    event = Event.now(Kind.TURN_QUEUED, "cnv_1", {"trigger": "message"}, turn="trn_1").numbered(7)
-    loaded = Event.load(event.dump())
+    event = Event.now(EventType.TURN_QUEUED, "cnv_1", {"trigger": "message"}, turn="trn_1").numbered(7)
+    loaded = Event.decode(event.encode())
     assert (loaded.id, loaded.type, loaded.n, loaded.turn) == (event.id, event.type, 7, "trn_1")
     assert abs((loaded.time - event.time).total_seconds()) < 0.002
 
 
 def test_text_that_is_no_unicode_is_replaced() -> None:
     """A lone surrogate never stops an event."""
-    assert b"?" in Event.now(Kind.MESSAGE_COMPLETED, "cnv_1", {"text": "\ud800"}).dump()
+    assert b"?" in Event.now(EventType.MESSAGE_COMPLETED, "cnv_1", {"text": "\ud800"}).encode()
 
 
 def test_ids_are_unique_and_in_order_of_time() -> None:

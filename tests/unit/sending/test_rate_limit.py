@@ -9,14 +9,23 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from channels.message import Address
-from channels.port import Limits
+from channels.port import ChannelLimits
 from channels.telegram import plugin
-from delivery.chat.rate_limit import IN_FLIGHT, STRICT_SECONDS, Bucket, Budget, Use, strict
+from delivery.chat.rate_limit import (
+    IN_FLIGHT,
+    STRICT_SECONDS,
+    RateLimiter,
+    SendPriority,
+    TokenBucket,
+    strict_bucket,
+)
 
-GROUP = Limits(text=4096, room_sends_per_second=1, room_sends_per_minute=20, account_sends_per_second=30)
+GROUP = ChannelLimits(
+    text=4096, room_sends_per_second=1, room_sends_per_minute=20, account_sends_per_second=30
+)
 
 
-class Clock:
+class SleepClock:
     """A clock that moves when somebody sleeps."""
 
     def __init__(self) -> None:
@@ -31,26 +40,26 @@ class Clock:
         self.now += seconds
 
 
-def a_budget(clock: Clock, limits: Limits = GROUP) -> Budget:
+def make_rate_limiter(clock: SleepClock, limits: ChannelLimits = GROUP) -> RateLimiter:
     """Return a budget on a clock of ours."""
-    return Budget(limits, clock=clock, sleep=clock.sleep)
+    return RateLimiter(limits, clock=clock, sleep=clock.sleep)
 
 
 @given(
-    wishes=st.lists(st.tuples(st.sampled_from(Use), st.floats(0, 5)), max_size=200),
+    wishes=st.lists(st.tuples(st.sampled_from(SendPriority), st.floats(0, 5)), max_size=200),
     rate=st.floats(0.1, 50),
     capacity=st.floats(2, 60),
 )
 def test_a_bucket_never_gives_more_than_it_has(
-    wishes: list[tuple[Use, float]], rate: float, capacity: float
+    wishes: list[tuple[SendPriority, float]], rate: float, capacity: float
 ) -> None:
     """In any stretch of time no more is taken than the capacity and what flowed in since."""
     now, taken, start = 0.0, 0, 0.0
-    bucket = Bucket(rate=rate, capacity=capacity, reserve=1, now=start)
+    bucket = TokenBucket(rate=rate, capacity=capacity, reserve=1, now=start)
     for use, pause in wishes:
         now += pause
         if bucket.wait(use, now) == 0:
-            bucket.take(now)
+            bucket.consume(now)
             taken += 1
         assert taken <= capacity + rate * (now - start) + 1e-6
 
@@ -66,11 +75,11 @@ def test_no_stretch_of_time_sees_more_than_the_limit(
 ) -> None:
     """However the wishes come, any stretch of so many seconds holds at most the limit (and one at least)."""
     now, taken = 0.0, list[float]()
-    bucket = strict(limit, seconds, now=now)
+    bucket = strict_bucket(limit, seconds, now=now)
     for pause in pauses:
         now += pause
-        if bucket.wait(Use.FINAL, now) == 0:
-            bucket.take(now)
+        if bucket.wait(SendPriority.FINAL, now) == 0:
+            bucket.consume(now)
             taken.append(now)
     for start in taken:
         within = [moment for moment in taken if start <= moment < start + seconds]
@@ -79,137 +88,139 @@ def test_no_stretch_of_time_sees_more_than_the_limit(
 
 def test_an_edit_does_not_delay_the_final_text() -> None:
     """Right after an edit the final text may go, and right after a final text no edit may."""
-    budget = a_budget(Clock())
-    assert budget.try_take(Use.EDIT, "room")
-    assert not budget.try_take(Use.EDIT, "room")
-    assert budget.try_take(Use.FINAL, "room")
-    assert budget.wait(Use.EDIT, "room") > 0
+    budget = make_rate_limiter(SleepClock())
+    assert budget.try_acquire_local(SendPriority.EDIT, "room")
+    assert not budget.try_acquire_local(SendPriority.EDIT, "room")
+    assert budget.try_acquire_local(SendPriority.FINAL, "room")
+    assert budget.wait(SendPriority.EDIT, "room") > 0
 
 
-@given(uses=st.lists(st.sampled_from([Use.EDIT, Use.TYPING]), max_size=100))
-def test_drafts_never_take_the_final_text_s_token(uses: list[Use]) -> None:
+@given(uses=st.lists(st.sampled_from([SendPriority.EDIT, SendPriority.TYPING]), max_size=100))
+def test_drafts_never_take_the_final_text_s_token(uses: list[SendPriority]) -> None:
     """After any number of edits and typing signs, the final text may go at once, even in a strict room."""
-    clock = Clock()
-    budget = a_budget(clock)
-    budget.hold(0, room="room")
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
+    budget.pause(0, room="room")
     for use in uses:
-        budget.try_take(use, "room")
-    assert budget.wait(Use.FINAL, "room") == 0
+        budget.try_acquire_local(use, "room")
+    assert budget.wait(SendPriority.FINAL, "room") == 0
 
 
 def test_edits_over_minutes_leave_the_final_text_its_place() -> None:
     """Edits asked for ten times a second for five minutes stay within the room's limit and the reserve."""
-    clock = Clock()
-    budget = a_budget(clock)
-    budget.hold(0, room="room")
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
+    budget.pause(0, room="room")
     edits = 0
     for _ in range(3000):
         clock.now += 0.1
-        edits += budget.try_take(Use.EDIT, "room")
-        assert budget.wait(Use.FINAL, "room") == 0
+        edits += budget.try_acquire_local(SendPriority.EDIT, "room")
+        assert budget.wait(SendPriority.FINAL, "room") == 0
     assert 40 < edits <= 20 * 5
 
 
 def test_drafts_in_all_rooms_leave_the_bot_its_reserve() -> None:
     """A hundred rooms full of edits leave the bot tokens for the final texts of others."""
-    clock = Clock()
-    budget = a_budget(clock)
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
     for room in range(100):
-        budget.try_take(Use.EDIT, f"room {room}")
-    budget.hold(0)
-    assert sum(budget.try_take(Use.FINAL, f"other {room}") for room in range(20)) >= 3
+        budget.try_acquire_local(SendPriority.EDIT, f"room {room}")
+    budget.pause(0)
+    assert sum(budget.try_acquire_local(SendPriority.FINAL, f"other {room}") for room in range(20)) >= 3
 
 
 async def test_a_short_burst_of_final_texts_does_not_wait() -> None:
     """Five texts to one room go at once; ten go one a second from the sixth on."""
-    clock = Clock()
-    budget = a_budget(clock)
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
     start = clock.now
     for _ in range(5):
-        assert await budget.take(Use.FINAL, "room", at_most=60) == 0
+        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert clock.now == start
     for _ in range(5):
-        assert await budget.take(Use.FINAL, "room", at_most=60) == 0
+        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert 5 <= clock.now - start < 6
 
 
 async def test_after_a_429_the_room_keeps_strictly_to_the_limits() -> None:
     """A room that was too fast is given one text a second for ten minutes, its neighbour is not."""
-    clock = Clock()
-    budget = a_budget(clock, Limits(text=1, room_sends_per_second=1))
-    budget.hold(2, room="room")
+    clock = SleepClock()
+    budget = make_rate_limiter(clock, ChannelLimits(text=1, room_sends_per_second=1))
+    budget.pause(2, room="room")
     start = clock.now
     for _ in range(100):
-        assert await budget.take(Use.FINAL, "room", at_most=60) == 0
+        assert await budget.acquire(SendPriority.FINAL, "room", timeout=60) == 0
     assert clock.now - start >= 2 + 99
-    assert all(budget.try_take(Use.FINAL, "neighbour") for _ in range(5))
+    assert all(budget.try_acquire_local(SendPriority.FINAL, "neighbour") for _ in range(5))
     clock.now += STRICT_SECONDS
-    assert all(budget.try_take(Use.FINAL, "room") for _ in range(5))
+    assert all(budget.try_acquire_local(SendPriority.FINAL, "room") for _ in range(5))
 
 
 def test_429s_in_several_rooms_make_the_whole_bot_strict() -> None:
     """When three rooms are refused within seconds, no more than the bot's own limit is said in all."""
-    clock = Clock()
-    budget = a_budget(clock)
-    assert all(budget.try_take(Use.FINAL, f"before {room}") for room in range(300))
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
+    assert all(budget.try_acquire_local(SendPriority.FINAL, f"before {room}") for room in range(300))
     for room in ("a", "b", "c"):
-        budget.hold(1, room=room)
+        budget.pause(1, room=room)
     said = 0
     for tick in range(1000):
         clock.now += 0.01
-        said += budget.try_take(Use.FINAL, f"after {tick}")
+        said += budget.try_acquire_local(SendPriority.FINAL, f"after {tick}")
     assert said <= 30 * 10
 
 
 async def test_a_wait_that_is_too_long_is_said_and_not_waited_for() -> None:
     """Beyond its patience the caller hears how long it would be, without waiting."""
-    clock = Clock()
-    budget = a_budget(clock)
-    budget.hold(60, room="room")
-    assert await budget.take(Use.FINAL, "room", at_most=5) == 60
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
+    budget.pause(60, room="room")
+    assert await budget.acquire(SendPriority.FINAL, "room", timeout=5) == 60
     assert clock.now == 1000.0
-    assert budget.try_take(Use.FINAL, "another room")
+    assert budget.try_acquire_local(SendPriority.FINAL, "another room")
 
 
 def test_a_hold_ends_and_a_shorter_one_does_not_shorten_it() -> None:
     """The longest wait that was asked for stands, then the room is open again."""
-    clock = Clock()
-    budget = a_budget(clock)
-    budget.hold(10, room="room")
-    budget.hold(2, room="room")
-    assert budget.wait(Use.FINAL, "room") == 10
+    clock = SleepClock()
+    budget = make_rate_limiter(clock)
+    budget.pause(10, room="room")
+    budget.pause(2, room="room")
+    assert budget.wait(SendPriority.FINAL, "room") == 10
     clock.now += 10
-    assert budget.try_take(Use.FINAL, "room")
+    assert budget.try_acquire_local(SendPriority.FINAL, "room")
 
 
 def test_a_hold_of_the_bot_closes_every_room() -> None:
     """Without a room the hold is for all of them."""
-    budget = a_budget(Clock())
-    budget.hold(3)
-    assert budget.wait(Use.FINAL, "any") == 3
+    budget = make_rate_limiter(SleepClock())
+    budget.pause(3)
+    assert budget.wait(SendPriority.FINAL, "any") == 3
 
 
 def test_memory_stays_bounded() -> None:
     """Rooms that have been quiet are forgotten; busy and held ones are not."""
-    clock = Clock()
-    budget = a_budget(clock, Limits(text=1, account_sends_per_second=1e9))
-    budget.hold(10_000, room="held")
+    clock = SleepClock()
+    budget = make_rate_limiter(clock, ChannelLimits(text=1, account_sends_per_second=1e9))
+    budget.pause(10_000, room="held")
     for room in range(20_000):
         clock.now += 0.01
-        budget.try_take(Use.FINAL, str(room))
+        budget.try_acquire_local(SendPriority.FINAL, str(room))
     assert len(budget._rooms) < 3000
-    assert budget.wait(Use.FINAL, "held") > 0
+    assert budget.wait(SendPriority.FINAL, "held") > 0
 
 
 async def test_many_rooms_wait_side_by_side() -> None:
     """Two hundred texts to ten rooms of a strict bot all go, within its rate; none is forgotten."""
-    clock = Clock()
-    budget = a_budget(clock, Limits(text=1, room_sends_per_second=1, account_sends_per_second=5))
-    budget.hold(0)
+    clock = SleepClock()
+    budget = make_rate_limiter(
+        clock, ChannelLimits(text=1, room_sends_per_second=1, account_sends_per_second=5)
+    )
+    budget.pause(0)
 
     async def speak(room: str) -> None:
         for _ in range(20):
-            assert await budget.take(Use.FINAL, room, at_most=1e6) == 0
+            assert await budget.acquire(SendPriority.FINAL, room, timeout=1e6) == 0
 
     await asyncio.gather(*(speak(str(room)) for room in range(10)))
     assert clock.now - 1000 >= (200 - 5) / 5 - 1e-6
@@ -217,15 +228,15 @@ async def test_many_rooms_wait_side_by_side() -> None:
 
 def test_the_limit_per_minute_is_for_crowded_rooms() -> None:
     """A quiet room says one text a second for as long as it likes; a crowded one is slowed to 20 a minute."""
-    clock = Clock()
-    budget = Budget(GROUP, crowded=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
-    budget.hold(0, room="quiet")  # strict from now on, as after a refusal
-    budget.hold(0, room="crowd")
+    clock = SleepClock()
+    budget = RateLimiter(GROUP, is_group=lambda room: room == "crowd", clock=clock, sleep=clock.sleep)
+    budget.pause(0, room="quiet")  # strict from now on, as after a refusal
+    budget.pause(0, room="crowd")
     said = {"quiet": 0, "crowd": 0}
     for _ in range(100):
         clock.now += 1.1
         for room in said:
-            said[room] += budget.try_take(Use.FINAL, room)
+            said[room] += budget.try_acquire_local(SendPriority.FINAL, room)
     assert said["quiet"] == 100
     assert said["crowd"] < 40
 
@@ -235,22 +246,22 @@ def test_telegrams_groups_are_crowded_and_private_chats_are_not(room: str, *, cr
     """The adapter alone knows how its rooms' ids look."""
     address = Address(channel="chn_1", room=room, thread="7")
     assert Address.room_of(address.destination) == room
-    assert plugin.limits.is_crowded(room) is crowded
+    assert plugin.limits.is_group(room) is crowded
 
 
 async def test_landing_waits_for_what_is_on_its_way_and_keeps_no_place() -> None:
     """Also when it is given up: whoever waits to speak must not wait for ever."""
-    clock = Clock()
-    budget = Budget(GROUP, clock=clock, sleep=clock.sleep)
-    async with budget.flight:
-        landing = asyncio.create_task(budget.landed())
+    clock = SleepClock()
+    budget = RateLimiter(GROUP, clock=clock, sleep=clock.sleep)
+    async with budget.in_flight:
+        landing = asyncio.create_task(budget.drain())
         await asyncio.sleep(0)
         assert not landing.done()
         landing.cancel()
         await asyncio.gather(landing, return_exceptions=True)
     async with asyncio.timeout(5):
         for _ in range(IN_FLIGHT):
-            await budget.flight.acquire()
+            await budget.in_flight.acquire()
         for _ in range(IN_FLIGHT):
-            budget.flight.release()
-        await budget.landed()
+            budget.in_flight.release()
+        await budget.drain()

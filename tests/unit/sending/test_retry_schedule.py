@@ -9,13 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.deliveries.retry_schedule import CHAT, WEBHOOK, Schedule, next_attempt_at, parse_retry_after
+from delivery.deliveries.retry_schedule import (
+    CHAT,
+    WEBHOOK,
+    RetrySchedule,
+    next_attempt_at,
+    parse_retry_after,
+)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 SHARES = st.floats(0, 1, exclude_max=True)
 
 
-def delay(schedule: Schedule, attempt: int, **more: object) -> float | None:
+def delay(schedule: RetrySchedule, attempt: int, **more: object) -> float | None:
     """Return the seconds to the next attempt."""
     moment = next_attempt_at(schedule, attempt=attempt, now=NOW, **more)  # type: ignore[arg-type]
     return None if moment is None else (moment - NOW).total_seconds()
@@ -30,7 +36,7 @@ def test_webhooks_are_tried_eight_times() -> None:
 @given(attempt=st.integers(1, 7), share=SHARES)
 def test_jitter_stays_within_a_fifth(attempt: int, share: float) -> None:
     """No delay is more than 20 % off, whatever the dice say."""
-    step = WEBHOOK.steps[attempt - 1]
+    step = WEBHOOK.delays[attempt - 1]
     found = delay(WEBHOOK, attempt, spread=lambda: share)
     assert found is not None
     assert step * 0.8 - 1e-3 <= found <= step * 1.2 + 1e-3
@@ -117,4 +123,4 @@ def test_no_retry_after_is_an_accident(value: str) -> None:
 def test_a_senseless_schedule_is_refused(steps: tuple[float, ...]) -> None:
     """A schedule without delays, or with impossible ones, cannot be made."""
     with pytest.raises(ValueError, match="delay"):
-        Schedule(steps=steps)
+        RetrySchedule(delays=steps)

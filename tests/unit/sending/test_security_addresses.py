@@ -11,7 +11,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from delivery.webhooks.egress import Egress, EgressRefused, Rules
+from delivery.webhooks.egress import Egress, EgressPolicy, EgressRefused
 
 ROOT = Path(__file__).parents[3]
 CLOSED = re.split(
@@ -79,7 +79,7 @@ def test_m8_the_table_is_as_large_as_it_says() -> None:
 @pytest.mark.parametrize("text", CLOSED)
 async def test_m8_no_form_of_a_closed_address_is_called(text: str) -> None:
     """Each form is refused: at once, or when the connection would have been made."""
-    async with Egress(Rules.parse("198.51.100.77/32"), total_seconds=10) as egress:
+    async with Egress(EgressPolicy.parse("198.51.100.77/32"), total_seconds=10) as egress:
         for host in forms(text):
             for url in (f"http://{host}/", f"https://{host}/"):
                 with pytest.raises((EgressRefused, aiohttp.ClientError)) as caught:

@@ -11,8 +11,19 @@ import pytest
 from agent_tools import RecordingTools
 from delivery.database.engine import Database
 from gateway.accounts import api_keys
-from gateway.accounts.budgets import Budget, Meter, MeteredAgent, refusal
-from gateway.agents.port import Agent, AgentError, Finished, Limits, Persona, Saved, Step, Tools, Usage, Work
+from gateway.accounts.budgets import Budget, MeteredAgent, UsageMeter, budget_problem
+from gateway.agents.port import (
+    Agent,
+    AgentError,
+    AgentEvent,
+    AgentSpec,
+    Checkpoint,
+    Finished,
+    Tools,
+    TurnInput,
+    TurnLimits,
+    Usage,
+)
 from gateway.config.setting_types import PriceSettings
 from gateway.observability.metrics import Metrics
 from gateway.store.accounts import usage as store
@@ -25,21 +36,21 @@ MODEL = "openai:pigeon"
 PRICES = {MODEL: PriceSettings(input=2.0, output=10.0)}
 
 
-class Thinker(Agent):
+class ThreeCallAgent(Agent):
     """Asks its model three times, a hundred tokens each; counts how often it could."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    async def perform(self, work: Work, tools: Tools) -> AsyncGenerator[Step, None]:
+    async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
         """Save after each call, as the model agent does."""
-        del work, tools
+        del turn_input, tools
         for number in range(1, 4):
             self.asked += 1
             usage = Usage(
                 model="pigeon-2026", requests=number, input_tokens=60 * number, output_tokens=40 * number
             )
-            yield Saved(state=b"", usage=usage)
+            yield Checkpoint(state=b"", usage=usage)
         yield Finished(output="done", usage=usage)
 
 
@@ -62,22 +73,22 @@ async def account(database: Database) -> str:
     return made.id
 
 
-def work(turn: str, **limits: float) -> Work:
+def turn_input(turn: str, **limits: float) -> TurnInput:
     """Return a turn of an agent with these budgets."""
-    persona = Persona(id="agt_1", name="ada", models=(MODEL,), limits=Limits(**limits))  # type: ignore[arg-type]  # by name
-    return Work(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", persona=persona)
+    persona = AgentSpec(id="agt_1", name="ada", models=(MODEL,), limits=TurnLimits(**limits))  # type: ignore[arg-type]  # by name
+    return TurnInput(turn=turn, conversation="cnv_1", attempt=1, trigger="message", input="hi", agent=persona)
 
 
-async def perform(database: Database, asked: Work, metrics: Metrics | None = None) -> Thinker:
+async def run_turn(database: Database, asked: TurnInput, metrics: Metrics | None = None) -> ThreeCallAgent:
     """Perform a turn to its end."""
-    thinker = Thinker()
-    agent = MeteredAgent(thinker, Meter(database, metrics or Metrics(), PRICES))
-    async for _step in agent.perform(asked, RecordingTools()):
+    thinker = ThreeCallAgent()
+    agent = MeteredAgent(thinker, UsageMeter(database, metrics or Metrics(), PRICES))
+    async for _step in agent.run(asked, RecordingTools()):
         pass
     return thinker
 
 
-async def totals(database: Database, account: str) -> Amount:
+async def usage_totals(database: Database, account: str) -> Amount:
     """Return what the account has used."""
     async with database.read() as connection:
         return sum((await store.totals(connection, account)).values(), Amount())
@@ -86,35 +97,35 @@ async def totals(database: Database, account: str) -> Amount:
 async def test_a_turn_is_counted_once(database: Database, account: str) -> None:
     """Each call adds what it used, a repetition of the turn adds nothing, and money follows the price."""
     metrics = Metrics()
-    await perform(database, work("trn_1"), metrics)
-    used = await totals(database, account)
+    await run_turn(database, turn_input("trn_1"), metrics)
+    used = await usage_totals(database, account)
     assert (used.requests, used.input_tokens, used.output_tokens) == (3, 180, 120)
     assert used.micros == 180 * 2 + 120 * 10
     assert 'dovecote_tokens_total{direction="input",model="pigeon-2026"} 180.0' in metrics.render().decode()
-    await perform(database, work("trn_1"), metrics)
-    assert await totals(database, account) == used
+    await run_turn(database, turn_input("trn_1"), metrics)
+    assert await usage_totals(database, account) == used
 
 
 async def test_the_call_after_the_budget_is_refused(database: Database, account: str) -> None:
     """A turn stops between two calls; the next turn is refused before its first, in words for a person."""
     with pytest.raises(AgentError, match="tokens of agent 'ada' is used up: 200 of 150"):
-        await perform(database, work("trn_1", budget_tokens=150))
-    assert (await totals(database, account)).tokens == 200
-    thinker = Thinker()
-    agent = MeteredAgent(thinker, Meter(database, Metrics(), PRICES))
+        await run_turn(database, turn_input("trn_1", budget_tokens=150))
+    assert (await usage_totals(database, account)).tokens == 200
+    thinker = ThreeCallAgent()
+    agent = MeteredAgent(thinker, UsageMeter(database, Metrics(), PRICES))
     with pytest.raises(AgentError, match="can raise it"):
-        await anext(agent.perform(work("trn_2", budget_cost=0.0001), RecordingTools()))
+        await anext(agent.run(turn_input("trn_2", budget_cost=0.0001), RecordingTools()))
     assert thinker.asked == 0
 
 
 async def test_requests_have_a_budget_as_well(database: Database, account: str) -> None:
     """Models that cost nothing can be bounded by how often they are asked, by agent and by account."""
     with pytest.raises(AgentError, match="model requests of agent 'ada' is used up: 2 of 2"):
-        await perform(database, work("trn_1", budget_requests=2))
+        await run_turn(database, turn_input("trn_1", budget_requests=2))
     async with database.begin() as connection:
         await store.set_budget(connection, account, {"requests": 3})
     with pytest.raises(AgentError, match="model requests of this account is used up: 3 of 3"):
-        await perform(database, work("trn_2"))
+        await run_turn(database, turn_input("trn_2"))
 
 
 async def test_an_account_has_a_budget_of_all_its_agents(database: Database, account: str) -> None:
@@ -122,12 +133,12 @@ async def test_an_account_has_a_budget_of_all_its_agents(database: Database, acc
     async with database.begin() as connection:
         await store.set_budget(connection, account, {"seconds": 0.0, "tokens": 250, "cost": 0.0})
     with pytest.raises(AgentError, match=r"this account is used up.*operator"):
-        await perform(database, work("trn_1"))
+        await run_turn(database, turn_input("trn_1"))
 
 
 def test_no_budget_is_no_limit() -> None:
     """Zero means any amount; each kind is told by its name."""
     used = Amount(seconds=1e9, input_tokens=10**12, micros=10**12)
-    assert refusal(Budget(), used, whose="x", raised_by="y") is None
-    assert "sandbox seconds" in (refusal(Budget(seconds=1), used, whose="x", raised_by="y") or "")
-    assert "money" in (refusal(Budget(cost=1), used, whose="x", raised_by="y") or "")
+    assert budget_problem(Budget(), used, owner="x", raised_by="y") is None
+    assert "sandbox seconds" in (budget_problem(Budget(seconds=1), used, owner="x", raised_by="y") or "")
+    assert "money" in (budget_problem(Budget(cost=1), used, owner="x", raised_by="y") or "")

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.deliveries.rendering import fenced
-from gateway.ingress.commands import parse, tell_line
+from delivery.deliveries.rendering import code_block
+from gateway.ingress.commands import parse, render_queue
 from gateway.store.turn_state import TurnState
 from gateway.store.turns.turns import Turn
 
@@ -47,7 +47,7 @@ def turn(
 )
 def test_a_line_is_told_with_the_place_of_who_asks(line: list[Turn], said: str) -> None:
     """What is at work comes first, then how many wait and where one's own stands."""
-    assert tell_line(line, "7") == said
+    assert render_queue(line, "7") == said
 
 
 def test_only_known_words_are_commands() -> None:
@@ -56,13 +56,13 @@ def test_only_known_words_are_commands() -> None:
     assert parse("say /stop") is None
     found = parse("/JOBS logs job_1")
     assert found is not None
-    assert (found.name, found.words) == ("jobs", ("logs", "job_1"))
+    assert (found.name, found.args) == ("jobs", ("logs", "job_1"))
 
 
 @given(st.text(alphabet="`~a \n", max_size=60))
 def test_output_cannot_leave_its_code_block(text: str) -> None:
     """Whatever backticks output holds, it stays one block that says exactly the output."""
-    block = fenced(text)
+    block = code_block(text)
     fence = block.partition("\n")[0]
     assert block == f"{fence}\n{text}\n{fence}"
     assert not [line for line in text.split("\n") if line.strip().startswith(fence)]

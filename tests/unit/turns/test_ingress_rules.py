@@ -7,23 +7,23 @@ from datetime import UTC, datetime
 import pytest
 
 from channels.message import Address
-from channels.port import Feature, Limits
-from delivery.chat.rate_limit import Budget
-from delivery.chat.sink import Bot, ChatSink
+from channels.port import ChannelFeature, ChannelLimits
+from delivery.chat.rate_limit import RateLimiter
+from delivery.chat.sink import ChatSink, ConnectedBot
 from delivery.deliveries.part import decode_part, encode_part
-from delivery.deliveries.port import Delivery, Verdict
-from delivery.deliveries.rendering import words
-from delivery.events.event import Event, Kind
+from delivery.deliveries.port import Delivery, OutcomeKind
+from delivery.deliveries.rendering import render_text
+from delivery.events.event import Event, EventType
 from gateway.conversations.approver_rules import may_decide
-from gateway.conversations.queue_policy import LONGEST_INPUT, joinable, joined
-from gateway.ingress.approval_replies import verdict_of
-from gateway.ingress.commands import order_of, parse
-from gateway.ingress.rate_limit import REMEMBERED, Flood, Flow
-from gateway.store.turn_state import Mode, TurnState
+from gateway.conversations.queue_policy import MAX_INPUT, find_mergeable, merge_input
+from gateway.ingress.approval_replies import parse_decision
+from gateway.ingress.commands import parse, to_command
+from gateway.ingress.rate_limit import MAX_SENDERS, RateDecision, SenderRateLimiter
+from gateway.store.turn_state import QueueMode, TurnState
 from gateway.store.turns.turns import Turn
 from memory_channel import MemoryChannel
 
-ME = ("chn_1", "room", "7")
+SENDER_KEY = ("chn_1", "room", "7")
 
 
 def turn(name: str, **changes: object) -> Turn:
@@ -44,29 +44,36 @@ def turn(name: str, **changes: object) -> Turn:
 def test_a_minutes_worth_may_come_at_once_and_one_refusal_a_minute_is_said() -> None:
     """Beyond the burst one refusal is said and the rest dropped, until time has earned more."""
     now = [0.0]
-    flood = Flood(clock=lambda: now[0])
-    assert [flood.judge(ME, 3) for _ in range(6)] == [
-        *[Flow.TAKEN] * 3,
-        Flow.REFUSED,
-        *[Flow.DROPPED] * 2,
+    flood = SenderRateLimiter(clock=lambda: now[0])
+    assert [flood.acquire(SENDER_KEY, 3) for _ in range(6)] == [
+        *[RateDecision.ACCEPTED] * 3,
+        RateDecision.REFUSED,
+        *[RateDecision.DROPPED] * 2,
     ]
     now[0] = 20.0
-    assert [flood.judge(ME, 3), flood.judge(ME, 3)] == [Flow.TAKEN, Flow.DROPPED]
+    assert [flood.acquire(SENDER_KEY, 3), flood.acquire(SENDER_KEY, 3)] == [
+        RateDecision.ACCEPTED,
+        RateDecision.DROPPED,
+    ]
     now[0] = 61.0
-    assert [flood.judge(ME, 3) for _ in range(4)] == [*[Flow.TAKEN] * 2, Flow.REFUSED, Flow.DROPPED]
+    assert [flood.acquire(SENDER_KEY, 3) for _ in range(4)] == [
+        *[RateDecision.ACCEPTED] * 2,
+        RateDecision.REFUSED,
+        RateDecision.DROPPED,
+    ]
 
 
 def test_one_persons_flood_is_nobody_elses() -> None:
     """Rates are kept for each person in each room, of a bounded number of people; 0 is no bound."""
-    flood = Flood(clock=lambda: 0.0)
-    assert flood.judge(ME, 1) is Flow.TAKEN
-    assert flood.judge(ME, 1) is Flow.REFUSED
-    assert flood.judge(("chn_1", "room", "8"), 1) is Flow.TAKEN
-    assert flood.judge(("chn_1", "other", "7"), 1) is Flow.TAKEN
-    assert flood.judge(ME, 0) is Flow.TAKEN
-    for person in range(REMEMBERED):
-        flood.judge(("chn_2", "room", str(person)), 1)
-    assert flood.judge(ME, 1) is Flow.TAKEN
+    flood = SenderRateLimiter(clock=lambda: 0.0)
+    assert flood.acquire(SENDER_KEY, 1) is RateDecision.ACCEPTED
+    assert flood.acquire(SENDER_KEY, 1) is RateDecision.REFUSED
+    assert flood.acquire(("chn_1", "room", "8"), 1) is RateDecision.ACCEPTED
+    assert flood.acquire(("chn_1", "other", "7"), 1) is RateDecision.ACCEPTED
+    assert flood.acquire(SENDER_KEY, 0) is RateDecision.ACCEPTED
+    for person in range(MAX_SENDERS):
+        flood.acquire(("chn_2", "room", str(person)), 1)
+    assert flood.acquire(SENDER_KEY, 1) is RateDecision.ACCEPTED
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,7 @@ def test_nobody_is_the_asker_of_a_turn_without_one() -> None:
 )
 def test_thumbs_are_read_by_sign_and_by_name(emoji: str, verdict: bool | None) -> None:
     """Skin tones and the platforms' spellings change nothing; other signs say nothing."""
-    assert verdict_of(emoji) is verdict
+    assert parse_decision(emoji) is verdict
 
 
 RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)
@@ -117,86 +124,88 @@ RUNNING = turn("now", state=TurnState.RUNNING, attempt=1)
 @pytest.mark.parametrize(
     ("line", "mode", "found"),
     [
-        ([RUNNING, turn("next")], Mode.COLLECT, "next"),
-        ([turn("first")], Mode.COLLECT, None),
-        ([turn("first")], Mode.INTERRUPT, "first"),
-        ([RUNNING], Mode.INTERRUPT, None),
-        ([RUNNING, turn("next")], Mode.FOLLOWUP, None),
-        ([RUNNING, turn("next")], Mode.STEER, None),
-        ([RUNNING, turn("theirs", asker="8")], Mode.COLLECT, None),
-        ([RUNNING, turn("job", trigger="job")], Mode.COLLECT, None),
-        ([RUNNING, turn("going", cancel=True)], Mode.COLLECT, None),
-        ([RUNNING, turn("again", attempt=1)], Mode.COLLECT, None),
-        ([RUNNING, turn("one"), turn("two")], Mode.COLLECT, "two"),
+        ([RUNNING, turn("next")], QueueMode.COLLECT, "next"),
+        ([turn("first")], QueueMode.COLLECT, None),
+        ([turn("first")], QueueMode.INTERRUPT, "first"),
+        ([RUNNING], QueueMode.INTERRUPT, None),
+        ([RUNNING, turn("next")], QueueMode.FOLLOWUP, None),
+        ([RUNNING, turn("next")], QueueMode.STEER, None),
+        ([RUNNING, turn("theirs", asker="8")], QueueMode.COLLECT, None),
+        ([RUNNING, turn("job", trigger="job")], QueueMode.COLLECT, None),
+        ([RUNNING, turn("going", cancel=True)], QueueMode.COLLECT, None),
+        ([RUNNING, turn("again", attempt=1)], QueueMode.COLLECT, None),
+        ([RUNNING, turn("one"), turn("two")], QueueMode.COLLECT, "two"),
     ],
 )
 def test_a_message_joins_only_a_waiting_turn_of_its_own_author(
-    line: list[Turn], mode: Mode, found: str | None
+    line: list[Turn], mode: QueueMode, found: str | None
 ) -> None:
     """Nobody's words are added to another's turn, to a job's follow-up, or to one that has begun."""
-    turn = joinable(line, "7", mode)
+    turn = find_mergeable(line, "7", mode)
     assert (turn.id if turn else None) == found
 
 
 def test_joined_input_stays_within_bounds() -> None:
     """Messages are parted by an empty line; what would grow too long stays a turn of its own."""
-    assert joined(turn("a"), "b") == "a\n\nb"
-    assert joined(turn("a", input="x" * LONGEST_INPUT), "b") is None
+    assert merge_input(turn("a"), "b") == "a\n\nb"
+    assert merge_input(turn("a", input="x" * MAX_INPUT), "b") is None
 
 
 def test_start_is_help_and_unknown_words_are_nobodys() -> None:
     """Platforms' `/start` shows the help; words of others are no commands of ours."""
-    start, queue = order_of("start", ()), parse("/queue collect")
+    start, queue = to_command("start", ()), parse("/queue collect")
     assert start is not None
     assert start.name == "help"
     assert queue is not None
-    assert queue.words == ("collect",)
-    assert order_of("weather", ("today",)) is None
+    assert queue.args == ("collect",)
+    assert to_command("weather", ("today",)) is None
 
 
-ASKED = Event.now(
-    Kind.APPROVAL_REQUESTED, "cnv_1", {"approval": "apr_" + "0" * 26, "command": "ls", "tool": "bash"}
+APPROVAL_REQUESTED = Event.now(
+    EventType.APPROVAL_REQUESTED, "cnv_1", {"approval": "apr_" + "0" * 26, "command": "ls", "tool": "bash"}
 )
 
 
 @pytest.mark.parametrize(
     ("features", "labels"),
     [
-        (frozenset({Feature.BUTTONS}), ["Approve", "Deny"]),
+        (frozenset({ChannelFeature.BUTTONS}), ["Approve", "Deny"]),
         (
-            frozenset({Feature.BUTTONS, Feature.PROMPTS}),
+            frozenset({ChannelFeature.BUTTONS, ChannelFeature.PROMPTS}),
             ["Approve", "Deny", "Approve with comment…", "Deny with comment…"],
         ),
         (frozenset(), []),
     ],
 )
 async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
-    features: frozenset[Feature], labels: list[str]
+    features: frozenset[ChannelFeature], labels: list[str]
 ) -> None:
     """Where it cannot, the plain ones are left; each button says something else, in 64 bytes."""
-    part = words(ASKED)
+    part = render_text(APPROVAL_REQUESTED)
     assert part is not None
     assert decode_part(encode_part(part)) == part
     assert len({button.data for button in part.buttons}) == 4
     assert all(len(button.data.encode()) <= 64 for button in part.buttons)
-    channel, limits = MemoryChannel(), Limits(text=4000, account_sends_per_second=1000)
-    bot = Bot(channel=channel, features=features, budget=Budget(limits), limits=limits, account="acc_1")
+    channel, limits = MemoryChannel(), ChannelLimits(text=4000, account_sends_per_second=1000)
+    bot = ConnectedBot(
+        sender=channel, features=features, rate_limiter=RateLimiter(limits), limits=limits, account="acc_1"
+    )
     delivery = Delivery(
         id="dlv_1",
         account="acc_1",
-        event_id=ASKED.id,
-        event_type=str(ASKED.type),
-        event_time=ASKED.time,
+        event_id=APPROVAL_REQUESTED.id,
+        event_type=str(APPROVAL_REQUESTED.type),
+        event_time=APPROVAL_REQUESTED.time,
         conversation="cnv_1",
         kind="chat",
-        target=Address(channel="chn_1", room="42").dump(),
+        target=Address(channel="chn_1", room="42").encode(),
         part=0,
         body=encode_part(part),
         attempt=1,
         turn="trn_1",
     )
     outcome = await ChatSink({"chn_1": bot}.get).send(delivery)
-    assert outcome.verdict is Verdict.DELIVERED
+    assert outcome.kind is OutcomeKind.DELIVERED
     assert [button.label for button in channel.calls[0][1].buttons] == labels
 
 
@@ -206,11 +215,13 @@ async def test_buttons_that_ask_for_words_stand_where_a_platform_can_ask(
 )
 def test_a_stop_is_said_once(reason: str, said: bool) -> None:
     """Not of what waited behind the stopped turn, and not where a newer message takes over."""
-    assert (words(Event.now(Kind.TURN_CANCELLED, "cnv_1", {"reason": reason})) is not None) is said
+    assert (render_text(Event.now(EventType.TURN_CANCELLED, "cnv_1", {"reason": reason})) is not None) is said
 
 
 def test_a_renewed_question_says_why_it_is_asked_again() -> None:
     """The reason stands before the question."""
-    asked = words(Event.now(ASKED.type, "cnv_1", {**ASKED.data, "reason": "It was changed."}))
+    asked = render_text(
+        Event.now(APPROVAL_REQUESTED.type, "cnv_1", {**APPROVAL_REQUESTED.data, "reason": "It was changed."})
+    )
     assert asked is not None
     assert asked.text.startswith("It was changed.\n\nMay I run this?")

@@ -15,7 +15,7 @@ from pydantic_ai.messages import (
 )
 
 from gateway.agents.model import compaction
-from gateway.agents.model.text import mend, shorten
+from gateway.agents.model.text import repair_surrogates, shorten
 
 sizes = st.integers(min_value=0, max_value=4000)
 turns = st.lists(st.tuples(sizes, st.lists(sizes, max_size=3), st.booleans()), min_size=1, max_size=12)
@@ -50,7 +50,7 @@ def test_a_cut_never_parts_a_call_from_its_result(
 ) -> None:
     """Both sides of a cut hold whole exchanges."""
     messages = conversation(turns)
-    place = compaction.cut(messages, room)
+    place = compaction.find_cut(messages, room)
     for side in (messages[:place], messages[place:]):
         calls, results = calls_and_results(side)
         assert calls == results
@@ -62,9 +62,9 @@ def test_the_request_being_worked_on_is_never_lost(
 ) -> None:
     """The newest question is in the tail, or told word for word beside the summary."""
     messages = conversation(turns)
-    place = compaction.cut(messages, room)
-    standing = compaction.standing_prompt(messages, place)
-    compacted = compaction.remember("the summary", [], standing, messages[place:], 16_000)
+    place = compaction.find_cut(messages, room)
+    standing = compaction.current_request(messages, place)
+    compacted = compaction.compacted_history("the summary", [], standing, messages[place:], 16_000)
     newest = f"question {len(turns) - 1} "
     told = [
         str(part.content) for item in compacted for part in item.parts if isinstance(part, UserPromptPart)
@@ -79,16 +79,16 @@ def test_what_remains_fits_well_below_the_threshold(
     """However long the conversation was, compaction leaves it short enough to go on for a while."""
     room = 8_000
     messages = conversation(turns)
-    place = compaction.cut(messages, int(room * compaction.TAIL))
-    standing = compaction.standing_prompt(messages, place)
-    compacted = compaction.remember("s" * 100_000, notes, standing, messages[place:], room)
-    assert compaction.estimate(compacted) <= room * compaction.START_AT
+    place = compaction.find_cut(messages, int(room * compaction.TAIL_SHARE))
+    standing = compaction.current_request(messages, place)
+    compacted = compaction.compacted_history("s" * 100_000, notes, standing, messages[place:], room)
+    assert compaction.estimate_tokens(compacted) <= room * compaction.START_SHARE
 
 
 def test_a_tail_starts_at_a_turn_where_it_can() -> None:
     """Whole turns are kept rather than the end of one."""
     messages = conversation([(400, [400], True)] * 5)
-    place = compaction.cut(messages, 700)
+    place = compaction.find_cut(messages, 700)
     first = messages[place]
     assert isinstance(first, ModelRequest)
     assert isinstance(first.parts[0], UserPromptPart)
@@ -97,7 +97,7 @@ def test_a_tail_starts_at_a_turn_where_it_can() -> None:
 def test_the_newest_notes_are_told_and_the_rest_counted() -> None:
     """When there are too many notes the oldest give way, and their number is told."""
     notes = [f"{number:03d} approved" for number in range(100)]
-    (memory, *_) = compaction.remember("summary", notes, "", [], 1000)
+    (memory, *_) = compaction.compacted_history("summary", notes, "", [], 1000)
     text = str(memory.parts[0].content) if isinstance(memory.parts[0], UserPromptPart) else ""
     assert "099 approved" in text
     assert "000 approved" not in text
@@ -119,7 +119,7 @@ def test_shortening_says_how_much_is_missing(text: str, most: int) -> None:
 @given(st.text(st.characters(), max_size=100))
 def test_mended_text_can_be_stored(text: str) -> None:
     """Whatever JSON may carry, mended text encodes, and whole text stays as it is."""
-    mended = mend(text)
+    mended = repair_surrogates(text)
     mended.encode()
     if not any("\ud800" <= character <= "\udfff" for character in text):
         assert mended == text
@@ -128,7 +128,7 @@ def test_mended_text_can_be_stored(text: str) -> None:
 @given(st.text(max_size=5000), st.integers(1, 3000))
 def test_pieces_of_a_transcript_lose_nothing(text: str, room: int) -> None:
     """The summariser is asked about every character of the transcript, in order."""
-    pieces = list(compaction.pieces(text, room))
+    pieces = list(compaction.chunks(text, room))
     assert "".join(pieces) == text
 
 

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from gateway.agents.model.state import Progress, dump, dump_history, load, load_history
+from gateway.agents.model.state import AgentState, decode, decode_history, encode, encode_history
 from gateway.agents.port import AgentError
 
 RECORDED = sorted((Path(__file__).parent / "model_histories").glob("*.state"))
@@ -47,10 +47,10 @@ def test_progress_survives_its_bytes(
     exchanges: list[tuple[str, str, dict[str, object]]], notes: list[str], repeats: int
 ) -> None:
     """Messages, notes and the loop guard's count come back as they were, without the instructions."""
-    progress = Progress(
+    progress = AgentState(
         conversation=Conversation(messages=conversation_of(exchanges)), notes=notes, repeats=repeats
     )
-    loaded = load(dump(progress))
+    loaded = decode(encode(progress))
     assert loaded is not None
     for message in progress.messages:
         if isinstance(message, ModelRequest):
@@ -62,10 +62,10 @@ def test_progress_survives_its_bytes(
 def test_recorded_histories_are_still_read(path: Path) -> None:
     """Every state ever recorded loads, as a turn's progress and as a conversation's history."""
     stored = path.read_bytes()
-    progress = load(stored)
+    progress = decode(stored)
     assert progress is not None
     assert progress.messages
-    history = load_history(stored)
+    history = decode_history(stored)
     assert history.usage.requests == 0
     assert history.conversation.deferred_tool_requests is None
 
@@ -79,7 +79,7 @@ def test_recordings_of_every_kind_are_kept() -> None:
 def test_a_paused_state_keeps_the_calls_it_waits_for() -> None:
     """The recorded pause still knows its call and that call's arguments."""
     (path,) = [path for path in RECORDED if "-asked-" in path.stem]
-    progress = load(path.read_bytes())
+    progress = decode(path.read_bytes())
     assert progress is not None
     requests = progress.conversation.deferred_tool_requests
     assert requests is not None
@@ -89,21 +89,21 @@ def test_a_paused_state_keeps_the_calls_it_waits_for() -> None:
 def test_a_broken_off_turn_serves_as_history() -> None:
     """Calls that never got a result are closed, so that the next turn's model accepts the messages."""
     (path,) = [path for path in RECORDED if "-broken_off-" in path.stem]
-    last = load_history(path.read_bytes()).messages[-1]
+    last = decode_history(path.read_bytes()).messages[-1]
     assert isinstance(last, ModelRequest)
     assert isinstance(last.parts[0], ToolReturnPart)
 
 
 def test_history_leaves_the_turns_counts_behind() -> None:
     """Usage and the loop guard belong to a turn; notes and messages to the conversation."""
-    progress = Progress(
+    progress = AgentState(
         conversation=Conversation(messages=conversation_of([("a", "b", {})])),
         notes=["ann approved bash"],
         last_call="x",
         repeats=3,
     )
     progress.usage.requests = 7
-    history = load_history(dump_history(progress))
+    history = decode_history(encode_history(progress))
     assert history.usage.requests == 0
     assert (history.last_call, history.repeats) == ("", 0)
     assert history.notes == ["ann approved bash"]
@@ -113,7 +113,7 @@ def test_history_leaves_the_turns_counts_behind() -> None:
 @pytest.mark.parametrize("stored", [None, b"", b"another agent's bytes", b"{}"])
 def test_no_history_of_ours_is_an_empty_one(stored: bytes | None) -> None:
     """A conversation that another agent held before starts afresh with this one."""
-    assert load_history(stored).messages == []
+    assert decode_history(stored).messages == []
 
 
 @pytest.mark.parametrize(
@@ -128,14 +128,14 @@ def test_no_history_of_ours_is_an_empty_one(stored: bytes | None) -> None:
 def test_unreadable_history_is_said_with_what_to_do(stored: bytes, words: str) -> None:
     """Damage and a newer format are errors with a remedy, not a silent loss of memory."""
     with pytest.raises(AgentError, match=words) as caught:
-        load(stored)
+        decode(stored)
     assert "start a new conversation" in str(caught.value)
 
 
 def test_old_notes_make_room_for_new_ones() -> None:
     """The notes kept beyond compaction are bounded."""
-    progress = Progress()
+    progress = AgentState()
     for number in range(200):
-        progress.note(f"note {number}")
+        progress.add_note(f"note {number}")
     assert len(progress.notes) == 60
     assert progress.notes[-1] == "note 199"

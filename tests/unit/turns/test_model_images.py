@@ -6,21 +6,21 @@ from pydantic_ai.exceptions import ModelHTTPError
 from pydantic_ai.messages import BinaryContent, ModelRequest, UserPromptPart
 
 from gateway.agents.model import compaction, images
-from gateway.agents.model.state import Progress, dump, dump_history, load, load_history
-from gateway.agents.port import Image
+from gateway.agents.model.state import AgentState, decode, decode_history, encode, encode_history
+from gateway.agents.port import AgentImage
 
-CAT = Image(name="inbox/cat.png", media_type="image/png", content=b"\x89PNG" + b"\0" * 100_000)
+CAT = AgentImage(name="inbox/cat.png", media_type="image/png", content=b"\x89PNG" + b"\0" * 100_000)
 
 
-def a_progress() -> Progress:
+def a_progress() -> AgentState:
     """Return a turn that has begun with an image."""
-    progress = Progress()
+    progress = AgentState()
     content = images.prompt("what is this?", [CAT])
     progress.messages = [ModelRequest(parts=[UserPromptPart(content=content)])]
     return progress
 
 
-def content_of(progress: Progress | None) -> list[object]:
+def content_of(progress: AgentState | None) -> list[object]:
     """Return what the first prompt consists of."""
     assert progress is not None
     part = progress.messages[0].parts[0]
@@ -35,31 +35,31 @@ def test_a_prompt_without_images_stays_a_text() -> None:
 
 def test_progress_is_stored_without_bytes_and_shown_again_with_them() -> None:
     """A crash in the middle of a turn costs no image, and the database keeps none."""
-    stored = dump(a_progress())
+    stored = encode(a_progress())
     assert len(stored) < 2000
-    again = load(stored)
+    again = decode(stored)
     assert again is not None
-    again.messages = images.shown_again(again.messages, [CAT])
+    again.messages = images.restore_images(again.messages, [CAT])
     assert content_of(again) == content_of(a_progress())
 
 
 def test_history_keeps_words_in_place_of_images() -> None:
     """A later turn knows that an image was shown, and where it lies."""
-    history = dump_history(a_progress())
+    history = encode_history(a_progress())
     assert len(history) < 2000
-    said = content_of(load_history(history))
+    said = content_of(decode_history(history))
     assert said == ["what is this?", "[image: inbox/cat.png] (shown to you then, not again)"]
 
 
 def test_only_the_turn_s_own_labels_bring_images_back() -> None:
     """A person who types a label is shown nothing."""
     typed = [ModelRequest(parts=[UserPromptPart(content=["[image: inbox/cat.png]", "x"])])]
-    assert images.count(images.shown_again(typed, [CAT])) == 0
+    assert images.count(images.restore_images(typed, [CAT])) == 0
 
 
 def test_an_image_is_estimated_as_one_and_not_by_its_bytes() -> None:
     """A conversation with an image is not taken for full."""
-    assert 1000 <= compaction.estimate(a_progress().messages) < 1200
+    assert 1000 <= compaction.estimate_tokens(a_progress().messages) < 1200
 
 
 def test_a_refusal_of_images_is_told_from_other_errors() -> None:
@@ -69,15 +69,15 @@ def test_a_refusal_of_images_is_told_from_other_errors() -> None:
     overflow = ModelHTTPError(400, "m", body={"message": "too long"})
     assert images.are_refused(refused, messages)
     assert not images.are_refused(overflow, messages)
-    assert not images.are_refused(refused, images.hidden(messages))
+    assert not images.are_refused(refused, images.replace_images(messages))
 
 
 def test_what_is_hidden_says_so_and_stays_hidden() -> None:
     """A model that refused is told why it sees nothing, also after a restart in the same turn."""
-    hidden = images.hidden(a_progress().messages)
+    hidden = images.replace_images(a_progress().messages)
     assert images.count(hidden) == 0
     progress = a_progress()
     progress.messages = hidden
     assert images.NOT_SHOWN in content_of(progress)
-    assert images.count(images.shown_again(hidden, [CAT])) == 0
+    assert images.count(images.restore_images(hidden, [CAT])) == 0
     assert not any(isinstance(item, BinaryContent) for item in content_of(a_progress())[:2])

@@ -8,11 +8,11 @@ import sys
 import pytest
 
 from gateway.agents.model import Vendors, check, check_chain
-from gateway.agents.model.models import with_path
-from gateway.records.errors import Invalid
-from gateway.records.kinds import check as check_record
+from gateway.agents.model.models import with_api_path
+from gateway.records.errors import InvalidRecord
+from gateway.records.kinds import validate as check_record
 
-KEYS = Vendors(openai_key="sk-o", anthropic_key="sk-a", google_key="g-k")
+KEYS = Vendors(openai_api_key="sk-o", anthropic_api_key="sk-a", google_api_key="g-k")
 
 
 @pytest.mark.parametrize("model", ["openai:gpt-x", "anthropic:claude-x", "google:gemini-x", "ollama:llama"])
@@ -37,7 +37,7 @@ def test_an_unknown_form_is_refused_with_the_known_ones(model: str) -> None:
 @pytest.mark.parametrize("key", [None, "", "  "])
 def test_a_missing_or_blank_key_is_named(model: str, variable: str, key: str | None) -> None:
     """The variable to set is in the message; blank is as good as missing."""
-    problem = check(model, Vendors(openai_key=key, anthropic_key=key, google_key=key))
+    problem = check(model, Vendors(openai_api_key=key, anthropic_api_key=key, google_api_key=key))
     assert problem is not None
     assert f"{variable} is not set" in problem
 
@@ -71,7 +71,7 @@ def test_a_compatible_server_named_for_all_agents_needs_no_key() -> None:
 )
 def test_an_ollama_server_may_be_named_by_its_host_alone(named: str, called: str) -> None:
     """OLLAMA_HOST has no path, and the OpenAI-compatible part lies under /v1."""
-    assert with_path(named) == called
+    assert with_api_path(named) == called
 
 
 def test_an_address_must_be_a_url() -> None:
@@ -100,7 +100,7 @@ def test_checking_and_opening_load_no_sdk() -> None:
 def test_a_chain_is_checked_link_by_link() -> None:
     """Every model of a list is held to its own vendor; `base_url` counts for those it is meant for."""
     url = "http://127.0.0.1:9901/v1"
-    vendors = Vendors(anthropic_key="sk-a", trusted_base_urls=(url,))
+    vendors = Vendors(anthropic_api_key="sk-a", trusted_base_urls=(url,))
     assert check_chain(("openai:a", "anthropic:b", "ollama:c"), vendors, url) == ()
     (problem,) = check_chain(("anthropic:b", "google:g"), vendors, url)
     assert problem.startswith('agent.fallback is "google:g": GOOGLE_API_KEY is not set')
@@ -116,6 +116,6 @@ def test_a_chain_is_checked_link_by_link() -> None:
 )
 def test_a_record_with_an_unknown_form_of_model_is_refused(config: dict[str, object], where: str) -> None:
     """The problem points at the model that cannot be."""
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(InvalidRecord) as refused:
         check_record("agent", config)
     assert [problem.pointer for problem in refused.value.problems] == [where]

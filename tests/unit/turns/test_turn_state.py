@@ -9,19 +9,19 @@ from gateway.store.turn_state import (
     CRASH_LIMIT,
     FINAL,
     OPEN,
-    RETRY_AFTER,
-    SHARED_CRASHES,
+    QUARANTINE_AFTER_CRASHES,
+    RETRY_DELAYS,
     TurnState,
+    decide_poison,
     retry_after,
-    suspect,
 )
 
 
 @given(crashes=st.integers(0, 100), again=st.booleans())
 def test_a_suspicion_only_grows(crashes: int, *, again: bool) -> None:
     """Another crash never makes a turn less suspect, and one given up is never trusted with others."""
-    now = suspect(crashes, again=again)
-    then = suspect(now.crashes, again=True)
+    now = decide_poison(crashes, crashed_again=again)
+    then = decide_poison(now.crashes, crashed_again=True)
     assert now.crashes == crashes + again
     assert (then.alone, then.dead) >= (now.alone, now.dead)
     assert now.alone or not now.dead
@@ -32,9 +32,9 @@ def test_a_turn_is_given_up_exactly_at_its_last_crash(lives: list[bool]) -> None
     """Claims that end well cost nothing; the first crash is shared, later ones are not, then it ends."""
     crashes = 0
     for crashed in lives:
-        found = suspect(crashes, again=crashed)
+        found = decide_poison(crashes, crashed_again=crashed)
         crashes = found.crashes
-        assert found.alone == (crashes >= SHARED_CRASHES)
+        assert found.alone == (crashes >= QUARANTINE_AFTER_CRASHES)
         assert found.dead == (crashes >= CRASH_LIMIT)
     assert crashes == sum(lives)
 
@@ -43,7 +43,7 @@ def test_a_turn_is_given_up_exactly_at_its_last_crash(lives: list[bool]) -> None
 def test_a_failed_try_waits_longer_each_time_and_not_for_ever(attempt: int) -> None:
     """The waits grow, there are as many as are listed, and after the last the turn fails."""
     wait, following = retry_after(attempt), retry_after(attempt + 1)
-    assert (wait is not None) == (attempt <= len(RETRY_AFTER))
+    assert (wait is not None) == (attempt <= len(RETRY_DELAYS))
     assert wait is None or wait > 0
     assert following is None or (wait is not None and following > wait)
 

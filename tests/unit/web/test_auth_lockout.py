@@ -6,7 +6,7 @@ from ipaddress import ip_network
 
 import pytest
 
-from gateway.web.http.auth_lockout import Limiter, client_address, normal
+from gateway.web.http.auth_lockout import FailureLockout, client_address, normalize_address
 
 PROXIES = (ip_network("10.0.0.0/8"),)
 
@@ -27,7 +27,7 @@ PROXIES = (ip_network("10.0.0.0/8"),)
 )
 def test_one_peer_has_one_spelling(written: str, meant: str) -> None:
     """Mapped IPv4 is IPv4, and all of an IPv6 subscriber's addresses are one."""
-    assert normal(written) == meant
+    assert normalize_address(written) == meant
 
 
 @pytest.mark.parametrize(
@@ -52,31 +52,31 @@ def test_forwarded_addresses_are_believed_from_proxies_only(
 def test_an_address_is_locked_at_the_limit_and_free_after_the_window() -> None:
     """The limit locks, the others are free, and the window's end unlocks."""
     now = [0.0]
-    limiter = Limiter(failures=3, window=60, clock=lambda: now[0])
+    limiter = FailureLockout(failures=3, window=60, clock=lambda: now[0])
     for _ in range(3):
-        assert limiter.locked("a") == 0
-        limiter.failed("a")
-    assert limiter.locked("a") == 60
-    assert limiter.locked("b") == 0
+        assert limiter.locked_for("a") == 0
+        limiter.record_failure("a")
+    assert limiter.locked_for("a") == 60
+    assert limiter.locked_for("b") == 0
     now[0] = 60.0
-    assert limiter.locked("a") == 0
-    limiter.failed("a")
-    assert limiter.locked("a") == 0
+    assert limiter.locked_for("a") == 0
+    limiter.record_failure("a")
+    assert limiter.locked_for("a") == 0
 
 
 def test_a_proven_key_is_known_at_its_own_address_only() -> None:
     """What opened the door from one address says nothing about another."""
-    limiter = Limiter()
-    limiter.proved("a", b"digest")
-    assert limiter.is_proven("a", b"digest")
-    assert not limiter.is_proven("b", b"digest")
-    assert not limiter.is_proven("a", b"other")
+    limiter = FailureLockout()
+    limiter.record_success("a", b"digest")
+    assert limiter.has_succeeded("a", b"digest")
+    assert not limiter.has_succeeded("b", b"digest")
+    assert not limiter.has_succeeded("a", b"other")
 
 
 def test_a_flood_of_addresses_is_forgotten_oldest_first() -> None:
     """Memory is bounded whatever arrives."""
-    limiter = Limiter(failures=1)
+    limiter = FailureLockout(failures=1)
     for number in range(10_001):
-        limiter.failed(str(number))
-    assert limiter.locked("0") == 0
-    assert limiter.locked("10000") > 0
+        limiter.record_failure(str(number))
+    assert limiter.locked_for("0") == 0
+    assert limiter.locked_for("10000") > 0

@@ -32,7 +32,7 @@ from gateway.files import media_types
 )
 def test_a_file_is_what_its_content_says(content: bytes, name: str, expected: str) -> None:
     """A name alone makes no program a picture, and no text a page."""
-    assert media_types.media_type(content, name) == expected
+    assert media_types.detect_media_type(content, name) == expected
 
 
 @pytest.mark.parametrize(
@@ -51,29 +51,29 @@ def test_a_file_is_what_its_content_says(content: bytes, name: str, expected: st
 )
 def test_a_name_is_made_harmless(given: str, expected: str) -> None:
     """No path, no control character, no name of a device, no name that is too long."""
-    assert media_types.clean_name(given) == expected
+    assert media_types.sanitize_name(given) == expected
 
 
 @given(st.text())
 def test_any_name_becomes_one_that_can_be_used(name: str) -> None:
     """Whatever it was, it is a bare file name of bounded length, and cleaning it again changes nothing."""
-    clean = media_types.clean_name(name)
+    clean = media_types.sanitize_name(name)
     assert clean
-    assert len(clean.encode()) <= media_types.LONGEST_NAME
+    assert len(clean.encode()) <= media_types.MAX_NAME_BYTES
     assert not set(clean) & set("/\\\0\n`[]")
     assert clean not in {".", ".."}
-    assert media_types.clean_name(clean) == clean
+    assert media_types.sanitize_name(clean) == clean
 
 
 def test_a_further_file_of_a_name_keeps_its_suffix() -> None:
     """The number stands before the suffix."""
-    assert media_types.numbered("report.pdf", 2) == "report (2).pdf"
-    assert media_types.numbered("README", 3) == "README (3)"
+    assert media_types.numbered_name("report.pdf", 2) == "report (2).pdf"
+    assert media_types.numbered_name("README", 3) == "README (3)"
 
 
 def test_sizes_are_said_as_people_say_them() -> None:
     """Bytes, kilobytes, megabytes."""
-    assert [media_types.shown_size(size) for size in (640, 12_345, 3_400_000)] == [
+    assert [media_types.render_size(size) for size in (640, 12_345, 3_400_000)] == [
         "640 bytes",
         "12 kB",
         "3.4 MB",

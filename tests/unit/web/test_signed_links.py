@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.accounts.vault import Vault
-from gateway.files.signed_links import PURPOSE, Links
+from gateway.files.signed_links import PURPOSE, SignedLinks
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
-LINKS = Links(keys=Vault(["k" * 40]).keys_for(PURPOSE), public_url="https://doves.example/bot")
+LINKS = SignedLinks(keys=Vault(["k" * 40]).keys_for(PURPOSE), public_url="https://doves.example/bot")
 
 
 def parts(url: str) -> tuple[str, str]:
@@ -24,7 +24,7 @@ def parts(url: str) -> tuple[str, str]:
 
 def test_a_link_holds_until_it_expires() -> None:
     """The moment it names is the last."""
-    expires, signature = parts(LINKS.to("fil_1", "a b.txt", expires=NOW + timedelta(hours=1)))
+    expires, signature = parts(LINKS.create("fil_1", "a b.txt", expires=NOW + timedelta(hours=1)))
     assert LINKS.is_valid("fil_1", expires, signature, now=NOW)
     assert not LINKS.is_valid("fil_1", expires, signature, now=NOW + timedelta(hours=1))
     assert not LINKS.is_valid("fil_2", expires, signature, now=NOW)
@@ -39,12 +39,14 @@ def test_nothing_else_is_valid(expires: str, signature: str) -> None:
 
 def test_links_outlive_a_change_of_keys() -> None:
     """The first key signs; a link of the older one holds while that is in the ring."""
-    url = LINKS.to("fil_1", "x", expires=NOW + timedelta(days=1))
-    rotated = Links(keys=Vault(["n" * 40, "k" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
-    changed = Links(keys=Vault(["n" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
-    assert rotated.file_of(url, now=NOW) == "fil_1"
-    assert changed.file_of(url, now=NOW) is None
-    assert changed.file_of(rotated.to("fil_1", "x", expires=NOW + timedelta(days=1)), now=NOW) == "fil_1"
+    url = LINKS.create("fil_1", "x", expires=NOW + timedelta(days=1))
+    rotated = SignedLinks(keys=Vault(["n" * 40, "k" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
+    changed = SignedLinks(keys=Vault(["n" * 40]).keys_for(PURPOSE), public_url=LINKS.public_url)
+    assert rotated.parse_url(url, now=NOW) == "fil_1"
+    assert changed.parse_url(url, now=NOW) is None
+    assert (
+        changed.parse_url(rotated.create("fil_1", "x", expires=NOW + timedelta(days=1)), now=NOW) == "fil_1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -62,17 +64,17 @@ def test_links_outlive_a_change_of_keys() -> None:
 )
 def test_only_our_own_address_names_a_file(change: object) -> None:
     """Another host, scheme or path is none of ours, whatever it is signed with."""
-    url = LINKS.to("fil_1", "x", expires=NOW + timedelta(days=1))
-    assert LINKS.file_of(url, now=NOW) == "fil_1"
-    assert LINKS.file_of(change(url), now=NOW) is None  # type: ignore[operator]
+    url = LINKS.create("fil_1", "x", expires=NOW + timedelta(days=1))
+    assert LINKS.parse_url(url, now=NOW) == "fil_1"
+    assert LINKS.parse_url(change(url), now=NOW) is None  # type: ignore[operator]
 
 
 def test_a_path_without_host_is_ours_too() -> None:
     """Without a public address links are paths, and are taken as such."""
-    local = Links(keys=LINKS.keys)
-    url = local.to("fil_1", "ü/x.txt", expires=NOW + timedelta(days=1))
+    local = SignedLinks(keys=LINKS.keys)
+    url = local.create("fil_1", "ü/x.txt", expires=NOW + timedelta(days=1))
     assert url.startswith("/files/fil_1/%C3%BC%2Fx.txt?expires=")
-    assert local.file_of(url, now=NOW) == "fil_1"
+    assert local.parse_url(url, now=NOW) == "fil_1"
 
 
 def test_no_key_shows_itself() -> None:

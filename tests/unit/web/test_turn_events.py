@@ -10,33 +10,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from delivery.events.event import Event, Kind
-from gateway.web.compat.openai_requests import Spoken, said
-from gateway.web.compat.openai_responses import Telling
-from gateway.web.http.problems import Problem
-from gateway.web.stream.turn_events import Ended, Listening, More, Waits, Whole, pulsed
+from delivery.events.event import Event, EventType
+from gateway.web.compat.openai_requests import InputMessage, last_user_input
+from gateway.web.compat.openai_responses import ResponseEncoder
+from gateway.web.http.problems import HttpProblem
+from gateway.web.stream.turn_events import (
+    ApprovalNeeded,
+    MessageDone,
+    TextDelta,
+    TurnEnded,
+    TurnEventReader,
+    with_heartbeat,
+)
 
 
-def event(kind: Kind, turn: str = "trn_1", **data: Any) -> Event:
+def event(kind: EventType, turn: str = "trn_1", **data: Any) -> Event:
     """Return an event of a turn."""
     return Event.now(kind, "cnv_1", data, turn=turn)
 
 
 def delta(part: int, text: str, *, attempt: int = 1) -> Event:
     """Return a piece of the message `msg_1`."""
-    return event(Kind.MESSAGE_DELTA, message="msg_1", part=part, text=text, attempt=attempt)
+    return event(EventType.MESSAGE_DELTA, message="msg_1", part=part, text=text, attempt=attempt)
 
 
-def whole(text: str) -> Event:
+def completed(text: str) -> Event:
     """Return the completed message `msg_1`."""
-    return event(Kind.MESSAGE_COMPLETED, message="msg_1", role="assistant", text=text)
+    return event(EventType.MESSAGE_COMPLETED, message="msg_1", role="assistant", text=text)
 
 
-def told(*events: Event) -> str:
+def emitted_text(*events: Event) -> str:
     """Return the text that a listener is handed on, all in all."""
-    listening, text = Listening(turn="trn_1"), ""
+    listening, text = TurnEventReader(turn="trn_1"), ""
     for seq, one in enumerate(events):
-        text += "".join(heard.text for heard in listening.take(one, seq) if isinstance(heard, More))
+        text += "".join(heard.text for heard in listening.read(one, seq) if isinstance(heard, TextDelta))
     return text
 
 
@@ -44,34 +51,38 @@ def told(*events: Event) -> str:
 def test_lost_pieces_are_made_up_for(pieces: list[str], lost: set[int]) -> None:
     """Whichever deltas never came, the whole message has been told once it is complete."""
     deltas = [delta(part, text) for part, text in enumerate(pieces) if part not in lost]
-    assert told(*deltas, whole("".join(pieces))) == "".join(pieces)
+    assert emitted_text(*deltas, completed("".join(pieces))) == "".join(pieces)
 
 
 def test_another_attempt_repeats_nothing() -> None:
     """A message that is said anew after a crash is told to its end, without what was told before."""
     again = [delta(0, "one ", attempt=2), delta(1, "two", attempt=2)]
-    assert told(delta(0, "one "), *again, whole("one two")) == "one two"
+    assert emitted_text(delta(0, "one "), *again, completed("one two")) == "one two"
 
 
 def test_another_attempt_that_says_something_else_is_told_whole() -> None:
     """What was told cannot be taken back, so the other message follows it."""
-    assert told(delta(0, "one"), delta(0, "two", attempt=2), whole("two")) == "one\n\ntwo"
+    assert emitted_text(delta(0, "one"), delta(0, "two", attempt=2), completed("two")) == "one\n\ntwo"
 
 
 def test_other_turns_are_not_heard_until_one_takes_this_over() -> None:
     """A turn that another one took in is answered by that one."""
-    listening = Listening(turn="trn_1")
-    other = event(Kind.MESSAGE_COMPLETED, "trn_2", message="msg_2", role="assistant", text="both")
-    assert not list(listening.take(other, 1))
-    assert not list(listening.take(event(Kind.TURN_COMPLETED, merged_into="trn_2"), 2))
-    assert [type(one) for one in listening.take(other, 3)] == [More, Whole]
-    assert list(listening.take(event(Kind.TURN_COMPLETED, "trn_2"), 4)) == [Ended(turn="trn_2", seq=4)]
+    listening = TurnEventReader(turn="trn_1")
+    other = event(EventType.MESSAGE_COMPLETED, "trn_2", message="msg_2", role="assistant", text="both")
+    assert not list(listening.read(other, 1))
+    assert not list(listening.read(event(EventType.TURN_COMPLETED, merged_into="trn_2"), 2))
+    assert [type(one) for one in listening.read(other, 3)] == [TextDelta, MessageDone]
+    assert list(listening.read(event(EventType.TURN_COMPLETED, "trn_2"), 4)) == [
+        TurnEnded(turn="trn_2", seq=4)
+    ]
 
 
 def test_a_question_to_people_is_heard() -> None:
     """An approval that is asked for is told with its command."""
-    asked = event(Kind.APPROVAL_REQUESTED, approval="apr_1", command="rm x")
-    assert list(Listening(turn="trn_1").take(asked, 7)) == [Waits(approval="apr_1", command="rm x", seq=7)]
+    asked = event(EventType.APPROVAL_REQUESTED, approval="apr_1", command="rm x")
+    assert list(TurnEventReader(turn="trn_1").read(asked, 7)) == [
+        ApprovalNeeded(approval="apr_1", command="rm x", seq=7)
+    ]
 
 
 async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
@@ -83,7 +94,7 @@ async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
         yield 1
 
     beats = 0
-    async for item in pulsed(silent(), cut, every=0.001):
+    async for item in with_heartbeat(silent(), cut, interval=0.001):
         assert item is None
         beats += 1
         if beats == 3:
@@ -94,8 +105,10 @@ async def test_a_silent_stream_pulses_and_can_be_cut() -> None:
 @given(st.lists(st.text(max_size=40), max_size=6))
 def test_no_earlier_line_is_an_order(texts: list[str]) -> None:
     """Whatever was said before, each of its lines is quoted, so that a shell runs none of it."""
-    earlier = [Spoken(role="assistant", content=text) for text in texts]
-    text, _ = said([*earlier, Spoken(role="user", content="now")], alone=True, at="/messages")
+    earlier = [InputMessage(role="assistant", content=text) for text in texts]
+    text, _ = last_user_input(
+        [*earlier, InputMessage(role="user", content="now")], standalone=True, pointer="/messages"
+    )
     *quoted, last = text.splitlines()
     assert last == "now"
     assert all(line.startswith("> ") for line in quoted if line)
@@ -103,26 +116,26 @@ def test_no_earlier_line_is_an_order(texts: list[str]) -> None:
 
 def test_nothing_said_is_refused() -> None:
     """A request that ends with an assistant's words, or with none, asks nothing."""
-    for messages in ([Spoken(role="user", content="")], [Spoken(role="assistant", content="x")]):
-        with pytest.raises(Problem):
-            said(messages, alone=True, at="/messages")
+    for messages in ([InputMessage(role="user", content="")], [InputMessage(role="assistant", content="x")]):
+        with pytest.raises(HttpProblem):
+            last_user_input(messages, standalone=True, pointer="/messages")
 
 
-def shapes(*events: Event) -> list[dict[str, Any]]:
+def response_stream(*events: Event) -> list[dict[str, Any]]:
     """Return a response's stream, made of what is heard of these events."""
-    listening, telling = Listening(turn="trn_1"), Telling({"id": "trn_1"})
-    heard = [one for seq, event in enumerate(events, 1) for one in listening.take(event, seq)]
-    return [shape for one in heard for shape in telling.of(one)]
+    listening, telling = TurnEventReader(turn="trn_1"), ResponseEncoder({"id": "trn_1"})
+    heard = [one for seq, event in enumerate(events, 1) for one in listening.read(event, seq)]
+    return [shape for one in heard for shape in telling.encode(one)]
 
 
 @given(st.lists(st.text(min_size=1, max_size=5), min_size=1, max_size=6))
 def test_a_responses_events_are_numbered_once_and_for_all(pieces: list[str]) -> None:
     """Numbers grow, tell the stream's seq, and are the same whenever the same is heard."""
-    events = [*(delta(part, text) for part, text in enumerate(pieces)), whole("".join(pieces))]
-    told_once = shapes(*events)
+    events = [*(delta(part, text) for part, text in enumerate(pieces)), completed("".join(pieces))]
+    told_once = response_stream(*events)
     numbers = [shape["sequence_number"] for shape in told_once]
     assert numbers == sorted(set(numbers))
     assert {number // 8 for number in numbers} == set(range(1, len(events) + 1))
-    assert told_once == shapes(*events)
+    assert told_once == response_stream(*events)
     deltas = [shape["delta"] for shape in told_once if shape["type"] == "response.output_text.delta"]
     assert deltas == pieces

@@ -9,8 +9,16 @@ from typing import get_args
 import pytest
 from pydantic import TypeAdapter
 
-from gateway.web.http.auth import Access, Admin, JobToken, Key, Platform, Public, Socket
-from gateway.web.http.route import Route
+from gateway.web.http.auth import (
+    Access,
+    AdminAccess,
+    JobTokenAccess,
+    KeyAccess,
+    PlatformAccess,
+    PublicAccess,
+    SocketAccess,
+)
+from gateway.web.http.route import ApiRoute
 from gateway.web.openapi import document
 from gateway.web.routes import ROUTES
 
@@ -25,32 +33,36 @@ BY_NAME = pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.me
 
 
 @BY_NAME
-def test_every_route_says_who_may_ask(route: Route) -> None:
+def test_every_route_says_who_may_ask(route: ApiRoute) -> None:
     """A marker stands on each route, and only documents, health and the console are for anybody."""
     assert isinstance(route.access, get_args(Access))
-    if isinstance(route.access, Public):
+    if isinstance(route.access, PublicAccess):
         assert route.method == "GET"
         assert route.path in OPEN or route.tag == "console"
 
 
 @BY_NAME
-def test_every_change_needs_more_than_reading(route: Route) -> None:
+def test_every_change_needs_more_than_reading(route: ApiRoute) -> None:
     """No key that may only read changes anything."""
     if route.method != "GET":
-        assert isinstance(route.access, Key | Admin | Platform | JobToken)
-        assert route.access != Key("read")
+        assert isinstance(route.access, KeyAccess | AdminAccess | PlatformAccess | JobTokenAccess)
+        assert route.access != KeyAccess("read")
 
 
 @BY_NAME
-def test_every_route_has_a_summary(route: Route) -> None:
+def test_every_route_has_a_summary(route: ApiRoute) -> None:
     """The document tells what each route is for."""
     assert route.summary
 
 
 @BY_NAME
-def test_answers_name_things_in_snake_case(route: Route) -> None:
+def test_answers_name_things_in_snake_case(route: ApiRoute) -> None:
     """What a route takes and gives has one casing, but for the handful of names that are fixed."""
-    shapes = [TypeAdapter(shape).json_schema() for shape in (route.takes, route.gives) if shape is not None]
+    shapes = [
+        TypeAdapter(shape).json_schema()
+        for shape in (route.request_model, route.response_model)
+        if shape is not None
+    ]
     named = {name for shape in shapes for name in _properties(shape)}
     assert route.path.startswith(OTHERS) or {name for name in named if name != name.lower()} <= CAMEL
 
@@ -73,7 +85,7 @@ def test_no_path_stands_twice() -> None:
 
 def test_only_the_stream_takes_a_key_in_its_first_frame() -> None:
     """Every other route takes its key from the header."""
-    assert {route.path for route in ROUTES if isinstance(route.access, Socket)} <= {"/ws"}
+    assert {route.path for route in ROUTES if isinstance(route.access, SocketAccess)} <= {"/ws"}
 
 
 def test_the_document_names_every_route_once() -> None:

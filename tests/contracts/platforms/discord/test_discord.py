@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import plugin
-from channels.discord.errors import translate
+from channels.discord.errors import translate_error
 from channels.discord.receive.interactions import is_signed
 from channels.discord.send import markup
 from channels.discord.simulator import Simulator
@@ -30,8 +30,8 @@ from channels.errors import (
     Undeliverable,
     Unreachable,
 )
-from channels.message import Address, Button, Command, Message, Press, Reply
-from channels.port import Connection, Incoming
+from channels.message import Address, Button, ButtonPress, Command, Message, Reply
+from channels.port import Connection, WebhookRequest
 
 CHAT = 4004
 ROOM = Address(channel="chn_contract", room=str(CHAT))
@@ -48,28 +48,28 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that listens at the gateway."""
-    async with opened(plugin, simulator.settings()) as connection:
+    async with open_connection(plugin, simulator.settings()) as connection:
         yield connection
 
 
-def a_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
+def make_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
     """Return a reply."""
     return Reply(text=text, key=key, **others)
 
 
-async def connected(simulator: Simulator) -> None:
+async def wait_until_connected(simulator: Simulator) -> None:
     """Wait until the bot is there: what nobody keeps would be lost before."""
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
 
 
-def texts(ear: Ear) -> list[str]:
+def received_texts(recorder: UpdateRecorder) -> list[str]:
     """Return what was heard."""
-    return [update.text for update in ear.updates if isinstance(update, Message)]
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_a_resumed_session_loses_and_repeats_nothing(simulator: Simulator, discord: Connection) -> None:
     """What is said while the connection is away is replayed, in order, without a new session."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "0")
         await ear.wait(1)
@@ -78,7 +78,7 @@ async def test_a_resumed_session_loses_and_repeats_nothing(simulator: Simulator,
             await simulator.say(CHAT, str(number))
         await ear.wait(6)
         await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
-    assert texts(ear) == list("012345")
+    assert received_texts(ear) == list("012345")
     assert simulator.sessions.identified == 1
 
 
@@ -86,7 +86,7 @@ async def test_what_was_not_stored_when_the_connection_broke_is_replayed(
     simulator: Simulator, discord: Connection
 ) -> None:
     """A resume begins after the last event that was accepted, not the last that was read."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "0")
         await ear.wait(1)
@@ -95,16 +95,16 @@ async def test_what_was_not_stored_when_the_connection_broke_is_replayed(
             await simulator.say(CHAT, str(number))
         await simulator.drop()
         await ear.wait(4)
-    assert texts(ear) == list("0123")
+    assert received_texts(ear) == list("0123")
 
 
 async def test_a_session_that_cannot_be_resumed_is_made_up_from_history(
     simulator: Simulator, discord: Connection
 ) -> None:
     """Discord forgot the session: the channel and the private conversation are read from where we were."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
-        await connected(simulator)
+        await wait_until_connected(simulator)
         await simulator.say(CHAT, "before")
         await simulator.say(7001, "private before")
         await ear.wait(2)
@@ -114,7 +114,7 @@ async def test_a_session_that_cannot_be_resumed_is_made_up_from_history(
         await ear.wait(4)
         await simulator.say(CHAT, "after")
         await ear.wait(5)
-    assert sorted(texts(ear)) == sorted(
+    assert sorted(received_texts(ear)) == sorted(
         ["before", "private before", "meanwhile", "private meanwhile", "after"]
     )
     assert simulator.sessions.identified == 2
@@ -138,17 +138,17 @@ async def test_a_malformed_event_does_not_end_it(
     simulator: Simulator, discord: Connection, name: str, content: Any
 ) -> None:
     """What is said after an event that makes no sense arrives by the same connection."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
         await ear.wait(1)
         for session in simulator.sessions.sessions.values():
             await simulator.sessions._dispatch(session, name, content)
-        await simulator.sessions.raw("{not json")
-        await simulator.sessions.raw('"a word"')
+        await simulator.sessions.send_raw("{not json")
+        await simulator.sessions.send_raw('"a word"')
         await simulator.say(CHAT, "after")
         await ear.wait(2)
-    assert texts(ear) == ["before", "after"]
+    assert received_texts(ear) == ["before", "after"]
     assert simulator.sessions.identified == 1
     assert simulator.sessions.resumed == 0
 
@@ -156,16 +156,16 @@ async def test_a_malformed_event_does_not_end_it(
 async def test_a_silent_connection_is_replaced(simulator: Simulator, discord: Connection) -> None:
     """A beat that is not answered ends the connection, and the session goes on by another."""
     simulator.sessions.interval = 0.05
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
         await ear.wait(1)
-        simulator.sessions.is_deaf = True
+        simulator.sessions.ignores_heartbeats = True
         await simulator.wait_until(lambda: simulator.sessions.resumed > 0)
-        simulator.sessions.is_deaf = False
+        simulator.sessions.ignores_heartbeats = False
         await simulator.say(CHAT, "after")
         await ear.wait(2)
-    assert texts(ear) == ["before", "after"]
+    assert received_texts(ear) == ["before", "after"]
 
 
 async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, discord: Connection) -> None:
@@ -173,22 +173,22 @@ async def test_a_missing_intent_is_told_to_the_operator(simulator: Simulator, di
     simulator.sessions.fatal = 4014
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized, match="Message Content Intent"):
-            await discord.inbox.run(Ear().accept, receiving=lambda *_: None)
+            await discord.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
 
 
 async def test_the_same_delivery_twice_is_one_message(simulator: Simulator, discord: Connection) -> None:
     """After a broken answer the same key gives the message that was sent; another key another one."""
     await simulator.cut(after=True)
     with pytest.raises(Ambiguous):
-        await discord.channel.send(ROOM, a_reply("once", key="k" * 64))
-    again = await discord.channel.send(ROOM, a_reply("once", key="k" * 64))
-    other = await discord.channel.send(ROOM, a_reply("two", key="k" * 63))
+        await discord.sender.send(ROOM, make_reply("once", key="k" * 64))
+    again = await discord.sender.send(ROOM, make_reply("once", key="k" * 64))
+    other = await discord.sender.send(ROOM, make_reply("two", key="k" * 63))
     assert [post.id for post in simulator.messages()] == [again.platform_id, other.platform_id]
 
 
 async def test_nobody_is_notified_by_what_the_bot_says(simulator: Simulator, discord: Connection) -> None:
     """Mentions in a text are words."""
-    await discord.channel.send(ROOM, a_reply("@everyone <@7> hello"))
+    await discord.sender.send(ROOM, make_reply("@everyone <@7> hello"))
     (post,) = simulator.messages()
     assert post.raw["allowed_mentions"] == {"parse": []}
 
@@ -197,19 +197,19 @@ async def test_the_first_answer_to_a_command_takes_its_place(
     simulator: Simulator, discord: Connection
 ) -> None:
     """`is thinking…` becomes the answer; the next answer is a message of its own."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
-        await connected(simulator)
+        await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how are you?")
         (told,) = await ear.wait(1)
-        await simulator.wait_until(lambda: asked.reaction == 5)
+        await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
         await ear.wait(2)
     assert isinstance(told, Message)
     assert (told.text, told.mentions_bot) == ("how are you?", True)
-    first = await discord.channel.send(told.address, a_reply("well", key="a"))
-    again = await discord.channel.send(told.address, a_reply("well", key="a"))
-    second = await discord.channel.send(told.address, a_reply("still well", key="b"))
+    first = await discord.sender.send(told.address, make_reply("well", key="a"))
+    again = await discord.sender.send(told.address, make_reply("well", key="a"))
+    second = await discord.sender.send(told.address, make_reply("still well", key="b"))
     assert asked.original is not None
     assert asked.original["id"] == first.platform_id == again.platform_id != second.platform_id
     assert [post.text for post in simulator.messages()] == ["well", "still well"]
@@ -219,29 +219,29 @@ async def test_a_command_whose_time_is_over_is_answered_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
     """A token that Discord no longer knows does not cost the answer."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
-        await connected(simulator)
+        await wait_until_connected(simulator)
         asked = await simulator.command(CHAT, "ask", "how long?")
         (told,) = await ear.wait(1)
-        await simulator.wait_until(lambda: asked.reaction == 5)
+        await simulator.wait_until(lambda: asked.response_type == 5)
         await simulator.say(CHAT, "a sign that the reaction's answer has come back")
         await ear.wait(2)
     del simulator.world.interactions[asked.token]
     assert isinstance(told, Message)
-    await discord.channel.send(told.address, a_reply("long"))
+    await discord.sender.send(told.address, make_reply("long"))
     assert [post.text for post in simulator.messages()] == ["long"]
 
 
 async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simulator) -> None:
     """A ping is answered, a command and a press are deferred, an unknown command is told so."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    ear = Ear()
+    ear = UpdateRecorder()
 
     async def post(raw: dict[str, Any]) -> Any:
         body = json.dumps(raw).encode()
-        answer = await connection.inbox.receive(
-            Incoming(headers=simulator.signed(body), body=body), ear.accept
+        answer = await connection.receiver.receive(
+            WebhookRequest(headers=simulator.signature_headers(body), body=body), ear.accept
         )
         assert answer.status == 200
         return json.loads(answer.body)["type"]
@@ -249,11 +249,13 @@ async def test_posted_interactions_are_answered_as_discord_wants(simulator: Simu
     command = {"type": 2, "data": {"name": "status", "options": []}}
     press = {"type": 3, "data": {"custom_id": "yes"}, "message": {"id": "5"}}
     foreign = {"type": 2, "data": {"name": "weather"}}
-    async with opened(plugin, settings) as connection:
+    async with open_connection(plugin, settings) as connection:
         kinds = [await post({"type": 1})]
-        kinds += [await post(simulator.interaction(CHAT, asked)[1]) for asked in (command, press, foreign)]
+        kinds += [
+            await post(simulator.create_interaction(CHAT, asked)[1]) for asked in (command, press, foreign)
+        ]
     assert kinds == [1, 5, 6, 4]
-    assert [type(update) for update in ear.updates] == [Command, Press]
+    assert [type(update) for update in ear.updates] == [Command, ButtonPress]
 
 
 @pytest.mark.parametrize("key", ["", " ", None, "00", "zz" * 32])
@@ -271,7 +273,7 @@ def test_every_flipped_bit_breaks_the_signature() -> None:
 
     def verdict(signature: str, timestamp: str, content: bytes) -> bool:
         headers = {"x-signature-ed25519": signature, "x-signature-timestamp": timestamp}
-        return is_signed(Incoming(headers=headers, body=content), public)
+        return is_signed(WebhookRequest(headers=headers, body=content), public)
 
     raw = key.sign(when.encode() + body)
     assert verdict(raw.hex(), when, body)
@@ -292,7 +294,7 @@ async def test_a_global_limit_concerns_the_whole_bot(simulator: Simulator, disco
     for everywhere, scope in ((False, "room"), (True, "account")):
         await simulator.throttle(2.5, everywhere=everywhere)
         with pytest.raises(RateLimited) as caught:
-            await discord.channel.send(ROOM, a_reply("x"))
+            await discord.sender.send(ROOM, make_reply("x"))
         assert (caught.value.retry_after, caught.value.scope) == (2.5, scope)
 
 
@@ -321,31 +323,31 @@ REFUSALS: list[tuple[int, bytes, type[ChannelError]]] = [
 @pytest.mark.parametrize(("status", "body", "kind"), REFUSALS)
 def test_a_refusal_means_what_its_code_says(status: int, body: bytes, kind: type[ChannelError]) -> None:
     """Status and code together tell a dead channel from a bad text, a bad token and a bad moment."""
-    assert isinstance(translate(status, {}, body, name="send", needs="Send Messages"), kind)
+    assert isinstance(translate_error(status, {}, body, name="send", needs="Send Messages"), kind)
 
 
 async def test_editing_takes_buttons_away(simulator: Simulator, discord: Connection) -> None:
     """A decided question offers no choice any more; a deleted one cannot be edited."""
-    sent = await discord.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    await discord.channel.edit(ROOM, sent.platform_id, a_reply("Approved"))
+    sent = await discord.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    await discord.sender.edit(ROOM, sent.platform_id, make_reply("Approved"))
     (post,) = simulator.messages()
     assert (post.text, post.buttons, post.history) == ("Approved", [], ["May I?"])
     with pytest.raises(Rejected):
-        await discord.channel.edit(ROOM, "4711", a_reply("x"))
+        await discord.sender.edit(ROOM, "4711", make_reply("x"))
 
 
 async def test_the_answer_to_a_press_is_seen_by_that_person_only(
     simulator: Simulator, discord: Connection
 ) -> None:
     """A late press is answered without a message for everybody."""
-    sent = await discord.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = Ear()
+    sent = await discord.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
-        await connected(simulator)
+        await wait_until_connected(simulator)
         asked = await simulator.press(CHAT, sent.platform_id, "y")
         (press,) = await ear.wait(1)
-    assert isinstance(press, Press)
-    await discord.channel.answer(press, "too late")
+    assert isinstance(press, ButtonPress)
+    await discord.sender.reply_privately(press, "too late")
     assert asked.notices == ["too late"]
     assert len(simulator.messages()) == 1
 
@@ -356,7 +358,7 @@ async def test_a_file_from_elsewhere_is_not_fetched(simulator: Simulator, discor
     stray = {"id": "5", "filename": "x", "url": "http://169.254.169.254/latest"}
     message = simulator.world.post(place, simulator.world.person(7), "", attachments=[stray])
     with pytest.raises(Rejected, match="not where Discord keeps files"):
-        async for _ in discord.channel.download(f"{CHAT}/{message['id']}/5"):
+        async for _ in discord.sender.download(f"{CHAT}/{message['id']}/5"):
             pass
 
 

@@ -14,11 +14,17 @@ from hypothesis import strategies as st
 from channels.discord import payloads
 from channels.discord.api import connect
 from channels.discord.receive import codec, read_markers
-from channels.discord.receive.interactions import reaction
-from channels.discord.send.deferred_replies import LIFE, SLOTS, Deferred, Trace, load
+from channels.discord.receive.interactions import initial_response
+from channels.discord.send.deferred_replies import (
+    MAX_NOTES,
+    TOKEN_SECONDS,
+    DeferredReplies,
+    DeferredReplyNote,
+    decode_note,
+)
 from channels.discord.settings import DiscordSettings
-from channels.message import Address, Command, Ignored, Message, Press, Reaction
-from memory_channel_state import MemoryNotes
+from channels.message import Address, ButtonPress, Command, IgnoredUpdate, Message, Reaction
+from memory_channel_state import MemoryChannelState
 
 FOLDER = files("channels.discord").joinpath("samples")
 SAMPLES = [json.loads(path.read_text()) for path in sorted(FOLDER.iterdir(), key=lambda path: path.name)]
@@ -31,12 +37,12 @@ JUNK = st.recursive(
 )
 
 
-def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
+def paths_in(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
     """Yield the way to every part of a payload."""
     yield before
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for name, part in inner:
-        yield from places(part, *before, name)
+        yield from paths_in(part, *before, name)
 
 
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -44,27 +50,27 @@ def places(value: Any, *before: Any) -> Iterator[tuple[Any, ...]]:
 def test_a_payload_with_any_part_replaced_is_an_update_or_ignored(data: st.DataObject) -> None:
     """Decoding and reacting raise nothing, and what comes of it can be stored."""
     payload = copy.deepcopy(data.draw(st.sampled_from(FULL))["update"])
-    way = data.draw(st.sampled_from([way for way in places(payload) if way]))
+    way = data.draw(st.sampled_from([way for way in paths_in(payload) if way]))
     target = payload
     for step in way[:-1]:
         target = target[step]
     target[way[-1]] = data.draw(JUNK)
     decoded = codec.decode(payload, channel="chn", bot=BOT)
-    if not isinstance(decoded, Ignored):
-        assert isinstance(decoded, Message | Command | Press | Reaction)
+    if not isinstance(decoded, IgnoredUpdate):
+        assert isinstance(decoded, Message | Command | ButtonPress | Reaction)
         assert "\0" not in repr(decoded).replace("\\0", "")
-        decoded.address.dump().encode()
+        decoded.address.encode().encode()
         decoded.key.encode()
     inner = payload.get("d") if isinstance(payload, dict) else None
     if isinstance(inner, dict):
-        json.dumps(reaction(inner, decoded))
+        json.dumps(initial_response(inner, decoded))
 
 
 @settings(deadline=None)
 @given(JUNK)
 def test_anything_at_all_is_decoded(payload: Any) -> None:
     """What is no event is ignored with a reason."""
-    assert isinstance(codec.decode(payload, channel="chn", bot=BOT), Ignored)
+    assert isinstance(codec.decode(payload, channel="chn", bot=BOT), IgnoredUpdate)
 
 
 @settings(deadline=None)
@@ -72,16 +78,19 @@ def test_anything_at_all_is_decoded(payload: Any) -> None:
 def test_commands_of_one_moment_are_noted_apart(first: int, later: int) -> None:
     """Ids of the next milliseconds, and of the same one, fall into slots of their own."""
     for step in (1, 1 << 22, later << 22):
-        slots = [Trace(channel="5", interaction=str(first + n * step), at=0.0).slot for n in range(SLOTS)]
-        assert len(set(slots)) == (SLOTS if step % SLOTS else 1)
+        slots = [
+            DeferredReplyNote(channel="5", interaction=str(first + n * step), at=0.0).slot
+            for n in range(MAX_NOTES)
+        ]
+        assert len(set(slots)) == (MAX_NOTES if step % MAX_NOTES else 1)
 
 
 @settings(deadline=None)
 @given(st.text(max_size=60) | JUNK.map(json.dumps))
 def test_a_note_of_anything_is_read_or_left(note: str) -> None:
     """Notes that others wrote, or an earlier version, end nothing."""
-    for loaded in (load(note), read_markers.load(note)):
-        assert loaded is None or loaded.dump()
+    for loaded in (decode_note(note), read_markers.decode_marker(note)):
+        assert loaded is None or loaded.encode()
 
 
 async def test_a_place_is_used_for_fourteen_minutes() -> None:
@@ -89,12 +98,12 @@ async def test_a_place_is_used_for_fourteen_minutes() -> None:
     now = 1_000_000.0
     address = Address(channel="chn", room="5")
     async with connect(DiscordSettings.model_validate({"token": "x"})) as api:
-        deferred = Deferred(api, MemoryNotes(), clock=lambda: now)
+        deferred = DeferredReplies(api, MemoryChannelState(), clock=lambda: now)
         for interaction in ("11", "12"):
             await deferred.add(address, application="1", interaction=interaction, token="t")
-        first = await deferred.take(address, "key", "nonce")
-        again = await deferred.take(address, "key", "nonce")
-        now += LIFE + 1
-        late = await deferred.take(address, "other", "nonce")
+        first = await deferred.claim(address, "key", "nonce")
+        again = await deferred.claim(address, "key", "nonce")
+        now += TOKEN_SECONDS + 1
+        late = await deferred.claim(address, "other", "nonce")
     assert first is not None
     assert (first.interaction, again, late) == ("11", first, None)

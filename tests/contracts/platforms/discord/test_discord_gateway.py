@@ -12,15 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import plugin
-from channels.discord.commands import ORDERS
-from channels.discord.receive.gateway import LONGEST_SPACING, REMEMBERED, SPACING, identify_wait
+from channels.discord.commands import COMMANDS
+from channels.discord.receive.gateway import (
+    IDENTIFY_SECONDS,
+    IDENTIFY_WINDOW_SECONDS,
+    MAX_IDENTIFY_SECONDS,
+    identify_wait,
+)
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import Unauthorized
-from channels.message import Command, Message, Press
-from channels.port import Connection, Incoming
+from channels.message import ButtonPress, Command, Message
+from channels.port import Connection, WebhookRequest
 
 CHAT = 4004
 
@@ -36,20 +41,20 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that listens at the gateway."""
-    async with opened(plugin, simulator.settings()) as connection:
+    async with open_connection(plugin, simulator.settings()) as connection:
         yield connection
 
 
-def texts(ear: Ear) -> list[str]:
+def received_texts(recorder: UpdateRecorder) -> list[str]:
     """Return what was heard."""
-    return [update.text for update in ear.updates if isinstance(update, Message)]
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_an_order_to_connect_again_is_followed_by_a_resume(
     simulator: Simulator, discord: Connection
 ) -> None:
     """Discord moves its clients now and then (7): the session goes on and nothing is missed."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
         await ear.wait(1)
@@ -57,7 +62,7 @@ async def test_an_order_to_connect_again_is_followed_by_a_resume(
         await simulator.say(CHAT, "meanwhile")
         await simulator.wait_until(lambda: simulator.sessions.resumed == 1)
         await ear.wait(2)
-    assert (texts(ear), simulator.sessions.identified) == (["before", "meanwhile"], 1)
+    assert (received_texts(ear), simulator.sessions.identified) == (["before", "meanwhile"], 1)
 
 
 @pytest.mark.parametrize("resumable", [True, False])
@@ -65,7 +70,7 @@ async def test_a_refused_session_is_resumed_or_replaced(
     simulator: Simulator, discord: Connection, resumable: bool
 ) -> None:
     """Discord says (9) whether the session can go on; if not, a new one reads what was said meanwhile."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
         await ear.wait(1)
@@ -73,21 +78,21 @@ async def test_a_refused_session_is_resumed_or_replaced(
         await simulator.say(CHAT, "meanwhile")
         await ear.wait(2)
     sessions = simulator.sessions
-    assert texts(ear) == ["before", "meanwhile"]
+    assert received_texts(ear) == ["before", "meanwhile"]
     assert (sessions.resumed, sessions.identified) == ((1, 1) if resumable else (0, 2))
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 4000, 4001, 4002, 4005, 4008])
 async def test_a_close_is_followed_by_a_resume(simulator: Simulator, discord: Connection, code: int) -> None:
     """Whatever Discord closes with, unless it says that the session or the bot is at fault."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.say(CHAT, "before")
         await ear.wait(1)
         await simulator.drop(code=code)
         await simulator.say(CHAT, "after")
         await ear.wait(2)
-    assert (texts(ear), simulator.sessions.resumed) == (["before", "after"], 1)
+    assert (received_texts(ear), simulator.sessions.resumed) == (["before", "after"], 1)
 
 
 @pytest.mark.parametrize(
@@ -108,22 +113,22 @@ async def test_what_only_a_person_can_mend_is_told(
     simulator.sessions.fatal = code
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized, match=words):
-            await discord.inbox.run(Ear().accept, receiving=lambda *_: None)
+            await discord.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
 
 
 async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None:
     """An application without the privileged intent is refused, unless the settings do without it."""
     simulator.sessions.granted = 0
-    async with opened(plugin, simulator.settings()) as connection:
+    async with open_connection(plugin, simulator.settings()) as connection:
         with pytest.raises(Unauthorized, match=r"message_content = false"):
-            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
-    ear = Ear()
+            await connection.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
+    ear = UpdateRecorder()
     settings = simulator.settings(message_content=False)
-    async with opened(plugin, settings) as connection, receiving(connection, ear):
+    async with open_connection(plugin, settings) as connection, receiving(connection, ear):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         await simulator.say(7001, "in private")
         await ear.wait(1)
-    assert texts(ear) == ["in private"]
+    assert received_texts(ear) == ["in private"]
 
 
 @settings(deadline=None)
@@ -131,8 +136,8 @@ async def test_without_the_intent_it_asks_for_less(simulator: Simulator) -> None
 def test_sessions_are_begun_ever_more_slowly(times: list[float], now: float) -> None:
     """The first at once, the next ones further and further apart, never more than a bound."""
     wait = identify_wait(sorted(times), now)
-    assert 0 <= wait <= LONGEST_SPACING
-    if all(now - when >= REMEMBERED for when in times):
+    assert 0 <= wait <= MAX_IDENTIFY_SECONDS
+    if all(now - when >= IDENTIFY_WINDOW_SECONDS for when in times):
         assert wait == 0
 
 
@@ -144,24 +149,26 @@ def test_a_storm_of_refusals_begins_no_thousand_sessions() -> None:
         now += identify_wait(times[-32:], now)
         times.append(now)
         now += 0.1
-    assert times[1] - times[0] >= SPACING
+    assert times[1] - times[0] >= IDENTIFY_SECONDS
     assert len(times) < 800
 
 
 @asynccontextmanager
-async def answering(simulator: Simulator, connection: Connection, ear: Ear) -> AsyncIterator[None]:
+async def receive_and_reply(
+    simulator: Simulator, connection: Connection, recorder: UpdateRecorder
+) -> AsyncIterator[None]:
     """Receive, and answer what can be answered before it counts as accepted, as a gateway does."""
 
     async def accept(update: Any) -> None:
-        await ear.accept(update)
-        if isinstance(update, Command | Press):
-            await connection.channel.answer(update, "all is well")
+        await recorder.accept(update)
+        if isinstance(update, Command | ButtonPress):
+            await connection.sender.reply_privately(update, "all is well")
 
-    task = asyncio.create_task(connection.inbox.run(accept, receiving=lambda *_: None))
+    task = asyncio.create_task(connection.receiver.run(accept, receiving=lambda *_: None))
     await simulator.wait_until(lambda: simulator.sessions.identified == 1)
     yield
     await simulator.say(CHAT, "a sign that all before it is over")
-    await ear.wait(len(ear.updates) + 1)
+    await recorder.wait(len(recorder.updates) + 1)
     task.cancel()
     await asyncio.wait({task})
 
@@ -171,15 +178,15 @@ async def test_an_answer_while_it_is_accepted_is_the_acknowledgement(
     simulator: Simulator, discord: Connection, kind: str
 ) -> None:
     """One call, seen by that person alone: nothing "thinks" beside it, and nothing is acknowledged twice."""
-    ear = Ear(refusals=1)
+    ear = UpdateRecorder(refusals=1)
     number = await simulator.echo(CHAT, "May I?")
-    async with answering(simulator, discord, ear):
+    async with receive_and_reply(simulator, discord, ear):
         asked = await (
             simulator.command(CHAT, "status") if kind == "command" else simulator.press(CHAT, number, "y")
         )
-        await simulator.wait_until(lambda: asked.reaction is not None)
+        await simulator.wait_until(lambda: asked.response_type is not None)
     assert ear.refused == 1, "it was acknowledged only when it was stored"
-    assert (asked.reaction, asked.notices) == (4, ["all is well"])
+    assert (asked.response_type, asked.notices) == (4, ["all is well"])
     answers = {"callback", "follow_up", "fill", "create"}
     assert [name for name, _, _ in simulator.calls if name in answers] == ["callback"]
 
@@ -188,19 +195,19 @@ async def test_a_command_is_answered_in_its_place_or_by_the_bot(
     simulator: Simulator, discord: Connection
 ) -> None:
     """After the acknowledgement the answer takes the place; after the token's time the bot says it, once."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
         asked = [await simulator.command(CHAT, name) for name in ("status", "jobs")]
         await ear.wait(2)
-        await simulator.wait_until(lambda: all(one.reaction == 5 for one in asked))
+        await simulator.wait_until(lambda: all(one.response_type == 5 for one in asked))
         await simulator.say(CHAT, "a sign")
         await ear.wait(3)
     first, second = (update for update in ear.updates if isinstance(update, Command))
-    await discord.channel.answer(first, "well")
+    await discord.sender.reply_privately(first, "well")
     del simulator.world.interactions[asked[1].token]
     for _ in range(2):
-        await discord.channel.answer(second, "none")
+        await discord.sender.reply_privately(second, "none")
     assert [post.text for post in simulator.messages()] == ["well", "none"]
     assert asked[0].original is not None
     assert simulator.messages()[0].id == asked[0].original["id"]
@@ -209,27 +216,29 @@ async def test_a_command_is_answered_in_its_place_or_by_the_bot(
 async def test_a_posted_command_may_be_answered_before_the_post_is(simulator: Simulator) -> None:
     """Then the post is answered 202 without a body; else the deferral follows the commit."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    made, raw = simulator.interaction(CHAT, {"type": 2, "data": {"name": "status"}})
+    made, raw = simulator.create_interaction(CHAT, {"type": 2, "data": {"name": "status"}})
     body = json.dumps(raw).encode()
-    async with opened(plugin, settings) as connection:
+    async with open_connection(plugin, settings) as connection:
 
         async def accept(update: Any) -> None:
-            await connection.channel.answer(update, "all is well")
+            await connection.sender.reply_privately(update, "all is well")
 
-        answer = await connection.inbox.receive(Incoming(headers=simulator.signed(body), body=body), accept)
+        answer = await connection.receiver.receive(
+            WebhookRequest(headers=simulator.signature_headers(body), body=body), accept
+        )
     assert (answer.status, answer.body, made.notices) == (202, b"", ["all is well"])
 
 
 async def test_a_form_is_opened_by_a_posted_press(simulator: Simulator) -> None:
     """A button that asks for words opens a form at once, and only what was written is accepted."""
     settings = simulator.settings(mode="interactions", public_key=simulator.public_key)
-    ear = Ear()
+    ear = UpdateRecorder()
     asked = {"type": 3, "data": {"custom_id": "?02noWhy not?"}, "message": {"id": "5"}}
-    _, raw = simulator.interaction(CHAT, asked)
+    _, raw = simulator.create_interaction(CHAT, asked)
     body = json.dumps(raw).encode()
-    async with opened(plugin, settings) as connection:
-        request = Incoming(headers=simulator.signed(body), body=body)
-        answer = await connection.inbox.receive(request, ear.accept)
+    async with open_connection(plugin, settings) as connection:
+        request = WebhookRequest(headers=simulator.signature_headers(body), body=body)
+        answer = await connection.receiver.receive(request, ear.accept)
     form = json.loads(answer.body)
     assert (form["type"], form["data"]["title"], ear.updates) == (9, "Why not?", [])
 
@@ -239,10 +248,13 @@ async def test_commands_are_registered_when_they_differ(simulator: Simulator) ->
     other = {"name": "weather", "description": "Tell the weather", "type": 1}
     simulator.world.commands["weather"] = {**other, "id": "5"}
     for _ in range(2):
-        async with opened(plugin, simulator.settings()) as connection, receiving(connection, Ear()):
+        async with (
+            open_connection(plugin, simulator.settings()) as connection,
+            receiving(connection, UpdateRecorder()),
+        ):
             await simulator.wait_until(lambda: len(simulator.world.commands) == 10)
             await simulator.wait_until(lambda: simulator.sessions.identified > 0)
             await simulator.say(CHAT, "hello")
         simulator.sessions.identified = 0
-    assert set(simulator.world.commands) == {"ask", *ORDERS, "weather"}
+    assert set(simulator.world.commands) == {"ask", *COMMANDS, "weather"}
     assert sum(name == "overwrite" for name, _, _ in simulator.calls) == 1

@@ -14,17 +14,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.discord import commands, permissions, plugin, text
-from channels.discord.errors import translate
-from channels.discord.rate_limit_buckets import Buckets, route_of
+from channels.discord.errors import translate_error
+from channels.discord.rate_limit_buckets import RateLimitBuckets, route_of
 from channels.discord.send import markup, rendering
 from channels.discord.send.sender import nonce
 from channels.discord.simulator import Simulator
 from channels.discord.simulator.run import simulate
 from channels.errors import NotPermitted, RateLimited, Rejected, Undeliverable
 from channels.markup import split
-from channels.message import Address, Button, Command, File, Press, Reply, Sign
+from channels.message import Address, Button, ButtonPress, Command, File, Reply, StatusReaction
 from channels.port import Connection
 
 CHAT, GUILD = 4004, "900000000000000001"
@@ -44,76 +44,76 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def discord(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection."""
-    async with opened(plugin, simulator.settings()) as connection:
+    async with open_connection(plugin, simulator.settings()) as connection:
         yield connection
 
 
-def a_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
+def make_reply(text: str, key: str = "dlv_1.0", **others: Any) -> Reply:
     """Return a reply."""
     return Reply(text=text, key=key, **others)
 
 
-def spoken(body: Any) -> Iterator[dict[str, Any]]:
+def message_objects(body: Any) -> Iterator[dict[str, Any]]:
     """Yield every object of a body that says something."""
     if isinstance(body, dict):
         if "content" in body:
             yield body
         for inner in body.values():
-            yield from spoken(inner)
+            yield from message_objects(inner)
 
 
 async def test_nobody_is_ever_notified(simulator: Simulator, discord: Connection) -> None:
     """Every send, edit, file, answer and notice forbids mentions and keeps links from being fetched."""
-    channel, ear = discord.channel, Ear()
+    channel, ear = discord.sender, UpdateRecorder()
     async with receiving(discord, ear):
         await simulator.wait_until(lambda: simulator.sessions.identified == 1)
-        sent = await channel.send(ROOM, a_reply("@everyone <@7>", buttons=(Button(label="Y", data="y"),)))
-        await channel.edit(ROOM, sent.platform_id, a_reply("@here"))
+        sent = await channel.send(ROOM, make_reply("@everyone <@7>", buttons=(Button(label="Y", data="y"),)))
+        await channel.edit(ROOM, sent.platform_id, make_reply("@here"))
         await channel.upload(ROOM, FILE, key="k")
         await simulator.fail(400, code=50035, name="create", message="Invalid Form Body: content")
-        await channel.send(ROOM, a_reply("@everyone plain", key="p"))
+        await channel.send(ROOM, make_reply("@everyone plain", key="p"))
         await simulator.press(CHAT, sent.platform_id, "y")
         for name, words in (("ask", "hm?"), ("status", ""), ("jobs", "")):
             await simulator.command(CHAT, name, words)
-        _, foreign = simulator.interaction(CHAT, {"type": 2, "data": {"name": "weather"}})
+        _, foreign = simulator.create_interaction(CHAT, {"type": 2, "data": {"name": "weather"}})
         await simulator.push("INTERACTION_CREATE", foreign)
         await simulator.say(CHAT, "a sign")
         await ear.wait(5)
-    await channel.send(ROOM, a_reply("@everyone in its place", key="a"))
+    await channel.send(ROOM, make_reply("@everyone in its place", key="a"))
     for update in ear.updates:
-        if isinstance(update, Press | Command):
-            await channel.answer(update, "@everyone noted")
+        if isinstance(update, ButtonPress | Command):
+            await channel.reply_privately(update, "@everyone noted")
     (late,) = [one for one in ear.updates if isinstance(one, Command) and one.name == "jobs"]
     simulator.world.interactions.clear()
-    await channel.answer(late, "@everyone late")
-    said = [(name, body) for name, _, fields in simulator.calls for body in spoken(fields)]
+    await channel.reply_privately(late, "@everyone late")
+    said = [(name, body) for name, _, fields in simulator.calls for body in message_objects(fields)]
     assert {name for name, _ in said} == {"create", "edit", "fill", "follow_up", "callback"}
     assert [body["allowed_mentions"] for _, body in said] == [{"parse": []}] * len(said)
-    assert all(body["flags"] & rendering.NO_PREVIEW for _, body in said)
+    assert all(body["flags"] & rendering.SUPPRESS_EMBEDS for _, body in said)
 
 
 async def test_length_is_counted_as_discord_counts_it(simulator: Simulator, discord: Connection) -> None:
     """2000 code points are one message, whatever they are written with, and no more are sent in one."""
     assert plugin.limits.measure("\N{GRINNING FACE}" * 2000) == plugin.limits.text
-    await discord.channel.send(ROOM, a_reply("\N{GRINNING FACE}" * 2000))
+    await discord.sender.send(ROOM, make_reply("\N{GRINNING FACE}" * 2000))
     for number, part in enumerate(split("word \N{GRINNING FACE} " * 1500, plugin.limits.text)):
-        await discord.channel.send(ROOM, a_reply(part, key=str(number)))
+        await discord.sender.send(ROOM, make_reply(part, key=str(number)))
     assert max(len(post.text) for post in simulator.messages()) <= 2000
     assert sum(post.text.count("word") for post in simulator.messages()) == 1500
 
 
 async def test_a_missing_permission_is_named(simulator: Simulator, discord: Connection) -> None:
     """The operator reads which permission is missing and what to do, for each kind of call."""
-    channel, thread = discord.channel, await simulator.thread(CHAT)
+    channel, thread = discord.sender, await simulator.thread(CHAT)
     inside = Address(channel="chn_contract", room=str(CHAT), thread=str(thread), extras={"guild": GUILD})
     number = await simulator.say(CHAT, "hello")
     calls: list[tuple[str, Callable[[], Awaitable[object]]]] = [
-        ("Send Messages", lambda: channel.send(ROOM, a_reply("x"))),
-        ("Send Messages in Threads", lambda: channel.send(inside, a_reply("x"))),
+        ("Send Messages", lambda: channel.send(ROOM, make_reply("x"))),
+        ("Send Messages in Threads", lambda: channel.send(inside, make_reply("x"))),
         ("Attach Files", lambda: channel.upload(ROOM, FILE, key="k")),
-        ("Add Reactions", lambda: channel.react(ROOM, number, Sign.SEEN)),
-        ("Read Message History", lambda: channel.send(ROOM, a_reply("x", reply_to=number))),
-        ("View Channels", lambda: channel.send(ROOM, a_reply("x"))),
+        ("Add Reactions", lambda: channel.react(ROOM, number, StatusReaction.SEEN)),
+        ("Read Message History", lambda: channel.send(ROOM, make_reply("x", reply_to=number))),
+        ("View Channels", lambda: channel.send(ROOM, make_reply("x"))),
     ]
     for permission, call in calls:
         await simulator.deny(CHAT, permission)
@@ -122,17 +122,17 @@ async def test_a_missing_permission_is_named(simulator: Simulator, discord: Conn
         assert (caught.value.permission, caught.value.remedy) == (permission, "operator")
         assert "grant it" in str(caught.value) or "see the channel" in str(caught.value)
         await simulator.allow(CHAT)
-    await channel.send(ROOM, a_reply("now it goes"))
+    await channel.send(ROOM, make_reply("now it goes"))
 
 
 async def test_a_hidden_channel_is_told_from_a_lost_server(simulator: Simulator, discord: Connection) -> None:
     """Discord answers both alike: only a bot that was thrown out gives the channel up."""
     await simulator.deny(CHAT, "View Channels")
     with pytest.raises(NotPermitted, match="View Channels"):
-        await discord.channel.send(ROOM, a_reply("x"))
+        await discord.sender.send(ROOM, make_reply("x"))
     await simulator.kick(CHAT)
     with pytest.raises(Undeliverable, match="not in this server"):
-        await discord.channel.send(ROOM, a_reply("x"))
+        await discord.sender.send(ROOM, make_reply("x"))
 
 
 async def test_an_empty_bucket_is_not_called(simulator: Simulator, discord: Connection) -> None:
@@ -140,21 +140,21 @@ async def test_an_empty_bucket_is_not_called(simulator: Simulator, discord: Conn
     await simulator.server_channel(5005)
     await simulator.limit("create", 2, 30.0)
     for number in range(2):
-        await discord.channel.send(ROOM, a_reply("x", key=str(number)))
+        await discord.sender.send(ROOM, make_reply("x", key=str(number)))
     with pytest.raises(RateLimited) as caught:
-        await discord.channel.send(ROOM, a_reply("x", key="2"))
+        await discord.sender.send(ROOM, make_reply("x", key="2"))
     assert (caught.value.scope, 25 < caught.value.retry_after <= 30) == ("room", True)
-    await discord.channel.send(Address(channel="chn_contract", room="5005"), a_reply("y", key="3"))
-    await discord.channel.edit(ROOM, simulator.messages()[0].id, a_reply("z"))
+    await discord.sender.send(Address(channel="chn_contract", room="5005"), make_reply("y", key="3"))
+    await discord.sender.edit(ROOM, simulator.messages()[0].id, make_reply("z"))
     assert simulator.server.limits.refused == 0
 
 
 async def test_the_whole_bots_limit_concerns_the_account(simulator: Simulator, discord: Connection) -> None:
     """A global limit is told as one, with its time."""
     await simulator.limit("*", 1, 30.0)
-    await discord.channel.send(ROOM, a_reply("x"))
+    await discord.sender.send(ROOM, make_reply("x"))
     with pytest.raises(RateLimited) as caught:
-        await discord.channel.send(ROOM, a_reply("y", key="2"))
+        await discord.sender.send(ROOM, make_reply("y", key="2"))
     assert (caught.value.scope, caught.value.retry_after > 25) == ("account", True)
 
 
@@ -162,7 +162,7 @@ async def test_the_whole_bots_limit_concerns_the_account(simulator: Simulator, d
 def test_the_scope_of_a_limit_is_discords(scope: str) -> None:
     """Only a global limit stops the other channels."""
     body = json.dumps({"message": "slow down", "retry_after": 1.5, "global": scope == "global"}).encode()
-    error = translate(429, {"X-RateLimit-Scope": scope}, body, name="send")
+    error = translate_error(429, {"X-RateLimit-Scope": scope}, body, name="send")
     assert isinstance(error, RateLimited)
     assert (error.retry_after, error.scope) == (1.5, "account" if scope == "global" else "room")
 
@@ -170,14 +170,14 @@ def test_the_scope_of_a_limit_is_discords(scope: str) -> None:
 def test_buckets_are_shared_by_routes_and_fill_again() -> None:
     """Two routes of one bucket share it within a channel; time fills it."""
     now = 0.0
-    buckets = Buckets(clock=lambda: now)
+    buckets = RateLimitBuckets(clock=lambda: now)
     send, react = (
         route_of("POST", "channels/1/messages"),
         route_of("PUT", "channels/1/messages/2/reactions/x/@me"),
     )
     full = {"X-RateLimit-Bucket": "b", "X-RateLimit-Remaining": "4", "X-RateLimit-Reset-After": "5"}
-    buckets.learn(react, full)
-    buckets.learn(send, {**full, "X-RateLimit-Remaining": "0"})
+    buckets.update(react, full)
+    buckets.update(send, {**full, "X-RateLimit-Remaining": "0"})
     for route in (send, react):
         with pytest.raises(RateLimited):
             buckets.check(route)
@@ -197,8 +197,8 @@ HEADERS = st.dictionaries(
 def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
     """Whatever a server says about its buckets, a call waits ten minutes at the most."""
     now = 0.0
-    buckets, route = Buckets(clock=lambda: now), route_of("POST", "channels/1/messages")
-    buckets.learn(route, headers)
+    buckets, route = RateLimitBuckets(clock=lambda: now), route_of("POST", "channels/1/messages")
+    buckets.update(route, headers)
     with suppress(RateLimited):
         buckets.check(route)
     now = 600.0
@@ -207,12 +207,12 @@ def test_no_header_stops_a_channel_for_long(headers: dict[str, str]) -> None:
 
 async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: Connection) -> None:
     """Files carry a nonce too; what is too large is not even begun."""
-    sent = [await discord.channel.upload(ROOM, FILE, key="dlv_9.file") for _ in range(2)]
+    sent = [await discord.sender.upload(ROOM, FILE, key="dlv_9.file") for _ in range(2)]
     assert sent[0] == sent[1]
     assert len(simulator.messages()) == 1
     large = File(name="b", media_type="x/y", content=bytes(10 * 1024 * 1024 + 1))
     with pytest.raises(Rejected, match="Discord takes"):
-        await discord.channel.upload(ROOM, large, key="k")
+        await discord.sender.upload(ROOM, large, key="k")
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_a_file_keeps_its_name(
     simulator: Simulator, discord: Connection, name: str, shown: str
 ) -> None:
     """Names are shown as they are, but for what would break the form they are sent in."""
-    await discord.channel.upload(ROOM, replace(FILE, name=name), key="k")
+    await discord.sender.upload(ROOM, replace(FILE, name=name), key="k")
     (post,) = simulator.messages()
     assert [(one["filename"], one["size"]) for one in post.raw["attachments"]] == [(shown, 3)]
 
@@ -253,8 +253,8 @@ async def test_files_are_fetched_from_discord_alone(simulator: Simulator, url: s
     stray = {"id": "5", "filename": "x", "url": url.format(api=simulator.url)}
     message = simulator.world.post(place, simulator.world.person(7), "", attachments=[stray])
     settings = simulator.settings(cdn_url="https://cdn.discordapp.com")
-    async with opened(plugin, settings) as connection:
-        fetched = connection.channel.download(f"{CHAT}/{message['id']}/5")
+    async with open_connection(plugin, settings) as connection:
+        fetched = connection.sender.download(f"{CHAT}/{message['id']}/5")
         if is_fetched:
             assert b"".join([chunk async for chunk in fetched]) == b"here"
             return
@@ -268,7 +268,7 @@ async def test_a_file_that_is_too_large_is_not_begun(simulator: Simulator, disco
     large = {"id": "5", "filename": "x", "size": 200 << 20, "url": f"{simulator.url}/cdn/x"}
     message = simulator.world.post(place, simulator.world.person(7), "", attachments=[large])
     with pytest.raises(Rejected, match="more than"):
-        await anext(discord.channel.download(f"{CHAT}/{message['id']}/5"))
+        await anext(discord.sender.download(f"{CHAT}/{message['id']}/5"))
 
 
 @settings(deadline=None)
@@ -280,9 +280,9 @@ def test_a_button_keeps_its_words_and_what_it_asks(words: str, prompt: str) -> N
     """Whatever the words and the prompt, the words come back whole and the prompt as far as there is room."""
     custom = rendering.custom_id(Button(label="x", data=words, prompt=prompt))
     assert len(custom) <= 100
-    assert text.parts_of(custom)[0] == words
-    assert text.encodable(prompt).startswith(text.parts_of(custom)[1])
-    assert bool(text.parts_of(custom)[1]) == bool(prompt)
+    assert text.parse_custom_id(custom)[0] == words
+    assert text.replace_surrogates(prompt).startswith(text.parse_custom_id(custom)[1])
+    assert bool(text.parse_custom_id(custom)[1]) == bool(prompt)
 
 
 @settings(deadline=None)
@@ -315,15 +315,15 @@ def test_words_after_a_mention_are_an_order_in_its_form_only(
     text: str, order: tuple[str, str] | None
 ) -> None:
     """`@bot stop` stops; a sentence that begins with such a word is for the agent."""
-    assert commands.bare(text) == order
+    assert commands.parse_words(text) == order
 
 
 def test_with_a_slash_whatever_follows_belongs_to_the_order() -> None:
     """Words that are none of ours stay text."""
-    assert commands.slashed("/deny  everything now") == ("deny", "everything now")
-    assert commands.slashed("/start") == ("start", "")
-    assert commands.slashed("/etc/passwd is there") is None
-    assert commands.slashed("/weather") is None
+    assert commands.parse_slash("/deny  everything now") == ("deny", "everything now")
+    assert commands.parse_slash("/start") == ("start", "")
+    assert commands.parse_slash("/etc/passwd is there") is None
+    assert commands.parse_slash("/weather") is None
 
 
 def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
@@ -332,13 +332,13 @@ def test_registered_commands_are_compared_as_discord_gives_them_back() -> None:
         {key: value for key, value in one.items() if value != []} | {"id": "1", "nsfw": False, "version": "2"}
         for one in commands.definitions()
     ]
-    assert commands.merged(given_back) is None
+    assert commands.merge_commands(given_back) is None
     changed = [{**given_back[0], "description": "else"}, *given_back[1:]]
-    assert [one["name"] for one in commands.merged(changed) or []] == ["ask", *commands.ORDERS]
-    assert commands.merged(None) is not None
-    retired = commands.merged([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
-    assert [one["name"] for one in retired] == ["ask", *commands.ORDERS, "weather"]
-    assert commands.merged([{"name": 5}, "x"]) is not None
+    assert [one["name"] for one in commands.merge_commands(changed) or []] == ["ask", *commands.COMMANDS]
+    assert commands.merge_commands(None) is not None
+    retired = commands.merge_commands([*given_back, {"name": "dovecote"}, {"name": "weather"}]) or []
+    assert [one["name"] for one in retired] == ["ask", *commands.COMMANDS, "weather"]
+    assert commands.merge_commands([{"name": 5}, "x"]) is not None
 
 
 def test_the_guide_names_the_permissions_that_are_asked_for() -> None:

@@ -42,13 +42,13 @@ def endpoints(simulator: Simulator) -> Iterator[None]:
     discord.http.Route.BASE, socket.DEFAULT_GATEWAY = before
 
 
-class Listener(discord.Client):
+class RecordingClient(discord.Client):
     """A client that keeps what it is told."""
 
     def __init__(self) -> None:
         intents = discord.Intents(guilds=True, messages=True, message_content=True, reactions=True)
         super().__init__(intents=intents, max_messages=None, guild_ready_timeout=0.1)
-        self.told: asyncio.Queue[Any] = asyncio.Queue()
+        self.events: asyncio.Queue[Any] = asyncio.Queue()
         self.ready = asyncio.Event()
         self.tree = app_commands.CommandTree(self)
         self.tree.add_command(_status)
@@ -60,28 +60,28 @@ class Listener(discord.Client):
     async def on_message(self, message: discord.Message) -> None:
         """Keep what others say."""
         if message.author != self.user:
-            self.told.put_nowait(message)
+            self.events.put_nowait(message)
 
     async def on_raw_message_edit(self, payload: discord.RawMessageUpdateEvent) -> None:
         """Keep a change."""
-        self.told.put_nowait(payload)
+        self.events.put_nowait(payload)
 
     async def on_raw_reaction_add(self, payload: discord.RawReactionActionEvent) -> None:
         """Keep a reaction."""
-        self.told.put_nowait(payload)
+        self.events.put_nowait(payload)
 
     async def on_interaction(self, interaction: discord.Interaction) -> None:
         """Keep an interaction."""
-        self.told.put_nowait(interaction)
+        self.events.put_nowait(interaction)
 
     async def on_error(self, event_method: str, /, *_: Any, **__: Any) -> None:
         """Let nothing that goes wrong pass unseen."""
-        self.told.put_nowait(AssertionError(event_method))
+        self.events.put_nowait(AssertionError(event_method))
 
     async def heard(self) -> Any:
         """Wait for the next."""
         async with asyncio.timeout(10):
-            return await self.told.get()
+            return await self.events.get()
 
 
 @app_commands.command(name="status", description="Tell what is going on")
@@ -90,9 +90,9 @@ async def _status(interaction: discord.Interaction) -> None:
 
 
 @asynccontextmanager
-async def connected(simulator: Simulator) -> AsyncIterator[Listener]:
+async def connected(simulator: Simulator) -> AsyncIterator[RecordingClient]:
     """Connect a client and wait until it is ready."""
-    client = Listener()
+    client = RecordingClient()
     task = asyncio.create_task(client.start(simulator.token))
     try:
         is_ready = asyncio.create_task(client.ready.wait())
@@ -131,7 +131,7 @@ async def test_it_registers_commands_and_answers_one(simulator: Simulator) -> No
         assert set(simulator.world.commands) == {"status"}
         asked = await simulator.command(CHAT, "status")
         interaction = await client.heard()
-        await simulator.wait_until(lambda: asked.reaction is not None)
+        await simulator.wait_until(lambda: asked.response_type is not None)
         await interaction.edit_original_response(content="well")
         await interaction.followup.send("only you", ephemeral=True)
     assert [post.text for post in simulator.messages()] == ["well"]

@@ -24,7 +24,7 @@ async def simulator() -> AsyncIterator[Simulator]:
         yield simulator
 
 
-class Outside:
+class ControlClient:
     """A program that knows the simulator's address and nothing else."""
 
     def __init__(self, simulator: Simulator, http: aiohttp.ClientSession) -> None:
@@ -53,13 +53,13 @@ class Outside:
 
 
 @pytest.fixture
-async def outside(simulator: Simulator) -> AsyncIterator[Outside]:
+async def control(simulator: Simulator) -> AsyncIterator[ControlClient]:
     """Return an outside program."""
     async with aiohttp.ClientSession() as http:
-        yield Outside(simulator, http)
+        yield ControlClient(simulator, http)
 
 
-async def test_an_outside_program_drives_it(outside: Outside) -> None:
+async def test_an_outside_program_drives_it(outside: ControlClient) -> None:
     """Say, command, press, send a file, look at what the bot said, and set faults, all by HTTP."""
     assert (await outside.act("server_channel", chat=5005))["id"] == "5005"
     number = await outside.act("say", chat=5005, text="hello")
@@ -86,7 +86,7 @@ async def test_an_outside_program_drives_it(outside: Outside) -> None:
     assert number.isdecimal()
 
 
-async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, outside: Outside) -> None:
+async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, outside: ControlClient) -> None:
     """The same nonce is the same message within the window, for its channel, if it is enforced."""
     where, fields = f"channels/{CHAT}/messages", {"content": "x", "nonce": "n", "enforce_nonce": True}
     _, first, _ = await outside.call("POST", where, **fields)
@@ -98,7 +98,7 @@ async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, outside: Out
     assert len({first["id"], loose["id"], later["id"]}) == 3
 
 
-async def test_buckets_refuse_what_is_too_much(simulator: Simulator, outside: Outside) -> None:
+async def test_buckets_refuse_what_is_too_much(simulator: Simulator, outside: ControlClient) -> None:
     """A bucket is a channel's; its headers say what is left, and its refusal for how long."""
     await simulator.limit("create", 1, 20.0)
     where = f"channels/{CHAT}/messages"
@@ -113,7 +113,7 @@ async def test_buckets_refuse_what_is_too_much(simulator: Simulator, outside: Ou
     assert (status, told["global"], headers["X-RateLimit-Scope"]) == (429, True, "global")
 
 
-async def test_what_makes_no_sense_is_refused(outside: Outside) -> None:
+async def test_what_makes_no_sense_is_refused(outside: ControlClient) -> None:
     """Too long, empty, unknown, wrong rows: refused with the documented codes."""
     where = f"channels/{CHAT}/messages"
     row = {"type": 1, "components": [{"type": 2, "label": "x", "custom_id": "same"}] * 2}
@@ -138,7 +138,7 @@ async def test_what_makes_no_sense_is_refused(outside: Outside) -> None:
     ]
 
 
-async def test_an_endpoint_has_to_pass_discords_trial(simulator: Simulator, outside: Outside) -> None:
+async def test_an_endpoint_has_to_pass_discords_trial(simulator: Simulator, outside: ControlClient) -> None:
     """An address that answers no ping, or takes a forged one, is not set."""
     assert not await simulator.set_endpoint(f"{simulator.url}/_control/state")
     assert simulator.rest.endpoint is None

@@ -12,30 +12,30 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from channel_rigs import Ear, receiving
+from channel_rigs import UpdateRecorder, receiving
 from channels.errors import NotPermitted, RateLimited, Rejected, Unauthorized, Undeliverable
-from channels.message import Button, Message, Room
-from channels.port import Connection, Incoming
+from channels.message import Button, Message, RoomKind
+from channels.port import Connection, WebhookRequest
 from channels.slack import plugin
-from channels.slack.errors import translate
+from channels.slack.errors import translate_error
 from channels.slack.receive.signature import is_signed
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.outgoing import signed
-from slack_connections import ROOM, SECRET, a_reply
+from channels.slack.simulator.outgoing import signature_headers
+from slack_connections import ROOM, SECRET, make_reply
 
 JSON = "application/json"
 FORM = "application/x-www-form-urlencoded"
 NOW = 1767225600.0
 
 
-def a_post(body: bytes, content_type: str = JSON, **others: Any) -> Incoming:
+def signed_request(body: bytes, content_type: str = JSON, **others: Any) -> WebhookRequest:
     """Return a signed post."""
-    return Incoming(headers=signed(SECRET, body, content_type, **others), body=body)
+    return WebhookRequest(headers=signature_headers(SECRET, body, content_type, **others), body=body)
 
 
-def texts(ear: Ear) -> list[str]:
+def received_texts(recorder: UpdateRecorder) -> list[str]:
     """Return what was said."""
-    return [update.text for update in ear.updates if isinstance(update, Message)]
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def texts(ear: Ear) -> list[str]:
 )
 def test_a_signature_is_good_for_five_minutes(age: int, fresh: bool) -> None:
     """An old post is not taken again, and one from the future neither."""
-    headers = signed(SECRET, b"body", JSON, now=NOW - age)
+    headers = signature_headers(SECRET, b"body", JSON, now=NOW - age)
     assert is_signed(SECRET, headers, b"body", now=NOW) is fresh
 
 
@@ -64,7 +64,7 @@ def test_slacks_own_example_verifies() -> None:
 
 def test_no_flipped_bit_verifies() -> None:
     """Any other bit in body, signature or time makes another request of it."""
-    headers = signed(SECRET, b"body", JSON, now=NOW)
+    headers = signature_headers(SECRET, b"body", JSON, now=NOW)
     assert is_signed(SECRET, headers, b"body", now=NOW)
     for place in range(4 * 8):
         flipped = bytearray(b"body")
@@ -104,16 +104,18 @@ def test_socket_mode_needs_the_apps_token() -> None:
 async def test_the_challenge_is_answered_when_signed(posted_to: Connection) -> None:
     """Slack's check of the address gets its challenge back; an unsigned one gets 401."""
     body = json.dumps({"type": "url_verification", "challenge": "3eZbrw", "token": "x"}).encode()
-    answer = await posted_to.inbox.receive(a_post(body), Ear().accept)
+    answer = await posted_to.receiver.receive(signed_request(body), UpdateRecorder().accept)
     assert (answer.status, json.loads(answer.body)) == (200, {"challenge": "3eZbrw"})
-    stale = a_post(body, now=time.time() - 400)
-    assert (await posted_to.inbox.receive(stale, Ear().accept)).status == 401
+    stale = signed_request(body, now=time.time() - 400)
+    assert (await posted_to.receiver.receive(stale, UpdateRecorder().accept)).status == 401
 
 
 @pytest.mark.parametrize("body", [b"payload=%7B", b"payload=[1]", b"\xff=1", b"", b"a=1"])
 async def test_a_garbled_form_is_400(posted_to: Connection, body: bytes) -> None:
     """Garbage behind a good signature is told apart from a forgery."""
-    assert (await posted_to.inbox.receive(a_post(body, FORM), Ear().accept)).status == 400
+    assert (
+        await posted_to.receiver.receive(signed_request(body, FORM), UpdateRecorder().accept)
+    ).status == 400
 
 
 @pytest.mark.parametrize(
@@ -127,27 +129,27 @@ async def test_what_slack_only_lets_us_know_is_taken(
     posted_to: Connection, body: bytes, content_type: str
 ) -> None:
     """A look at our certificate, and the word that events were dropped, want a plain 200."""
-    ear = Ear()
-    assert (await posted_to.inbox.receive(a_post(body, content_type), ear.accept)).status == 200
+    ear = UpdateRecorder()
+    assert (await posted_to.receiver.receive(signed_request(body, content_type), ear.accept)).status == 200
     assert ear.updates == []
 
 
 async def test_a_mention_told_twice_is_one_message(simulator: Simulator, slack: Connection) -> None:
     """Message and app_mention have one key, so that the store takes one of them."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "<@U0BOT> run the tests")
         one, two = await ear.wait(2)
     assert one == two
     assert isinstance(one, Message)
-    assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, Room.GROUP)
+    assert (one.text, one.mentions_bot, one.room) == ("run the tests", True, RoomKind.GROUP)
 
 
 async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connection) -> None:
     """A form without what we need is understood as such: taken, and ignored."""
     body = urlencode({"command": "/dovecote", "text": "status"}).encode()
-    ear = Ear()
-    assert (await posted_to.inbox.receive(a_post(body, FORM), ear.accept)).status == 200
+    ear = UpdateRecorder()
+    assert (await posted_to.receiver.receive(signed_request(body, FORM), ear.accept)).status == 200
     assert ear.updates == []
 
 
@@ -158,14 +160,14 @@ async def test_a_posted_slash_command_with_odd_fields_is_taken(posted_to: Connec
 async def test_nothing_we_say_notifies_anybody(simulator: Simulator, slack: Connection, text: str) -> None:
     """Model text cannot mention a person or a channel, with buttons or without."""
     for buttons in ((), (Button(label="Yes", data="y"),)):
-        await slack.channel.send(ROOM, a_reply(text, buttons=buttons))
-    assert not [post.notified for post in simulator.messages() if post.notified]
+        await slack.sender.send(ROOM, make_reply(text, buttons=buttons))
+    assert not [post.notified_targets for post in simulator.messages() if post.notified_targets]
     assert "<!" not in json.dumps([post.raw for post in simulator.messages()])
 
 
 async def test_a_send_carries_the_deliverys_key(simulator: Simulator, slack: Connection) -> None:
     """Whether an ambiguous send happened can be read in the room's history."""
-    await slack.channel.send(ROOM, a_reply("hello"))
+    await slack.sender.send(ROOM, make_reply("hello"))
     (post,) = simulator.messages()
     assert post.raw["metadata"]["event_payload"] == {"delivery_id": "dlv_1.0"}
 
@@ -175,15 +177,15 @@ async def test_a_long_question_with_buttons_fits_slacks_sections(
 ) -> None:
     """A section takes 3000 characters; a longer text has several."""
     text = "\n\n".join("<&> word " * 50 for _ in range(5))
-    await slack.channel.send(ROOM, a_reply(text, buttons=(Button(label="x" * 100, data="y"),)))
+    await slack.sender.send(ROOM, make_reply(text, buttons=(Button(label="x" * 100, data="y"),)))
     (post,) = simulator.messages()
     assert post.text.count("word") == 250
 
 
 async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Connection) -> None:
     """Once it is decided there is nothing left to press."""
-    sent = await slack.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    await slack.channel.edit(ROOM, sent.platform_id, a_reply("Approved by Ada"))
+    sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    await slack.sender.edit(ROOM, sent.platform_id, make_reply("Approved by Ada"))
     (post,) = simulator.messages()
     assert (post.text, post.buttons) == ("Approved by Ada", [])
 
@@ -207,12 +209,12 @@ async def test_an_edit_takes_the_buttons_away(simulator: Simulator, slack: Conne
 )
 def test_slacks_errors_have_a_meaning(word: str, kind: type[Exception]) -> None:
     """Each refusal is one of ours, and an unknown one gives up."""
-    assert type(translate(word, method="chat.postMessage")) is kind
+    assert type(translate_error(word, method="chat.postMessage")) is kind
 
 
 def test_a_missing_permission_names_itself_and_what_to_do() -> None:
     """The operator reads which scope, and where to grant it."""
-    error = translate("missing_scope", method="files.info", needed="files:read")
+    error = translate_error("missing_scope", method="files.info", needed="files:read")
     assert isinstance(error, NotPermitted)
     assert error.permission == "files:read"
     assert "install the app again" in str(error)
@@ -228,6 +230,6 @@ def test_a_missing_permission_names_itself_and_what_to_do() -> None:
 )
 def test_a_rate_limit_holds_what_it_concerns(method: str, word: str, scope: str) -> None:
     """A limit of one method in one channel holds that room, one of the workspace everything."""
-    error = translate(word, method=method, retry_after=7)
+    error = translate_error(word, method=method, retry_after=7)
     assert isinstance(error, RateLimited)
     assert (error.scope, error.retry_after) == (scope, 7)

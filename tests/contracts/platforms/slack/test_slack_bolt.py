@@ -15,7 +15,7 @@ from slack_bolt.async_app import AsyncApp
 from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.simulator import Simulator
-from slack_connections import a_slack  # noqa: F401 - fixtures
+from slack_connections import slack_simulator  # noqa: F401 - fixtures
 
 ROOM = "C0ROOM"
 BUTTONS = [
@@ -49,7 +49,7 @@ MODAL = {
 }
 
 
-def an_app(simulator: Simulator) -> AsyncApp:
+def make_app(simulator: Simulator) -> AsyncApp:
     """Return an app as Bolt's guides write it: it answers, asks, opens a modal, and takes words."""
     client = AsyncWebClient(token=simulator.tokens[0], base_url=f"{simulator.url}/api/")
     app = AsyncApp(client=client, signing_secret=simulator.signing_secret)
@@ -88,7 +88,7 @@ def an_app(simulator: Simulator) -> AsyncApp:
 
 
 @asynccontextmanager
-async def by_socket(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
+async def run_socket_mode(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
     """Run the app by Socket Mode."""
     to_open = AsyncWebClient(token=simulator.tokens[1], base_url=f"{simulator.url}/api/")
     handler = AsyncSocketModeHandler(app, simulator.tokens[1], web_client=to_open)
@@ -100,7 +100,7 @@ async def by_socket(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def by_posts(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
+async def run_http_mode(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
     """Run the app behind an address that Slack posts to."""
 
     async def take(request: web.Request) -> web.Response:
@@ -119,11 +119,11 @@ async def by_posts(simulator: Simulator, app: AsyncApp) -> AsyncIterator[None]:
         await runner.cleanup()
 
 
-@pytest.mark.parametrize("way", [by_socket, by_posts])
+@pytest.mark.parametrize("way", [run_socket_mode, run_http_mode])
 async def test_bolt_lives_here(simulator: Simulator, way: Any) -> None:
     """Mention, slash command, button, modal and sign reach Bolt's listeners, and their answers are seen."""
     said = simulator.messages
-    async with way(simulator, an_app(simulator)):
+    async with way(simulator, make_app(simulator)):
         asked = await simulator.say(ROOM, "<@U0BOT> hello")
         (answer,) = await simulator.wait_for_messages(1)
         assert (answer.thread, "hello" in answer.text) == (asked, True)
@@ -146,7 +146,7 @@ async def test_bolt_is_told_again_what_it_did_not_take(simulator: Simulator) -> 
     """Three retries, counted in a header; what is answered in the end is told no more."""
     numbers: list[str | None] = []
     done = asyncio.Event()
-    app = an_app(simulator)
+    app = make_app(simulator)
 
     @app.middleware
     async def count(req: Any, resp: Any, next: Any) -> Any:  # noqa: A002 - Bolt names it so
@@ -157,7 +157,7 @@ async def test_bolt_is_told_again_what_it_did_not_take(simulator: Simulator) -> 
         done.set()
         return await next()
 
-    async with by_posts(simulator, app):
+    async with run_http_mode(simulator, app):
         await simulator.say(ROOM, "hello")
         for seconds in (60, 300):
             await simulator.advance(seconds)

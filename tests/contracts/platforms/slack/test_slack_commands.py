@@ -7,44 +7,54 @@ import json
 
 import pytest
 
-from channel_rigs import Ear, receiving
-from channels.message import Author, Button, Command, Ignored, Message, Moved, Press, Reaction, Sign
+from channel_rigs import UpdateRecorder, receiving
+from channels.message import (
+    Author,
+    Button,
+    ButtonPress,
+    Command,
+    IgnoredUpdate,
+    Message,
+    Reaction,
+    RoomMigrated,
+    StatusReaction,
+)
 from channels.port import Connection
 from channels.slack.receive import codec
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL
-from slack_connections import ROOM, a_reply, heard_of, served
+from channels.slack.simulator.scopes import ALL_SCOPES
+from slack_connections import ROOM, make_reply, serve_webhook, wait_for_update
 
-ASKS = Button(label="Deny…", data="apr_1:no", prompt="Why not?")
+PROMPT_BUTTON = Button(label="Deny…", data="apr_1:no", prompt="Why not?")
 
 
-def texts(ear: Ear) -> list[str]:
+def received_texts(recorder: UpdateRecorder) -> list[str]:
     """Return what was said."""
-    return [update.text for update in ear.updates if isinstance(update, Message)]
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_a_slash_command_comes_as_a_command(simulator: Simulator, slack: Connection) -> None:
     """`/dovecote status` is a command, other words are a question, and nothing at all asks for help."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         for text in ("Jobs  logs job_1", "what now?", ""):
             await simulator.slash("C0ROOM", text)
         await ear.wait(3)
     orders = [(update.name, update.rest) for update in ear.updates if isinstance(update, Command)]
-    assert (orders, texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
+    assert (orders, received_texts(ear)) == ([("jobs", "logs job_1"), ("help", "")], ["what now?"])
     assert len({update.key for update in ear.updates}) == 3
 
 
 async def test_a_command_is_answered_at_its_own_address(simulator: Simulator, slack: Connection) -> None:
     """The person alone sees it, even where the bot is no member; when that address has ended, whispered."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.slash("C0ROOM", "status", user="U0BOB")
         (command,) = await ear.wait(1)
     assert isinstance(command, Command)
-    await slack.channel.answer(command, "all well <!here>")
+    await slack.sender.reply_privately(command, "all well <!here>")
     await simulator.advance(1801)
-    await slack.channel.answer(command, "still well")
+    await slack.sender.reply_privately(command, "still well")
     said = [(notice["user"], notice["text"]) for notice in simulator.world.notices]
     assert said == [("U0BOB", "all well &lt;!here&gt;"), ("U0BOB", "still well")]
     assert [method for method, _ in simulator.calls][-2:] == ["response_url", "chat.postEphemeral"]
@@ -57,8 +67,8 @@ async def test_an_answer_goes_to_no_other_address(
     simulator: Simulator, slack: Connection, token: str
 ) -> None:
     """What is no address of Slack's, or answers nothing, is not where the notice goes: it is whispered."""
-    press = Press(key="k", address=ROOM, author=Author(id="U0BOB"), data="d", token=token)
-    await slack.channel.answer(press, "noted")
+    press = ButtonPress(key="k", address=ROOM, author=Author(id="U0BOB"), data="d", token=token)
+    await slack.sender.reply_privately(press, "noted")
     assert [notice["user"] for notice in simulator.world.notices] == ["U0BOB"]
     assert [method for method, _ in simulator.calls][-1] == "chat.postEphemeral"
 
@@ -80,18 +90,18 @@ async def test_the_vocabulary_after_a_mention_is_a_command(
     simulator: Simulator, slack: Connection, text: str, order: tuple[str, str] | None
 ) -> None:
     """`@bot stop` in a thread orders; the same words in a sentence, or to nobody, are a message."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", text, thread="1767225600.000001")
         (update, *_) = await ear.wait(1)
     assert (isinstance(update, Command) and (update.name, update.rest)) == (order or False)
-    assert not isinstance(update, Moved)
+    assert not isinstance(update, RoomMigrated)
     assert update.address.thread == "1767225600.000001"
 
 
 async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, slack: Connection) -> None:
     """What a person changes later comes as edited, with a key of its own."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         ts = await simulator.say("C0ROOM", "one")
         await simulator.edit("C0ROOM", ts, "two")
@@ -104,33 +114,33 @@ async def test_an_edit_is_another_event_of_the_message(simulator: Simulator, sla
 
 async def test_a_press_is_answered_to_its_person(simulator: Simulator, slack: Connection) -> None:
     """Nobody else sees the notice."""
-    sent = await slack.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    ear = Ear()
+    sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.press("C0ROOM", sent.platform_id, "y", user="U0BOB")
-        press = await heard_of(ear, Press)
-    await slack.channel.answer(press, "noted <!here>")
+        press = await wait_for_update(ear, ButtonPress)
+    await slack.sender.reply_privately(press, "noted <!here>")
     assert simulator.world.notices == [{"room": "C0ROOM", "user": "U0BOB", "text": "noted &lt;!here&gt;"}]
     assert [method for method, _ in simulator.calls][-1] == "response_url"
 
 
 async def test_what_nobody_typed_is_no_edit(simulator: Simulator, slack: Connection) -> None:
     """A preview that Slack adds, and what we make of our own message, change nothing that was said."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         ts = await simulator.say("C0ROOM", "see https://example.org")
         await simulator.unfurl("C0ROOM", ts)
         await simulator.edit("C0ROOM", ts, "see https://example.org")
-        sent = await slack.channel.send(ROOM, a_reply("one"))
+        sent = await slack.sender.send(ROOM, make_reply("one"))
         await simulator.edit("C0ROOM", sent.platform_id, "two")
         await simulator.say("C0ROOM", "done")
         await ear.wait(2)
-    assert texts(ear) == ["see https://example.org", "done"]
+    assert received_texts(ear) == ["see https://example.org", "done"]
 
 
 async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Connection) -> None:
     """Put and taken away, by people; our own signs are not news."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         ts = await simulator.say("C0ROOM", "hello")
         await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
@@ -146,22 +156,26 @@ async def test_a_sign_under_a_message_is_told(simulator: Simulator, slack: Conne
 async def test_a_sign_of_ours_takes_the_place_of_the_last(simulator: Simulator, slack: Connection) -> None:
     """Seen, then done, then none: one sign at a time, and the same one twice is well."""
     ts = await simulator.say("C0ROOM", "hello")
-    post = simulator.world.find("C0ROOM", ts)
+    post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
-    for sign, shown in ((Sign.SEEN, ["eyes"]), (Sign.DONE, ["white_check_mark"]), (Sign.FAILED, ["x"])):
+    for sign, shown in (
+        (StatusReaction.SEEN, ["eyes"]),
+        (StatusReaction.DONE, ["white_check_mark"]),
+        (StatusReaction.FAILED, ["x"]),
+    ):
         for _ in range(2):
-            await slack.channel.react(ROOM, ts, sign)
+            await slack.sender.react(ROOM, ts, sign)
         assert list(post.reactions) == shown
-    await slack.channel.react(ROOM, ts, None)
+    await slack.sender.react(ROOM, ts, None)
     assert list(post.reactions) == []
 
 
 async def test_signs_that_come_at_once_are_put_in_order(simulator: Simulator, slack: Connection) -> None:
     """The later one stays, however long the calls take."""
     ts = await simulator.say("C0ROOM", "hello")
-    signs = (Sign.SEEN, Sign.DONE, Sign.SEEN, Sign.FAILED)
-    await asyncio.gather(*(slack.channel.react(ROOM, ts, sign) for sign in signs))
-    post = simulator.world.find("C0ROOM", ts)
+    signs = (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.SEEN, StatusReaction.FAILED)
+    await asyncio.gather(*(slack.sender.react(ROOM, ts, sign) for sign in signs))
+    post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
     assert list(post.reactions) == ["x"]
 
@@ -171,8 +185,8 @@ async def test_a_sign_of_an_earlier_process_is_found(simulator: Simulator, slack
     ts = await simulator.say("C0ROOM", "hello")
     for user in ("U0BOT", "U0BOB"):
         await simulator.react("C0ROOM", ts, "eyes", user=user)
-    await slack.channel.react(ROOM, ts, Sign.DONE)
-    post = simulator.world.find("C0ROOM", ts)
+    await slack.sender.react(ROOM, ts, StatusReaction.DONE)
+    post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
     assert post.reactions == {"eyes": ["U0BOB"], "white_check_mark": ["U0BOT"]}
 
@@ -181,40 +195,40 @@ async def test_a_sign_needs_no_leave_to_look(simulator: Simulator, slack: Connec
     """Without reactions:read the first sign is taken to be there, and goes."""
     ts = await simulator.say("C0ROOM", "hello")
     await simulator.react("C0ROOM", ts, "eyes", user="U0BOT")
-    await simulator.grant(ALL - {"reactions:read"})
-    await slack.channel.react(ROOM, ts, Sign.DONE)
-    post = simulator.world.find("C0ROOM", ts)
+    await simulator.grant(ALL_SCOPES - {"reactions:read"})
+    await slack.sender.react(ROOM, ts, StatusReaction.DONE)
+    post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
     assert list(post.reactions) == ["white_check_mark"]
 
 
 async def test_a_button_asks_for_words(simulator: Simulator, slack: Connection) -> None:
     """The modal opens at once, nothing is told before it is sent off, and then the words come along."""
-    sent = await slack.channel.send(ROOM, a_reply("May I?", buttons=(ASKS,)))
-    ear = Ear()
+    sent = await slack.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no", user="U0BOB")
         await simulator.wait_until(lambda: bool(simulator.open_modals()))
         (modal,) = simulator.open_modals()
         await simulator.submit("too risky")
-        press = await heard_of(ear, Press)
+        press = await wait_for_update(ear, ButtonPress)
     assert modal.raw["blocks"][0]["label"]["text"] == "Why not?"
     assert len(modal.raw["private_metadata"]) <= 3000
     assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", "U0BOB")
     assert (press.platform_id, press.address) == (sent.platform_id, ROOM)
-    await slack.channel.answer(press, "noted")
+    await slack.sender.reply_privately(press, "noted")
     assert simulator.world.notices[-1]["user"] == "U0BOB"
 
 
 async def test_a_button_asks_for_words_by_posts(simulator: Simulator, posted_to: Connection) -> None:
     """The same over HTTP: both posts are answered 200."""
-    sent = await posted_to.channel.send(ROOM, a_reply("May I?", buttons=(ASKS,)))
-    ear = Ear()
-    async with served(posted_to, ear.accept) as simulator.request_url:
+    sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
+    ear = UpdateRecorder()
+    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
         await simulator.submit("")
     (press,) = ear.updates
-    assert isinstance(press, Press)
+    assert isinstance(press, ButtonPress)
     assert (press.data, press.comment, simulator.statuses) == ("apr_1:no", "", [[200], [200]])
 
 
@@ -223,12 +237,12 @@ async def test_a_modal_that_does_not_open_keeps_nobody_from_deciding(
     simulator: Simulator, posted_to: Connection, error: str, pressed: bool
 ) -> None:
     """The press counts without words; but a trigger that is spent was seen before, or comes too late."""
-    sent = await posted_to.channel.send(ROOM, a_reply("May I?", buttons=(ASKS,)))
+    sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(PROMPT_BUTTON,)))
     await simulator.fail(error, method="views.open")
-    ear = Ear()
-    async with served(posted_to, ear.accept) as simulator.request_url:
+    ear = UpdateRecorder()
+    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
         await simulator.press("C0ROOM", sent.platform_id, "apr_1:no")
-    assert [type(update) for update in ear.updates] == [Press] * pressed
+    assert [type(update) for update in ear.updates] == [ButtonPress] * pressed
 
 
 @pytest.mark.parametrize("metadata", ["", "{}", "[]", '{"data": 1}', "x" * 3001])
@@ -237,4 +251,4 @@ def test_a_modal_that_is_not_bound_is_ignored(metadata: str) -> None:
     view = {"id": "V1", "callback_id": "dovecote_comment", "private_metadata": metadata}
     payload = {"type": "view_submission", "user": {"id": "U0ADA"}, "team": {"id": "T"}, "view": view}
     told = json.loads(json.dumps({"type": "interactive", "payload": payload}))
-    assert isinstance(codec.decode(told, channel="chn_1", bot=codec.Bot(id="U0BOT")), Ignored)
+    assert isinstance(codec.decode(told, channel="chn_1", bot=codec.Bot(id="U0BOT")), IgnoredUpdate)

@@ -18,8 +18,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from channel_rigs import opened
-from channels.message import Address, Button, File, Reply, Showing, Sign
+from channel_rigs import open_connection
+from channels.message import Address, Button, DraftText, File, Reply, StatusReaction
 from channels.port import Connection
 from channels.slack import plugin
 
@@ -83,7 +83,7 @@ async def url(tmp_path: Path) -> AsyncIterator[str]:
 async def slack(url: str) -> AsyncIterator[Connection]:
     """Return our adapter, connected to it."""
     settings = {"bot_token": TOKEN, "app_token": "xapp-1", "base_url": f"{url}/api/"}
-    async with opened(plugin, settings) as connection:
+    async with open_connection(plugin, settings) as connection:
         yield connection
 
 
@@ -97,38 +97,38 @@ async def room(url: str) -> Address:
 async def test_what_is_said_is_found_there(url: str, slack: Connection, room: Address) -> None:
     """Messages, threads, edits, buttons and metadata, as another reader of Slack's pages has them."""
     since = datetime.now(UTC) - LONG_AGO
-    root = await slack.channel.send(room, Reply(text="hello **you** <!channel>", key="dlv_1.0"))
+    root = await slack.sender.send(room, Reply(text="hello **you** <!channel>", key="dlv_1.0"))
     thread = Address(channel=room.channel, room=room.room, thread=root.platform_id)
     buttons = (Button(label="Yes", data="y"), Button(label="No", data="n", prompt="Why?"))
-    asked = await slack.channel.send(thread, Reply(text="May I?", key="dlv_2.0", buttons=buttons))
-    assert await slack.channel.find(room, "dlv_1.0", since=since) == root
-    assert await slack.channel.find(thread, "dlv_2.0", since=since) == asked
-    assert await slack.channel.find(thread, "dlv_9.0", since=since) is None
-    await slack.channel.edit(thread, asked.platform_id, Reply(text="Approved", key="dlv_2.0"))
+    asked = await slack.sender.send(thread, Reply(text="May I?", key="dlv_2.0", buttons=buttons))
+    assert await slack.sender.find(room, "dlv_1.0", since=since) == root
+    assert await slack.sender.find(thread, "dlv_2.0", since=since) == asked
+    assert await slack.sender.find(thread, "dlv_9.0", since=since) is None
+    await slack.sender.edit(thread, asked.platform_id, Reply(text="Approved", key="dlv_2.0"))
     told = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
     assert [one["text"] for one in told["messages"]] == ["hello *you* &lt;!channel&gt;", "Approved"]
 
 
 async def test_without_streams_and_status_a_message_grows(url: str, slack: Connection, room: Address) -> None:
     """A method that is not there is a refusal like another."""
-    root = await slack.channel.send(room, Reply(text="tell me", key="dlv_1.0"))
+    root = await slack.sender.send(room, Reply(text="tell me", key="dlv_1.0"))
     thread = Address(channel=room.channel, room=room.room, thread=root.platform_id)
-    await slack.channel.typing(thread)
-    sent = await slack.channel.show(thread, Showing(key="dlv_2.0", text="one", asker="U1"))
+    await slack.sender.typing(thread)
+    sent = await slack.sender.update_draft(thread, DraftText(key="dlv_2.0", text="one", recipient_id="U1"))
     assert sent is not None
-    await slack.channel.edit(thread, sent.platform_id, Reply(text="one two", key="dlv_2.0"))
+    await slack.sender.edit(thread, sent.platform_id, Reply(text="one two", key="dlv_2.0"))
     told = await call(url, "conversations.replies", channel=room.room, ts=root.platform_id)
     assert [one["text"] for one in told["messages"]] == ["tell me", "one two"]
 
 
 async def test_signs_and_files_go_there_and_back(url: str, slack: Connection, room: Address) -> None:
     """One sign at a time; a file in three steps, found by its key, and fetched again."""
-    root = await slack.channel.send(room, Reply(text="hello", key="dlv_1.0"))
-    for sign in (Sign.SEEN, Sign.DONE, Sign.DONE):
-        await slack.channel.react(room, root.platform_id, sign)
+    root = await slack.sender.send(room, Reply(text="hello", key="dlv_1.0"))
+    for sign in (StatusReaction.SEEN, StatusReaction.DONE, StatusReaction.DONE):
+        await slack.sender.react(room, root.platform_id, sign)
     told = await call(url, "reactions.get", channel=room.room, timestamp=root.platform_id)
     assert [one["name"] for one in told["message"]["reactions"]] == ["white_check_mark"]
     file = File(name="r.txt", media_type="text/plain", content=b"result", caption="here")
-    sent = await slack.channel.upload(room, file, key="dlv_2.0")
-    assert await slack.channel.find(room, "dlv_2.0", since=datetime.now(UTC) - LONG_AGO) == sent
-    assert b"".join([part async for part in slack.channel.download(sent.platform_id)]) == b"result"
+    sent = await slack.sender.upload(room, file, key="dlv_2.0")
+    assert await slack.sender.find(room, "dlv_2.0", since=datetime.now(UTC) - LONG_AGO) == sent
+    assert b"".join([part async for part in slack.sender.download(sent.platform_id)]) == b"result"

@@ -10,19 +10,19 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 from aiohttp import web
 
-from channels.port import Finding
+from channels.port import CheckResult
 from channels.slack import plugin
 from channels.slack.probe import SCOPES
 from channels.slack.settings import SlackSettings
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL
-from slack_connections import SECRET, a_slack  # noqa: F401 - fixtures
+from channels.slack.simulator.scopes import ALL_SCOPES
+from slack_connections import SECRET, slack_simulator  # noqa: F401 - fixtures
 
 MANIFEST = Path(__file__).parents[4] / "docs/guide/channels/slack-manifest.yaml"
 SAMPLES = Path(__file__).parents[4] / "channels/slack/samples"
 
 
-async def found(settings: dict[str, Any]) -> dict[str, Finding]:
+async def found(settings: dict[str, Any]) -> dict[str, CheckResult]:
     """Return what `dovecote channels test` finds, by subject."""
     return {one.subject: one for one in await plugin.probe(SlackSettings(**settings))}
 
@@ -44,7 +44,7 @@ async def test_a_well_set_up_app_is_well(simulator: Simulator) -> None:
 @pytest.mark.parametrize("missing", sorted(SCOPES))
 async def test_each_missing_scope_is_named_with_what_to_do(simulator: Simulator, missing: str) -> None:
     """The operator reads the scope, what it is for and where to click."""
-    await simulator.grant(ALL - {missing})
+    await simulator.grant(ALL_SCOPES - {missing})
     finding = (await found(simulator.settings()))["scopes"]
     assert (finding.ok, missing in finding.detail) == (False, True)
     assert "OAuth & Permissions" in finding.remedy

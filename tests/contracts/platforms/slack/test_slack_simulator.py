@@ -16,10 +16,10 @@ from slack_sdk.socket_mode.response import SocketModeResponse
 from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.outgoing import signed
+from channels.slack.simulator.outgoing import signature_headers
 from channels.slack.simulator.pacing import Rate
-from channels.slack.simulator.scopes import ALL
-from slack_connections import a_slack  # noqa: F401 - fixtures
+from channels.slack.simulator.scopes import ALL_SCOPES
+from slack_connections import slack_simulator  # noqa: F401 - fixtures
 
 ROOM = "C0ROOM"
 MODAL = {
@@ -141,17 +141,17 @@ async def test_the_sdk_reacts(simulator: Simulator, client: AsyncWebClient) -> N
 
 async def test_the_sdk_opens_a_modal_once_and_soon(simulator: Simulator, client: AsyncWebClient) -> None:
     """A trigger is good for one modal and three seconds."""
-    trigger = simulator.world.trigger("U0ADA")
+    trigger = simulator.world.create_trigger("U0ADA")
     opened = await client.views_open(trigger_id=trigger, view=MODAL)
     assert simulator.open_modals()[0].id == opened["view"]["id"]
     await refused(client.views_open(trigger_id=trigger, view=MODAL), "exchanged_trigger_id")
     simulator.world.trigger_seconds = 3.0
-    late = simulator.world.trigger("U0ADA")
+    late = simulator.world.create_trigger("U0ADA")
     await simulator.advance(4)
     simulator.world.trigger_seconds = 60.0
     await refused(client.views_open(trigger_id=late, view=MODAL), "expired_trigger_id")
     wordy = {**MODAL, "private_metadata": "x" * 3001}
-    fresh = simulator.world.trigger("U0ADA")
+    fresh = simulator.world.create_trigger("U0ADA")
     await refused(client.views_open(trigger_id=fresh, view=wordy), "invalid_arguments")
 
 
@@ -172,14 +172,14 @@ async def test_the_sdk_sets_a_status(simulator: Simulator, client: AsyncWebClien
 async def test_the_sdk_understands_a_refusal(simulator: Simulator, client: AsyncWebClient) -> None:
     """A refusal has its word, a missing scope its name."""
     await refused(client.chat_postMessage(channel="C0NOWHERE", text="hello"), "channel_not_found")
-    await simulator.grant(ALL - {"chat:write"})
+    await simulator.grant(ALL_SCOPES - {"chat:write"})
     error = await refused(client.chat_postMessage(channel=ROOM, text="hello"), "missing_scope")
     assert error.response["needed"] == "chat:write"
 
 
 async def test_each_channel_has_its_own_bucket(simulator: Simulator, client: AsyncWebClient) -> None:
     """One message a second after a short burst, a 429 with Retry-After else; other channels are not held."""
-    simulator.pacing.rates["chat.postMessage"] = Rate(burst=2, a_second=0.1, in_room=True)
+    simulator.rate_limits.rates["chat.postMessage"] = Rate(burst=2, a_second=0.1, in_room=True)
     simulator.world.room("C0OTHER")
     for _ in range(2):
         await client.chat_postMessage(channel=ROOM, text="hello")
@@ -192,7 +192,7 @@ async def test_each_channel_has_its_own_bucket(simulator: Simulator, client: Asy
 
 
 @pytest.fixture
-async def heard(simulator: Simulator) -> AsyncIterator[asyncio.Queue[SocketModeRequest]]:
+async def socket_events(simulator: Simulator) -> AsyncIterator[asyncio.Queue[SocketModeRequest]]:
     """Run the SDK's Socket Mode client; what it is told is acknowledged and queued."""
     web = AsyncWebClient(base_url=f"{simulator.url}/api/")
     listener = SocketModeClient(app_token=simulator.tokens[1], web_client=web)
@@ -233,7 +233,7 @@ async def test_the_sdk_follows_a_refresh(
 
 def test_the_sdk_verifies_a_signature() -> None:
     """What the simulator signs is what the SDK takes."""
-    headers = signed("simulated-signing-secret", b"body", "application/json")
+    headers = signature_headers("simulated-signing-secret", b"body", "application/json")
     verifier = SignatureVerifier("simulated-signing-secret")
     assert verifier.is_valid_request(b"body", headers)
     assert not verifier.is_valid_request(b"other", headers)

@@ -7,26 +7,26 @@ import json
 
 import pytest
 
-from channel_rigs import Ear, receiving
+from channel_rigs import UpdateRecorder, receiving
 from channels.errors import Unauthorized
-from channels.message import Button, Command, Message, Press, Update
-from channels.port import Connection, Incoming
+from channels.message import Button, ButtonPress, Command, Message, Update
+from channels.port import Connection, WebhookRequest
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.outgoing import signed
-from slack_connections import ROOM, SECRET, a_reply, served
+from channels.slack.simulator.outgoing import signature_headers
+from slack_connections import ROOM, SECRET, make_reply, serve_webhook
 
 
-def texts(ear: Ear) -> list[str]:
+def received_texts(recorder: UpdateRecorder) -> list[str]:
     """Return what was said."""
-    return [update.text for update in ear.updates if isinstance(update, Message)]
+    return [update.text for update in recorder.updates if isinstance(update, Message)]
 
 
 async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: Connection) -> None:
     """What could not be stored is answered 503; it comes at once, after 1 and 5 minutes, as one message."""
-    ear = Ear(refusals=3)
-    async with served(posted_to, ear.accept) as simulator.request_url:
+    ear = UpdateRecorder(refusals=3)
+    async with serve_webhook(posted_to, ear.accept) as simulator.request_url:
         await simulator.say("C0ROOM", "hello")
-        assert (simulator.statuses[0], texts(ear)) == ([503, 503], [])
+        assert (simulator.statuses[0], received_texts(ear)) == ([503, 503], [])
         await simulator.advance(60)
         async with asyncio.timeout(10):
             while len(simulator.statuses[0]) < 3:
@@ -34,12 +34,12 @@ async def test_retries_of_a_post_have_one_key(simulator: Simulator, posted_to: C
         await simulator.advance(300)
         await ear.wait(1)
         await simulator.slash("C0ROOM", "status")
-        sent = await posted_to.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="A", data="a"),)))
+        sent = await posted_to.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="A", data="a"),)))
         await simulator.press("C0ROOM", sent.platform_id, "a")
     assert simulator.statuses[0] == [503, 503, 503, 200]
-    assert texts(ear) == ["hello"]
+    assert received_texts(ear) == ["hello"]
     assert [update.name for update in ear.updates if isinstance(update, Command)] == ["status"]
-    assert [update.data for update in ear.updates if isinstance(update, Press)] == ["a"]
+    assert [update.data for update in ear.updates if isinstance(update, ButtonPress)] == ["a"]
 
 
 async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> None:
@@ -48,29 +48,31 @@ async def test_a_retry_that_is_seen_first_is_taken(posted_to: Connection) -> Non
     shape = {"type": "event_callback", "team_id": "T0", "event": {**event, "ts": "1767225600.000100"}}
     body = json.dumps(shape).encode()
     retried = {"x-slack-retry-num": "3", "x-slack-retry-reason": "http_timeout"}
-    request = Incoming(headers={**signed(SECRET, body, "application/json"), **retried}, body=body)
-    ear = Ear()
-    assert (await posted_to.inbox.receive(request, ear.accept)).status == 200
-    assert texts(ear) == ["hello"]
+    request = WebhookRequest(
+        headers={**signature_headers(SECRET, body, "application/json"), **retried}, body=body
+    )
+    ear = UpdateRecorder()
+    assert (await posted_to.receiver.receive(request, ear.accept)).status == 200
+    assert received_texts(ear) == ["hello"]
 
 
 async def test_a_refreshed_socket_loses_nothing(simulator: Simulator, slack: Connection) -> None:
     """Slack asks for a new connection now and then; what comes meanwhile arrives, in order."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
         await ear.wait(1)
         await simulator.sockets.refresh("refresh_requested")
         await simulator.say("C0ROOM", "two")
         await ear.wait(2)
-    assert list(dict.fromkeys(texts(ear))) == ["one", "two"]
+    assert list(dict.fromkeys(received_texts(ear))) == ["one", "two"]
     assert simulator.sockets.connected == 2
 
 
 async def test_socket_mode_switched_off_needs_the_operator(simulator: Simulator, slack: Connection) -> None:
     """Trying on would not switch it on."""
-    ear = Ear()
-    task = asyncio.create_task(slack.inbox.run(ear.accept, receiving=ear.told))
+    ear = UpdateRecorder()
+    task = asyncio.create_task(slack.receiver.run(ear.accept, receiving=ear.record_status))
     await simulator.say("C0ROOM", "one")
     await ear.wait(1)
     await simulator.sockets.refresh("link_disabled")
@@ -88,7 +90,7 @@ async def test_an_envelope_is_acknowledged_after_it_is_stored(
         entered.set()
         await leave.wait()
 
-    task = asyncio.create_task(slack.inbox.run(accept, receiving=lambda *_: None))
+    task = asyncio.create_task(slack.receiver.run(accept, receiving=lambda *_: None))
     await simulator.say("C0ROOM", "one")
     await entered.wait()
     assert simulator.sockets.acknowledged == []
@@ -99,7 +101,7 @@ async def test_an_envelope_is_acknowledged_after_it_is_stored(
 
 async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: Connection) -> None:
     """Slack warns first: the next connection is open before the old one closes, and order is kept."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
         await ear.wait(1)
@@ -111,41 +113,41 @@ async def test_a_socket_is_replaced_before_it_ends(simulator: Simulator, slack: 
                 await simulator.sockets.changed.wait()
         await simulator.say("C0ROOM", "three")
         await ear.wait(3)
-    assert texts(ear) == ["one", "two", "three"]
-    assert (simulator.sockets.most_open, ear.states) == (2, [True, True])
+    assert received_texts(ear) == ["one", "two", "three"]
+    assert (simulator.sockets.max_open, ear.states) == (2, [True, True])
 
 
 async def test_an_envelope_that_comes_again_has_its_key(simulator: Simulator, slack: Connection) -> None:
     """A connection that broke before the acknowledgement brings the message again, as the same one."""
-    ear = Ear()
+    ear = UpdateRecorder()
 
     async def accept(update: Update) -> None:
         await ear.accept(update)
         if len(ear.updates) == 1:
             await simulator.sockets.cut(1)
 
-    task = asyncio.create_task(slack.inbox.run(accept, receiving=ear.told))
+    task = asyncio.create_task(slack.receiver.run(accept, receiving=ear.record_status))
     await simulator.say("C0ROOM", "one")
     await ear.wait(2)
     task.cancel()
     await asyncio.wait({task})
-    assert [texts(ear), len({update.key for update in ear.updates})] == [["one", "one"], 1]
+    assert [received_texts(ear), len({update.key for update in ear.updates})] == [["one", "one"], 1]
     assert simulator.sockets.retried == 1
 
 
 async def test_events_of_no_concern_are_acknowledged(simulator: Simulator, slack: Connection) -> None:
     """An opened home, an assistant's thread and its context are nothing to say, and do not come again."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         thread = await simulator.open_assistant("D0ADA")
         await simulator.change_context("D0ADA", thread)
-        await simulator.tell_event({"type": "app_home_opened", "user": "U0ADA", "tab": "messages"})
+        await simulator.send_event({"type": "app_home_opened", "user": "U0ADA", "tab": "messages"})
         await simulator.say("D0ADA", "hello", thread=thread)
         await ear.wait(1)
         async with asyncio.timeout(10):
             while simulator.sockets.waiting:
                 await simulator.sockets.changed.wait()
-    assert texts(ear) == ["hello"]
+    assert received_texts(ear) == ["hello"]
 
 
 @pytest.mark.parametrize("reason", ["refresh_requested", "warning"])
@@ -153,23 +155,23 @@ async def test_a_replacement_that_does_not_open_loses_nothing(
     simulator: Simulator, slack: Connection, reason: str
 ) -> None:
     """The old connection is used to its end, and then a new one is tried for."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
         await ear.wait(1)
         await simulator.fail("internal_error", method="apps.connections.open", times=2)
         await simulator.sockets.refresh(reason)
         await simulator.say("C0ROOM", "two")
-        while "two" not in texts(ear):
+        while "two" not in received_texts(ear):
             await ear.wait(len(ear.updates) + 1)
-    assert list(dict.fromkeys(texts(ear))) == ["one", "two"]
+    assert list(dict.fromkeys(received_texts(ear))) == ["one", "two"]
 
 
 async def test_a_connection_that_is_one_too_many_is_not_hurried(
     simulator: Simulator, slack: Connection
 ) -> None:
     """Slack allows a few connections for an app: the next is tried for later, and the gateway is told."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(slack, ear):
         await simulator.say("C0ROOM", "one")
         await ear.wait(1)

@@ -7,29 +7,33 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channel_rigs import opened
+from channel_rigs import open_connection
 from channels.errors import Ambiguous, RateLimited, Unreachable
-from channels.message import Address, Button, Reply, Sent, Showing
+from channels.message import Address, Button, DraftText, Reply, SentMessage
 from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.send import lookup
 from channels.slack.simulator import Post, Simulator
 from channels.slack.simulator.pacing import Rate
-from slack_connections import ROOM, a_reply, in_thread
+from slack_connections import ROOM, make_reply, thread_address
 
 KEY = "dlv_1.0"
 LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
 
 
-async def shown(
-    connection: Connection, address: Address, *texts: str, asker: str = "U0ADA", before: Sent | None = None
-) -> Sent:
+async def show_drafts(
+    connection: Connection,
+    address: Address,
+    *texts: str,
+    asker: str = "U0ADA",
+    before: SentMessage | None = None,
+) -> SentMessage:
     """Show texts one after the other, as a draft does; returns the last answer."""
     sent, said = before, ""
     for text in texts:
         number = sent.platform_id if sent else None
-        showing = Showing(key=KEY, text=text, shown=said, platform_id=number, asker=asker)
-        sent, said = await connection.channel.show(address, showing), text
+        showing = DraftText(key=KEY, text=text, previous_text=said, platform_id=number, recipient_id=asker)
+        sent, said = await connection.sender.update_draft(address, showing), text
     assert sent is not None
     return sent
 
@@ -40,35 +44,35 @@ def methods(simulator: Simulator) -> list[str]:
 
 
 @pytest.fixture(name="thread")
-async def a_thread(simulator: Simulator) -> Address:
+async def user_thread(simulator: Simulator) -> Address:
     """Return a thread that somebody began in the channel."""
-    return in_thread(await simulator.say("C0ROOM", "tell me"))
+    return thread_address(await simulator.say("C0ROOM", "tell me"))
 
 
 async def test_a_reply_is_streamed_and_ended(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """Each call brings what is new; the edit stops the stream and says the whole, with its buttons."""
-    sent = await shown(slack, thread, "one ", "one **two** ", "one **two** three")
+    sent = await show_drafts(slack, thread, "one ", "one **two** ", "one **two** three")
     (post,) = simulator.messages()
     assert (post.thread, post.streaming is not None) == (thread.thread, True)
     final = Reply(text="one **two** three.", key=KEY, buttons=(Button(label="A", data="a"),))
-    ended = await slack.channel.edit(thread, sent.platform_id, final)
+    ended = await slack.sender.edit(thread, sent.platform_id, final)
     assert methods(simulator) == ["startStream", "appendStream", "appendStream", "stopStream", "update"]
     added = [given["markdown_text"] for method, given in simulator.calls if method == "chat.appendStream"]
     assert added == ["**two** ", "three"]
     assert (post.text, len(post.buttons), post.streaming) == ("one two three.", 1, None)
-    assert ended == Sent(platform_id=post.ts)
-    assert await slack.channel.edit(thread, sent.platform_id, final) == ended
+    assert ended == SentMessage(platform_id=post.ts)
+    assert await slack.sender.edit(thread, sent.platform_id, final) == ended
 
 
 async def test_another_process_ends_a_stream(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """The id alone tells that it is a stream."""
-    sent = await shown(slack, thread, "one")
-    async with opened(plugin, simulator.settings()) as other:
-        await other.channel.edit(thread, sent.platform_id, a_reply("one and all"))
+    sent = await show_drafts(slack, thread, "one")
+    async with open_connection(plugin, simulator.settings()) as other:
+        await other.sender.edit(thread, sent.platform_id, make_reply("one and all"))
     (post,) = simulator.messages()
     assert (post.text, post.streaming) == ("one and all", None)
 
@@ -77,16 +81,16 @@ async def test_nothing_in_a_stream_notifies_anybody(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """What a model writes is escaped in streams too, wherever the pieces begin and end."""
-    await shown(slack, thread, "<", "<!chan", "<!channel> & <@U0BOB>")
+    await show_drafts(slack, thread, "<", "<!chan", "<!channel> & <@U0BOB>")
     (post,) = simulator.messages()
-    assert (post.notified, post.text) == ([], "<!channel> & <@U0BOB>")
+    assert (post.notified_targets, post.text) == ([], "<!channel> & <@U0BOB>")
 
 
 async def test_a_long_piece_fits_slacks_calls(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A call takes 12 000 characters as they travel, and no entity is cut in two."""
-    await shown(slack, thread, "<" * 3900 + "&" * 100)
+    await show_drafts(slack, thread, "<" * 3900 + "&" * 100)
     (post,) = simulator.messages()
     assert post.text == "<" * 3900 + "&" * 100
     assert methods(simulator) == ["startStream", "appendStream"]
@@ -96,13 +100,15 @@ async def test_a_stream_that_slack_ended_goes_on_by_updates(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """After some minutes Slack takes no more pieces; the same message grows on, nothing is lost."""
-    sent = await shown(slack, thread, "one")
+    sent = await show_drafts(slack, thread, "one")
     await simulator.advance(301)
-    showing = Showing(key=KEY, text="one two", shown="one", platform_id=sent.platform_id)
-    later = await slack.channel.show(thread, showing)
+    showing = DraftText(key=KEY, text="one two", previous_text="one", platform_id=sent.platform_id)
+    later = await slack.sender.update_draft(thread, showing)
     assert later is not None
-    await slack.channel.show(thread, Showing(key=KEY, text="one two three", platform_id=later.platform_id))
-    await slack.channel.edit(thread, later.platform_id, a_reply("all"))
+    await slack.sender.update_draft(
+        thread, DraftText(key=KEY, text="one two three", platform_id=later.platform_id)
+    )
+    await slack.sender.edit(thread, later.platform_id, make_reply("all"))
     (post,) = simulator.messages()
     assert (post.history[-2:], post.text) == (["one two", "one two three"], "all")
 
@@ -111,7 +117,7 @@ async def test_a_text_that_is_taken_back_is_shown_anew(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A stream only grows: when a turn begins anew, the message is updated instead."""
-    await shown(slack, thread, "the first try", "begun anew")
+    await show_drafts(slack, thread, "the first try", "begun anew")
     (post,) = simulator.messages()
     assert (post.text, post.streaming) == ("begun anew", None)
 
@@ -125,12 +131,12 @@ async def test_where_streams_are_refused_a_message_grows(
 ) -> None:
     """The caller sees no error, the refusal is remembered for the room or the workspace."""
     await simulator.fail(error, status=status, method="chat.startStream")
-    sent = await shown(slack, thread, "one", "one two")
-    await slack.channel.edit(thread, sent.platform_id, a_reply("one two three"))
-    await shown(slack, thread, "again")
+    sent = await show_drafts(slack, thread, "one", "one two")
+    await slack.sender.edit(thread, sent.platform_id, make_reply("one two three"))
+    await show_drafts(slack, thread, "again")
     assert methods(simulator) == ["startStream", "postMessage", "update", "update", "postMessage"]
-    elsewhere = in_thread(await simulator.say("C0OTHER", "and me"), "C0OTHER")
-    await shown(slack, elsewhere, "here")
+    elsewhere = thread_address(await simulator.say("C0OTHER", "and me"), "C0OTHER")
+    await show_drafts(slack, elsewhere, "here")
     assert ("startStream" in methods(simulator)[1:]) is not everywhere
     assert simulator.messages()[0].history == ["one", "one two"]
 
@@ -141,7 +147,7 @@ async def test_without_a_thread_or_an_asker_nothing_is_streamed(
 ) -> None:
     """A stream answers somebody in a thread; elsewhere a message grows."""
     address = Address(channel="chn_contract", room="C0ROOM", thread=thread_ts)
-    await shown(slack, address, "", "one", asker=asker)
+    await show_drafts(slack, address, "", "one", asker=asker)
     assert methods(simulator) == ["postMessage", "update"]
 
 
@@ -150,7 +156,7 @@ async def test_a_private_thread_is_streamed_without_naming_anybody(
 ) -> None:
     """In a private chat the recipient is known."""
     thread = await simulator.open_assistant("D0ADA")
-    await shown(slack, in_thread(thread, "D0ADA"), "one", asker="")
+    await show_drafts(slack, thread_address(thread, "D0ADA"), "one", asker="")
     assert methods(simulator) == ["startStream"]
 
 
@@ -158,14 +164,14 @@ async def test_a_stream_that_is_too_fast_says_when(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """A limit is no refusal: the caller waits, and the stream goes on."""
-    simulator.pacing.rates["chat.appendStream"] = Rate(burst=1, a_second=0.1)
-    sent = await shown(slack, thread, "one", "one two")
-    showing = Showing(key=KEY, text="one two three", shown="one two", platform_id=sent.platform_id)
+    simulator.rate_limits.rates["chat.appendStream"] = Rate(burst=1, a_second=0.1)
+    sent = await show_drafts(slack, thread, "one", "one two")
+    showing = DraftText(key=KEY, text="one two three", previous_text="one two", platform_id=sent.platform_id)
     with pytest.raises(RateLimited) as caught:
-        await slack.channel.show(thread, showing)
+        await slack.sender.update_draft(thread, showing)
     assert (caught.value.scope, 8 < caught.value.retry_after <= 10) == ("room", True)
     await simulator.advance(10)
-    await slack.channel.show(thread, showing)
+    await slack.sender.update_draft(thread, showing)
     assert simulator.messages()[0].text == "one two three"
 
 
@@ -173,10 +179,10 @@ async def test_an_assistants_thread_shows_that_we_are_at_work(
     simulator: Simulator, slack: Connection
 ) -> None:
     """The status stands until the reply, which clears it; it can be set again."""
-    thread = in_thread(await simulator.open_assistant("D0ADA"), "D0ADA")
-    await slack.channel.typing(thread)
+    thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
+    await slack.sender.typing(thread)
     assert simulator.world.status("D0ADA", thread.thread or "") == "is at work…"
-    await slack.channel.send(thread, a_reply("done"))
+    await slack.sender.send(thread, make_reply("done"))
     assert simulator.world.status("D0ADA", thread.thread or "") == ""
 
 
@@ -184,10 +190,10 @@ async def test_a_status_that_the_answer_overtook_does_not_stay(
     simulator: Simulator, slack: Connection
 ) -> None:
     """Whichever call Slack sees first, nobody is at work once the answer is there."""
-    thread = in_thread(await simulator.open_assistant("D0ADA"), "D0ADA")
+    thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
     for number in range(20):
-        said = slack.channel.send(thread, Reply(text=str(number), key=f"dlv_{number}.0"))
-        await asyncio.gather(slack.channel.typing(thread), said)
+        said = slack.sender.send(thread, Reply(text=str(number), key=f"dlv_{number}.0"))
+        await asyncio.gather(slack.sender.typing(thread), said)
         assert simulator.world.status("D0ADA", thread.thread or "") == ""
 
 
@@ -197,7 +203,7 @@ async def test_where_slack_has_no_status_nothing_happens(
 ) -> None:
     """A private chat that is no assistant's has none: it is tried once at the most."""
     for _ in range(3):
-        await slack.channel.typing(Address(channel="chn_contract", room="D0ADA", thread=thread))
+        await slack.sender.typing(Address(channel="chn_contract", room="D0ADA", thread=thread))
     assert len(simulator.calls) == (2 if thread else 1)  # the first is auth.test
 
 
@@ -208,37 +214,37 @@ async def test_an_ambiguous_send_is_found(
 ) -> None:
     """Whether it was said stands in the history, under the delivery's key."""
     address = thread if in_a_thread else ROOM
-    await slack.channel.send(address, Reply(text="before", key="dlv_0.0"))
+    await slack.sender.send(address, Reply(text="before", key="dlv_0.0"))
     await simulator.cut(method="chat.postMessage", after=carried_out)
     with pytest.raises(Ambiguous):
-        await slack.channel.send(address, a_reply("hello"))
-    await slack.channel.send(address, Reply(text="after", key="dlv_2.0"))
-    found = await slack.channel.find(address, KEY, since=LONG_AGO)
+        await slack.sender.send(address, make_reply("hello"))
+    await slack.sender.send(address, Reply(text="after", key="dlv_2.0"))
+    found = await slack.sender.find(address, KEY, since=LONG_AGO)
     said = [post for post in simulator.messages() if post.text == "hello"]
-    assert found == (Sent(platform_id=said[0].ts) if carried_out else None)
+    assert found == (SentMessage(platform_id=said[0].ts) if carried_out else None)
 
 
 async def test_a_draft_is_not_taken_for_the_reply(
     simulator: Simulator, slack: Connection, thread: Address
 ) -> None:
     """What was shown on the way is found under the key only once it says all."""
-    sent = await shown(slack, ROOM, "half")
-    assert await slack.channel.find(ROOM, KEY, since=LONG_AGO) is None
-    await slack.channel.edit(ROOM, sent.platform_id, a_reply("all"))
-    assert await slack.channel.find(ROOM, KEY, since=LONG_AGO) == sent
+    sent = await show_drafts(slack, ROOM, "half")
+    assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) is None
+    await slack.sender.edit(ROOM, sent.platform_id, make_reply("all"))
+    assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) == sent
 
 
 async def test_a_long_history_is_read_in_pages_to_an_end(simulator: Simulator, slack: Connection) -> None:
     """What lies on a later page is found; where too much was said the answer is that nobody can tell."""
-    sent = await slack.channel.send(ROOM, a_reply("hello"))
-    for number in range(lookup.PAGE):
+    sent = await slack.sender.send(ROOM, make_reply("hello"))
+    for number in range(lookup.PAGE_SIZE):
         simulator.world.post("C0ROOM", "U0ADA", {"text": str(number)})
-    assert await slack.channel.find(ROOM, KEY, since=LONG_AGO) == sent
-    for number in range(lookup.PAGE * lookup.MOST_PAGES):
+    assert await slack.sender.find(ROOM, KEY, since=LONG_AGO) == sent
+    for number in range(lookup.PAGE_SIZE * lookup.MAX_PAGES):
         simulator.world.post("C0ROOM", "U0ADA", {"text": str(number)})
     with pytest.raises(Unreachable):
-        await slack.channel.find(ROOM, KEY, since=LONG_AGO)
-    assert await slack.channel.find(ROOM, "dlv_9.9", since=datetime.now(UTC) + timedelta(days=1)) is None
+        await slack.sender.find(ROOM, KEY, since=LONG_AGO)
+    assert await slack.sender.find(ROOM, "dlv_9.9", since=datetime.now(UTC) + timedelta(days=1)) is None
 
 
 def test_a_post_has_no_stream_of_its_own() -> None:

@@ -6,15 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from channel_rigs import opened
+from channel_rigs import open_connection
 from channels.errors import Ambiguous, NotPermitted, Rejected
 from channels.message import File
 from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.simulator import Simulator
-from channels.slack.simulator.scopes import ALL
-from memory_channel_state import MemoryNotes
-from slack_connections import ROOM, in_thread
+from channels.slack.simulator.scopes import ALL_SCOPES
+from memory_channel_state import MemoryChannelState
+from slack_connections import ROOM, thread_address
 
 FILE = File(name="r.txt", media_type="text/plain", content=b"result", caption="<!here>")
 LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
@@ -22,23 +22,23 @@ LONG_AGO = datetime.now(UTC) - timedelta(hours=1)
 
 async def test_a_file_goes_to_its_thread(simulator: Simulator, slack: Connection) -> None:
     """Upload is three steps; the last one names room and thread."""
-    thread = in_thread("1767225600.000001")
-    sent = await slack.channel.upload(thread, FILE, key="dlv_2.0")
+    thread = thread_address("1767225600.000001")
+    sent = await slack.sender.upload(thread, FILE, key="dlv_2.0")
     (post,) = simulator.messages()
-    assert (post.thread, post.text, post.notified) == (thread.thread, "<!here>", [])
+    assert (post.thread, post.text, post.notified_targets) == (thread.thread, "<!here>", [])
     assert simulator.world.contents[sent.platform_id] == b"result"
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 async def test_an_ambiguous_upload_is_found(
-    simulator: Simulator, slack: Connection, notes: MemoryNotes, carried_out: bool
+    simulator: Simulator, slack: Connection, notes: MemoryChannelState, carried_out: bool
 ) -> None:
     """Any replica can tell afterwards whether the file was shared: its number was noted beforehand."""
     await simulator.cut(method="files.completeUploadExternal", after=carried_out)
     with pytest.raises(Ambiguous):
-        await slack.channel.upload(ROOM, FILE, key="dlv_2.0")
-    async with opened(plugin, simulator.settings(), notes) as other:
-        found = await other.channel.find(ROOM, "dlv_2.0", since=LONG_AGO)
+        await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
+    async with open_connection(plugin, simulator.settings(), notes) as other:
+        found = await other.sender.find(ROOM, "dlv_2.0", since=LONG_AGO)
     assert (found is not None) is carried_out
     assert len(simulator.messages()) == int(carried_out)
 
@@ -47,8 +47,8 @@ async def test_an_upload_that_was_cut_short_is_not_shared(simulator: Simulator, 
     """Slack looks at the size, and a file that did not arrive whole is nowhere to be seen."""
     await simulator.fail("internal_error", method="files.getUploadURLExternal")
     with pytest.raises(Ambiguous):
-        await slack.channel.upload(ROOM, FILE, key="dlv_2.0")
-    assert await slack.channel.find(ROOM, "dlv_2.0", since=LONG_AGO) is None
+        await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
+    assert await slack.sender.find(ROOM, "dlv_2.0", since=LONG_AGO) is None
     assert simulator.messages() == []
 
 
@@ -57,7 +57,7 @@ async def test_a_file_that_is_empty_or_too_large_is_refused_here(slack: Connecti
     for content in (b"", bytes(50_000_001)):
         file = File(name="r.bin", media_type="application/octet-stream", content=content)
         with pytest.raises(Rejected):
-            await slack.channel.upload(ROOM, file, key="dlv_2.0")
+            await slack.sender.upload(ROOM, file, key="dlv_2.0")
 
 
 @pytest.mark.parametrize(
@@ -75,23 +75,23 @@ async def test_a_file_that_is_empty_or_too_large_is_refused_here(slack: Connecti
 async def test_the_token_goes_to_slack_only(slack: Connection, ref: str) -> None:
     """A file's address at another host, or without TLS, is refused before anything is sent."""
     with pytest.raises(Rejected):
-        [chunk async for chunk in slack.channel.download(ref)]
+        [chunk async for chunk in slack.sender.download(ref)]
 
 
 async def test_a_missing_scope_names_itself(simulator: Simulator, slack: Connection) -> None:
     """The operator is told which scope an upload lacks."""
-    await simulator.grant(ALL - {"files:write"})
+    await simulator.grant(ALL_SCOPES - {"files:write"})
     with pytest.raises(NotPermitted) as caught:
-        await slack.channel.upload(ROOM, FILE, key="dlv_2.0")
+        await slack.sender.upload(ROOM, FILE, key="dlv_2.0")
     assert caught.value.permission == "files:write"
 
 
 async def test_a_download_that_wants_a_login_names_the_scope(simulator: Simulator, slack: Connection) -> None:
     """Slack sends a token without files:read to its login page, which is no file."""
     ts = await simulator.send_file("C0ROOM", b"notes", name="n.txt", media_type="text/plain")
-    post = simulator.world.find("C0ROOM", ts)
+    post = simulator.world.get_post("C0ROOM", ts)
     assert post is not None
-    await simulator.grant(ALL - {"files:read"})
+    await simulator.grant(ALL_SCOPES - {"files:read"})
     with pytest.raises(NotPermitted) as caught:
-        [part async for part in slack.channel.download(post.raw["files"][0]["url_private"])]
+        [part async for part in slack.sender.download(post.raw["files"][0]["url_private"])]
     assert caught.value.permission == "files:read"

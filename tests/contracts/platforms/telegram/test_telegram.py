@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import Ear, opened, receiving
-from channels.errors import Ambiguous, Conflict, RateLimited, Rejected, Unauthorized, Undeliverable
-from channels.message import Address, Button, File, Message, Moved, Reply
-from channels.port import Accept, Answer, Connection, Incoming
+from channel_rigs import UpdateRecorder, open_connection, receiving
+from channels.errors import Ambiguous, ConnectedElsewhere, RateLimited, Rejected, Unauthorized, Undeliverable
+from channels.message import Address, Button, File, Message, Reply, RoomMigrated
+from channels.port import Accept, Connection, WebhookRequest, WebhookResponse
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
 
@@ -32,11 +32,11 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def telegram(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that polls."""
-    async with opened(plugin, simulator.settings(poll_seconds=5)) as connection:
+    async with open_connection(plugin, simulator.settings(poll_seconds=5)) as connection:
         yield connection
 
 
-def a_reply(text: str, **others: Any) -> Reply:
+def make_reply(text: str, **others: Any) -> Reply:
     """Return a reply."""
     return Reply(text=text, key="dlv_1.0", **others)
 
@@ -44,25 +44,25 @@ def a_reply(text: str, **others: Any) -> Reply:
 async def test_a_second_poller_is_a_conflict(simulator: Simulator) -> None:
     """Two gateways with one token find out, and an operator has to choose."""
     async with (
-        opened(plugin, simulator.settings(conflict_seconds=0)) as one,
-        opened(plugin, simulator.settings(conflict_seconds=30)) as two,
-        receiving(two, Ear()),
+        open_connection(plugin, simulator.settings(conflict_seconds=0)) as one,
+        open_connection(plugin, simulator.settings(conflict_seconds=30)) as two,
+        receiving(two, UpdateRecorder()),
     ):
-        with pytest.raises(Conflict) as caught:
+        with pytest.raises(ConnectedElsewhere) as caught:
             async with asyncio.timeout(20):
-                await one.inbox.run(Ear().accept, receiving=lambda *_: None)
+                await one.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
     assert caught.value.remedy == "operator"
 
 
 async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) -> None:
     """While the old poller dies the new one is patient, and it gets what is said."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with (
-        opened(plugin, simulator.settings(poll_seconds=5)) as old,
-        opened(plugin, simulator.settings(poll_seconds=5)) as new,
+        open_connection(plugin, simulator.settings(poll_seconds=5)) as old,
+        open_connection(plugin, simulator.settings(poll_seconds=5)) as new,
         receiving(new, ear),
     ):
-        async with receiving(old, Ear()):
+        async with receiving(old, UpdateRecorder()):
             await simulator.wait_until(lambda: sum(call == "getUpdates" for call, _ in simulator.calls) > 4)
         await simulator.say(7, "still there?")
         await ear.wait(1)
@@ -71,8 +71,8 @@ async def test_a_hand_over_between_pollers_is_no_conflict(simulator: Simulator) 
 
 async def test_a_webhook_left_behind_is_removed(simulator: Simulator, telegram: Connection) -> None:
     """A bot that was posted to before can poll."""
-    await simulator.updates.post_to("http://127.0.0.1:9/", "")
-    ear = Ear()
+    await simulator.updates.set_webhook("http://127.0.0.1:9/", "")
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.say(7, "hello")
         await ear.wait(1)
@@ -94,7 +94,7 @@ async def test_a_bad_update_does_not_stop_the_poll(
     simulator: Simulator, telegram: Connection, update: dict[str, Any]
 ) -> None:
     """Updates around one that makes no sense arrive all the same, and it is not asked for again."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.say(7, "before")
         await simulator.push(update)
@@ -107,7 +107,7 @@ async def test_a_bad_update_does_not_stop_the_poll(
 async def test_a_wait_of_the_poll_is_honoured(simulator: Simulator, telegram: Connection) -> None:
     """A 429 to a poll is waited out, then updates come."""
     await simulator.fail(429, method="getUpdates", retry_after=1)
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.say(7, "hello")
         await ear.wait(1)
@@ -116,8 +116,11 @@ async def test_a_wait_of_the_poll_is_honoured(simulator: Simulator, telegram: Co
 
 async def test_a_server_that_never_waits_is_polled_with_pauses(simulator: Simulator) -> None:
     """Without long polls the bot works too, and does not flood the server."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(poll_seconds=0)) as connection, receiving(connection, ear):
+    ear = UpdateRecorder()
+    async with (
+        open_connection(plugin, simulator.settings(poll_seconds=0)) as connection,
+        receiving(connection, ear),
+    ):
         await simulator.wait_until(lambda: sum(name == "getUpdates" for name, _ in simulator.calls) >= 3)
         await simulator.say(7, "hello")
         await ear.wait(1)
@@ -125,13 +128,17 @@ async def test_a_server_that_never_waits_is_polled_with_pauses(simulator: Simula
 
 
 @asynccontextmanager
-async def posted_to(connection: Connection, accept: Accept) -> AsyncIterator[tuple[str, list[Answer]]]:
+async def serve_webhook(
+    connection: Connection, accept: Accept
+) -> AsyncIterator[tuple[str, list[WebhookResponse]]]:
     """Serve the connection's webhook; yield its address and the answers so far."""
-    answers: list[Answer] = []
+    answers: list[WebhookResponse] = []
 
     async def inbound(request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
-        answer = await connection.inbox.receive(Incoming(headers=headers, body=await request.read()), accept)
+        answer = await connection.receiver.receive(
+            WebhookRequest(headers=headers, body=await request.read()), accept
+        )
         answers.append(answer)
         return web.Response(status=answer.status, body=answer.body)
 
@@ -148,12 +155,12 @@ async def posted_to(connection: Connection, accept: Accept) -> AsyncIterator[tup
 
 async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator: Simulator) -> None:
     """Telegram repeats what could not be stored; nothing is lost and the order is kept."""
-    ear = Ear(refusals=2)
+    ear = UpdateRecorder(refusals=2)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET)
     async with (
-        opened(plugin, settings) as waiting,
-        posted_to(waiting, ear.accept) as (url, answers),
-        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        open_connection(plugin, settings) as waiting,
+        serve_webhook(waiting, ear.accept) as (url, answers),
+        open_connection(plugin, {**settings, "webhook_url": url}) as connection,
         receiving(connection, ear),
     ):
         for number in range(5):
@@ -168,16 +175,16 @@ async def test_a_webhook_is_registered_and_posted_to_until_it_accepts(simulator:
 
 async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: Simulator) -> None:
     """Telegram is asked now and then where it posts; what was said meanwhile arrives."""
-    ear = Ear()
+    ear = UpdateRecorder()
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
-        opened(plugin, settings) as waiting,
-        posted_to(waiting, ear.accept) as (url, _),
-        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        open_connection(plugin, settings) as waiting,
+        serve_webhook(waiting, ear.accept) as (url, _),
+        open_connection(plugin, {**settings, "webhook_url": url}) as connection,
         receiving(connection, ear),
     ):
         await simulator.wait_until(lambda: simulator.updates.info()["url"] == url)
-        await simulator.updates.post_to("", "")
+        await simulator.updates.set_webhook("", "")
         await simulator.say(7, "is anybody there?")
         await ear.wait(1)
         await simulator.wait_until(lambda: ear.states[-1])
@@ -186,12 +193,12 @@ async def test_a_webhook_that_somebody_took_away_is_registered_again(simulator: 
 
 async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> None:
     """Telegram says why it cannot post; when it can again the channel receives."""
-    ear = Ear(refusals=10**9)
+    ear = UpdateRecorder(refusals=10**9)
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_check_seconds=0.05)
     async with (
-        opened(plugin, settings) as waiting,
-        posted_to(waiting, ear.accept) as (url, _),
-        opened(plugin, {**settings, "webhook_url": url}) as connection,
+        open_connection(plugin, settings) as waiting,
+        serve_webhook(waiting, ear.accept) as (url, _),
+        open_connection(plugin, {**settings, "webhook_url": url}) as connection,
         receiving(connection, ear),
     ):
         await simulator.say(7, "hello")
@@ -205,9 +212,9 @@ async def test_posts_that_do_not_get_through_are_told(simulator: Simulator) -> N
 async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simulator) -> None:
     """In webhook mode there is nothing to wait for."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://127.0.0.1:9/")
-    ear = Ear()
-    async with opened(plugin, settings) as connection:
-        task = asyncio.create_task(connection.inbox.run(ear.accept, receiving=ear.told))
+    ear = UpdateRecorder()
+    async with open_connection(plugin, settings) as connection:
+        task = asyncio.create_task(connection.receiver.run(ear.accept, receiving=ear.record_status))
         await simulator.wait_until(lambda: bool(simulator.updates.info()["url"]))
         task.cancel()
         done, _ = await asyncio.wait({task}, timeout=1)
@@ -217,9 +224,9 @@ async def test_an_inbox_waiting_for_posts_stops_within_a_second(simulator: Simul
 async def test_a_webhook_telegram_refuses_needs_the_operator(simulator: Simulator) -> None:
     """Telegram posts to https only, and says so when the webhook is set."""
     settings = simulator.settings(mode="webhook", webhook_secret=SECRET, webhook_url="http://gateway.test/")
-    async with opened(plugin, settings) as connection:
+    async with open_connection(plugin, settings) as connection:
         with pytest.raises(Unauthorized, match="HTTPS"):
-            await connection.inbox.run(Ear().accept, receiving=lambda *_: None)
+            await connection.receiver.run(UpdateRecorder().accept, receiving=lambda *_: None)
 
 
 async def test_a_group_that_became_a_supergroup_is_followed(
@@ -227,14 +234,14 @@ async def test_a_group_that_became_a_supergroup_is_followed(
 ) -> None:
     """The room's new id is told, and a message to the old one arrives in the new one."""
     await simulator.group(-42)
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         new = await simulator.migrate(-42)
         updates = await ear.wait(2)
-    assert {(update.old.room, update.new.room) for update in updates if isinstance(update, Moved)} == {
+    assert {(update.old.room, update.new.room) for update in updates if isinstance(update, RoomMigrated)} == {
         ("-42", str(new))
     }
-    await telegram.channel.send(Address(channel="chn_contract", room="-42"), a_reply("moved with you"))
+    await telegram.sender.send(Address(channel="chn_contract", room="-42"), make_reply("moved with you"))
     assert [post.text for post in simulator.messages(new)] == ["moved with you"]
 
 
@@ -244,17 +251,17 @@ async def test_one_room_over_its_rate_leaves_the_others_alone(
     """The wait Telegram asks for concerns the room that was too fast."""
     simulator.world.room(8)
     await simulator.limit(room_per_second=1)
-    await telegram.channel.send(ROOM, a_reply("first"))
+    await telegram.sender.send(ROOM, make_reply("first"))
     with pytest.raises(RateLimited) as caught:
-        await telegram.channel.send(ROOM, a_reply("second"))
-    await telegram.channel.send(Address(channel="chn_contract", room="8"), a_reply("elsewhere"))
+        await telegram.sender.send(ROOM, make_reply("second"))
+    await telegram.sender.send(Address(channel="chn_contract", room="8"), make_reply("elsewhere"))
     assert caught.value.retry_after == 1
 
 
 async def test_a_topic_that_is_gone_is_undeliverable(simulator: Simulator, telegram: Connection) -> None:
     """A reply never falls from a deleted topic into the room."""
     with pytest.raises(Undeliverable):
-        await telegram.channel.send(Address(channel="chn_contract", room="7", thread="99"), a_reply("x"))
+        await telegram.sender.send(Address(channel="chn_contract", room="7", thread="99"), make_reply("x"))
     assert simulator.messages() == []
 
 
@@ -262,20 +269,20 @@ async def test_a_reply_to_a_deleted_message_is_sent_all_the_same(
     simulator: Simulator, telegram: Connection
 ) -> None:
     """What is answered may be gone; the answer counts."""
-    await telegram.channel.send(ROOM, a_reply("x", reply_to="4711"))
+    await telegram.sender.send(ROOM, make_reply("x", reply_to="4711"))
     assert [post.text for post in simulator.messages()] == ["x"]
 
 
 async def test_text_too_long_for_a_message_is_rejected(telegram: Connection) -> None:
     """The adapter neither cuts nor splits."""
     with pytest.raises(Rejected):
-        await telegram.channel.send(ROOM, a_reply("x" * 4097))
+        await telegram.sender.send(ROOM, make_reply("x" * 4097))
 
 
 async def test_editing_takes_buttons_away(simulator: Simulator, telegram: Connection) -> None:
     """A decided question offers no choice any more."""
-    sent = await telegram.channel.send(ROOM, a_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
-    await telegram.channel.edit(ROOM, sent.platform_id, a_reply("Approved"))
+    sent = await telegram.sender.send(ROOM, make_reply("May I?", buttons=(Button(label="Yes", data="y"),)))
+    await telegram.sender.edit(ROOM, sent.platform_id, make_reply("Approved"))
     (post,) = simulator.messages()
     assert (post.text, post.buttons, post.history) == ("Approved", [], ["May I?"])
 
@@ -283,7 +290,7 @@ async def test_editing_takes_buttons_away(simulator: Simulator, telegram: Connec
 async def test_editing_a_message_that_is_gone_is_rejected(telegram: Connection) -> None:
     """A deleted message cannot be edited, and no retry will help."""
     with pytest.raises(Rejected):
-        await telegram.channel.edit(ROOM, "4711", a_reply("x"))
+        await telegram.sender.edit(ROOM, "4711", make_reply("x"))
 
 
 @pytest.mark.parametrize(
@@ -294,7 +301,7 @@ async def test_a_picture_is_a_photo_where_telegram_takes_it(
 ) -> None:
     """What Telegram does not take as a photo is sent as a document."""
     file = File(name="plot.png", media_type="image/png", content=content, caption="a plot")
-    await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+    await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     assert simulator.calls[-1][0] == method
     assert (simulator.messages()[0].file, simulator.messages()[0].text) == (content, "a plot")
 
@@ -306,7 +313,7 @@ async def test_a_file_too_large_is_rejected_before_it_is_sent(
     calls = len(simulator.calls)
     file = File(name="huge.bin", media_type="application/octet-stream", content=bytes(50_000_001))
     with pytest.raises(Rejected):
-        await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+        await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     assert len(simulator.calls) == calls
 
 
@@ -314,17 +321,17 @@ async def test_typing_is_shown_in_the_topic(simulator: Simulator, telegram: Conn
     """The indicator appears where the answer will."""
     await simulator.group(-1_000_000_000_042, forum=True)
     topic = await simulator.topic(-1_000_000_000_042)
-    await telegram.channel.typing(Address(channel="c", room="-1000000000042", thread=str(topic)))
+    await telegram.sender.typing(Address(channel="c", room="-1000000000042", thread=str(topic)))
     assert simulator.methods.actions == [(-1_000_000_000_042, topic, "typing")]
 
 
 async def test_half_a_download_is_an_error(simulator: Simulator, telegram: Connection) -> None:
     """A file that stops in the middle is never taken for the whole."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.send_file(7, b"x" * 100_000, name="a.bin")
         (update,) = await ear.wait(1)
     assert isinstance(update, Message)
     await simulator.cut(method="file")
     with pytest.raises(Ambiguous):
-        _ = [chunk async for chunk in telegram.channel.download(update.attachments[0].ref)]
+        _ = [chunk async for chunk in telegram.sender.download(update.attachments[0].ref)]

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from channel_rigs import WEBHOOK_SECRET, Ear, opened, receiving
+from channel_rigs import WEBHOOK_SECRET, UpdateRecorder, open_connection, receiving
 from channels.message import Message, Update
-from channels.port import Incoming
+from channels.port import WebhookRequest
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
-from memory_channel_state import MemoryNotes
+from memory_channel_state import MemoryChannelState
 
 PICTURES = (b"one", b"two", b"three")
 
@@ -27,104 +27,104 @@ async def simulator() -> AsyncIterator[Simulator]:
         yield simulator
 
 
-def shapes(updates: list[Update]) -> list[tuple[str, int]]:
+def message_summaries(updates: list[Update]) -> list[tuple[str, int]]:
     """Return what each message says and how many files it has."""
     return [(update.text, len(update.attachments)) for update in updates if isinstance(update, Message)]
 
 
 async def test_an_album_is_one_message(simulator: Simulator) -> None:
     """All its pictures and its words arrive together, and what is said after it comes after it."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(album_seconds=0.2)) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=0.2)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES, caption="Compare these")
         await simulator.say(7, "well?")
         await ear.wait(2)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert shapes(ear.updates) == [("Compare these", 3), ("well?", 0)]
+    assert message_summaries(ear.updates) == [("Compare these", 3), ("well?", 0)]
 
 
 async def test_parts_that_come_in_separate_answers_are_one_message(simulator: Simulator) -> None:
     """A part that comes while the album is waited for belongs to it; Telegram is asked without a gap."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.wait_until(lambda: _polls(simulator) == 2)
         await simulator.send_album(7, PICTURES[:1], caption="Compare these")
-        await simulator.wait_until(lambda: simulator.answered.count("getUpdates") == 2)
+        await simulator.wait_until(lambda: simulator.answered_methods.count("getUpdates") == 2)
         await simulator.send_album(7, PICTURES[1:])
         await ear.wait(1)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert shapes(ear.updates) == [("Compare these", 3)]
+    assert message_summaries(ear.updates) == [("Compare these", 3)]
 
 
 async def test_other_rooms_do_not_wait_for_an_album(simulator: Simulator) -> None:
     """What is said elsewhere arrives before an album that is waited for, and is not repeated after it."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES)
         await simulator.say(8, "elsewhere")
         await ear.wait(2)
         await simulator.wait_until(lambda: not simulator.world.updates)
-    assert shapes(ear.updates) == [("elsewhere", 0), ("", 3)]
+    assert message_summaries(ear.updates) == [("elsewhere", 0), ("", 3)]
 
 
 async def test_a_full_album_is_not_waited_for(simulator: Simulator) -> None:
     """Ten files are all an album has."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.send_album(7, [b"x"] * 10)
         await ear.wait(1)
-    assert shapes(ear.updates) == [("", 10)]
+    assert message_summaries(ear.updates) == [("", 10)]
 
 
 async def test_an_album_survives_a_restart_in_its_middle(simulator: Simulator) -> None:
     """A part that was seen and not yet told is asked for again, by whoever polls next."""
-    ear = Ear()
-    async with opened(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings(album_seconds=1)) as bot, receiving(bot, ear):
         await simulator.send_album(7, PICTURES[:1], caption="Compare these")
-        await simulator.wait_until(lambda: "getUpdates" in simulator.answered)
+        await simulator.wait_until(lambda: "getUpdates" in simulator.answered_methods)
     assert ear.updates == []
     await simulator.send_album(7, PICTURES[1:])
-    async with opened(plugin, simulator.settings(album_seconds=0.1)) as bot, receiving(bot, ear):
+    async with open_connection(plugin, simulator.settings(album_seconds=0.1)) as bot, receiving(bot, ear):
         await ear.wait(1)
-    assert shapes(ear.updates) == [("Compare these", 3)]
+    assert message_summaries(ear.updates) == [("Compare these", 3)]
 
 
 async def test_an_album_that_cannot_be_stored_comes_again_with_its_key(simulator: Simulator) -> None:
     """A full disk delays it; the key is the same each time."""
     keys: list[str] = []
-    ear = Ear(refusals=2)
+    ear = UpdateRecorder(refusals=2)
 
     async def accept(update: Update) -> None:
         assert isinstance(update, Message)
         keys.append(update.key)
         await ear.accept(update)
 
-    async with opened(plugin, simulator.settings(album_seconds=0.1)) as bot:
-        task = asyncio.create_task(bot.inbox.run(accept, receiving=lambda *_: None))
+    async with open_connection(plugin, simulator.settings(album_seconds=0.1)) as bot:
+        task = asyncio.create_task(bot.receiver.run(accept, receiving=lambda *_: None))
         await simulator.send_album(7, PICTURES)
         await ear.wait(1)
         task.cancel()
         await asyncio.wait({task})
-    assert (len(keys), len(set(keys)), shapes(ear.updates)) == (3, 1, [("", 3)])
+    assert (len(keys), len(set(keys)), message_summaries(ear.updates)) == (3, 1, [("", 3)])
 
 
 def _polls(simulator: Simulator) -> int:
     return sum(name == "getUpdates" for name, _ in simulator.calls)
 
 
-def posted(simulator: Simulator, **others: Any) -> dict[str, Any]:
+def webhook_settings(simulator: Simulator, **others: Any) -> dict[str, Any]:
     """Return settings for being posted to."""
     hook = {"mode": "webhook", "webhook_secret": WEBHOOK_SECRET, "webhook_url": "http://127.0.0.1:9/"}
     return simulator.settings(**hook, **others)
 
 
-def post(update: dict[str, Any]) -> Incoming:
+def webhook_request(update: dict[str, Any]) -> WebhookRequest:
     """Return a posted update."""
     headers = {"x-telegram-bot-api-secret-token": WEBHOOK_SECRET}
-    return Incoming(headers=headers, body=json.dumps(update).encode())
+    return WebhookRequest(headers=headers, body=json.dumps(update).encode())
 
 
-async def album(simulator: Simulator) -> list[dict[str, Any]]:
+async def album_updates(simulator: Simulator) -> list[dict[str, Any]]:
     """Return the updates of an album as Telegram would post them."""
     await simulator.send_album(7, PICTURES, caption="Compare these")
     return list(simulator.world.updates.values())
@@ -132,72 +132,72 @@ async def album(simulator: Simulator) -> list[dict[str, Any]]:
 
 async def test_posted_parts_are_one_message(simulator: Simulator) -> None:
     """Telegram posts the next part when the last is answered: each is answered, and all are told once."""
-    ear, notes = Ear(), MemoryNotes()
-    async with opened(plugin, posted(simulator, album_seconds=0.1), notes) as bot:
-        for part in await album(simulator):
-            assert (await bot.inbox.receive(post(part), ear.accept)).status == 200
+    ear, notes = UpdateRecorder(), MemoryChannelState()
+    async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1), notes) as bot:
+        for part in await album_updates(simulator):
+            assert (await bot.receiver.receive(webhook_request(part), ear.accept)).status == 200
         await ear.wait(1)
-    assert shapes(ear.updates) == [("Compare these", 3)]
-    assert not any(notes.kept.values())
+    assert message_summaries(ear.updates) == [("Compare these", 3)]
+    assert not any(notes.values.values())
 
 
 async def test_what_is_posted_after_an_album_comes_after_it(simulator: Simulator) -> None:
     """Something else from the same chat shows that the album is complete: it is told at once, and first."""
-    ear = Ear()
-    async with opened(plugin, posted(simulator, album_seconds=1)) as bot:
-        parts = await album(simulator)
+    ear = UpdateRecorder()
+    async with open_connection(plugin, webhook_settings(simulator, album_seconds=1)) as bot:
+        parts = await album_updates(simulator)
         for part in parts:
-            await bot.inbox.receive(post(part), ear.accept)
+            await bot.receiver.receive(webhook_request(part), ear.accept)
         await simulator.say(8, "elsewhere")
         await simulator.say(7, "well?")
         for update in list(simulator.world.updates.values())[len(parts) :]:
-            assert (await bot.inbox.receive(post(update), ear.accept)).status == 200
-    assert shapes(ear.updates) == [("elsewhere", 0), ("Compare these", 3), ("well?", 0)]
+            assert (await bot.receiver.receive(webhook_request(update), ear.accept)).status == 200
+    assert message_summaries(ear.updates) == [("elsewhere", 0), ("Compare these", 3), ("well?", 0)]
 
 
 async def test_a_posted_part_that_cannot_be_kept_is_not_acknowledged(simulator: Simulator) -> None:
     """2xx means stored, for a part as for a whole."""
 
-    class Full(MemoryNotes):
-        async def put(self, notes: Any) -> None:
+    class Full(MemoryChannelState):
+        async def set(self, notes: Any) -> None:
             raise OSError("no space left on device")
 
-    async with opened(plugin, posted(simulator), Full()) as bot:
-        first, *_ = await album(simulator)
-        assert (await bot.inbox.receive(post(first), Ear().accept)).status == 503
+    async with open_connection(plugin, webhook_settings(simulator), Full()) as bot:
+        first, *_ = await album_updates(simulator)
+        assert (await bot.receiver.receive(webhook_request(first), UpdateRecorder().accept)).status == 503
 
 
 async def test_posted_parts_survive_a_restart(simulator: Simulator) -> None:
     """What was acknowledged and not yet told is told by whoever receives next."""
-    ear, notes = Ear(), MemoryNotes()
-    async with opened(plugin, posted(simulator, album_seconds=1), notes) as bot:
-        for part in await album(simulator):
-            await bot.inbox.receive(post(part), ear.accept)
+    ear, notes = UpdateRecorder(), MemoryChannelState()
+    async with open_connection(plugin, webhook_settings(simulator, album_seconds=1), notes) as bot:
+        for part in await album_updates(simulator):
+            await bot.receiver.receive(webhook_request(part), ear.accept)
     assert ear.updates == []
-    settings = posted(simulator, album_seconds=0.1)
-    async with opened(plugin, settings, notes) as bot, receiving(bot, ear):
+    settings = webhook_settings(simulator, album_seconds=0.1)
+    async with open_connection(plugin, settings, notes) as bot, receiving(bot, ear):
         await ear.wait(1)
-    assert shapes(ear.updates) == [("Compare these", 3)]
+    assert message_summaries(ear.updates) == [("Compare these", 3)]
 
 
 async def test_a_posted_album_that_cannot_be_stored_is_tried_again(simulator: Simulator) -> None:
     """It is ours once its parts are acknowledged: it stays on the shelf until it is stored."""
-    ear = Ear(refusals=1)
-    async with opened(plugin, posted(simulator, album_seconds=0.1)) as bot:
-        for part in await album(simulator):
-            await bot.inbox.receive(post(part), ear.accept)
+    ear = UpdateRecorder(refusals=1)
+    async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
+        for part in await album_updates(simulator):
+            await bot.receiver.receive(webhook_request(part), ear.accept)
         await ear.wait(1)
-    assert (ear.refused, shapes(ear.updates)) == (1, [("Compare these", 3)])
+    assert (ear.refused, message_summaries(ear.updates)) == (1, [("Compare these", 3)])
 
 
 async def test_a_late_part_is_a_message_of_its_own_and_a_repeated_one_is_not(simulator: Simulator) -> None:
     """Nothing is lost when a part comes after the others were told, and nothing is told twice."""
-    ear = Ear()
-    async with opened(plugin, posted(simulator, album_seconds=0.1)) as bot:
-        *parts, late = await album(simulator)
+    ear = UpdateRecorder()
+    async with open_connection(plugin, webhook_settings(simulator, album_seconds=0.1)) as bot:
+        *parts, late = await album_updates(simulator)
         for part in parts:
-            await bot.inbox.receive(post(part), ear.accept)
+            await bot.receiver.receive(webhook_request(part), ear.accept)
         await ear.wait(1)
-        assert (await bot.inbox.receive(post(parts[0]), ear.accept)).status == 200
-        assert (await bot.inbox.receive(post(late), ear.accept)).status == 200
-    assert shapes(ear.updates) == [("Compare these", 2), ("", 1)]
+        assert (await bot.receiver.receive(webhook_request(parts[0]), ear.accept)).status == 200
+        assert (await bot.receiver.receive(webhook_request(late), ear.accept)).status == 200
+    assert message_summaries(ear.updates) == [("Compare these", 2), ("", 1)]

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.errors import RateLimited, Rejected
-from channels.message import Address, Command, Reaction, Reply, Showing, Sign
+from channels.message import Address, Command, DraftText, Reaction, Reply, StatusReaction
 from channels.port import Connection
 from channels.telegram import plugin
 from channels.telegram.send.drafts import draft_id
@@ -18,7 +18,7 @@ ROOM = Address(channel="chn_contract", room="7")
 GROUP = Address(channel="chn_contract", room="-42")
 
 
-class Clock:
+class SettableClock:
     """A clock that is set by hand."""
 
     now = 1000.0
@@ -29,13 +29,13 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
+def clock() -> SettableClock:
     """Return the platform's clock."""
-    return Clock()
+    return SettableClock()
 
 
 @pytest.fixture
-async def simulator(clock: Clock) -> AsyncIterator[Simulator]:
+async def simulator(clock: SettableClock) -> AsyncIterator[Simulator]:
     """Return a simulated Telegram with a private chat and a group."""
     async with simulate(clock=clock) as simulator:
         simulator.world.room(7)
@@ -46,34 +46,34 @@ async def simulator(clock: Clock) -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def telegram(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that polls."""
-    async with opened(plugin, simulator.settings(poll_seconds=5)) as connection:
+    async with open_connection(plugin, simulator.settings(poll_seconds=5)) as connection:
         yield connection
 
 
 async def test_a_private_chat_sees_a_preview(simulator: Simulator, telegram: Connection) -> None:
     """Each call shows all that is said so far, in one draft; the final message takes its place."""
     for text in ("Let me", "Let me **see**"):
-        assert await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text=text)) is None
+        assert await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text=text)) is None
     (draft,) = simulator.drafts(7)
     assert (draft.text, [entity["type"] for entity in draft.entities]) == ("Let me see", ["bold"])
     assert {one.number for one in simulator.world.drafts} == {draft_id("dlv_1.0")}
     assert simulator.messages() == []
-    await telegram.channel.send(ROOM, Reply(text="Let me **see**.", key="dlv_1.0"))
+    await telegram.sender.send(ROOM, Reply(text="Let me **see**.", key="dlv_1.0"))
     assert simulator.drafts(7) == []
 
 
 async def test_a_chat_shows_one_preview(simulator: Simulator, telegram: Connection) -> None:
     """A draft of another reply takes the place of the one before."""
     for key in ("dlv_1.0", "dlv_2.0"):
-        await telegram.channel.show(ROOM, Showing(key=key, text=key))
+        await telegram.sender.update_draft(ROOM, DraftText(key=key, text=key))
     assert [draft.text for draft in simulator.drafts(7)] == ["dlv_2.0"]
 
 
 async def test_a_preview_goes_away_by_itself(
-    simulator: Simulator, telegram: Connection, clock: Clock
+    simulator: Simulator, telegram: Connection, clock: SettableClock
 ) -> None:
     """Nothing is left of what was never finished."""
-    await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="Let me"))
+    await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="Let me"))
     clock.now += 29
     assert len(simulator.drafts(7)) == 1
     clock.now += 2
@@ -82,11 +82,11 @@ async def test_a_preview_goes_away_by_itself(
 
 async def test_a_group_sees_a_message_that_grows(simulator: Simulator, telegram: Connection) -> None:
     """Where there are no previews the first call sends, and later ones edit; none is tried in vain."""
-    shown = await telegram.channel.show(GROUP, Showing(key="dlv_1.0", text="Let"))
+    shown = await telegram.sender.update_draft(GROUP, DraftText(key="dlv_1.0", text="Let"))
     assert shown is not None
-    again = Showing(key="dlv_1.0", text="Let me", platform_id=shown.platform_id, shown="Let")
-    assert await telegram.channel.show(GROUP, again) == shown
-    await telegram.channel.edit(GROUP, shown.platform_id, Reply(text="Let me see.", key="dlv_1.0"))
+    again = DraftText(key="dlv_1.0", text="Let me", platform_id=shown.platform_id, previous_text="Let")
+    assert await telegram.sender.update_draft(GROUP, again) == shown
+    await telegram.sender.edit(GROUP, shown.platform_id, Reply(text="Let me see.", key="dlv_1.0"))
     assert [(post.text, post.history) for post in simulator.messages()] == [
         ("Let me see.", ["Let", "Let me"])
     ]
@@ -105,7 +105,7 @@ async def test_a_refused_preview_becomes_a_message(
             400, method="sendMessageDraft", description="Bad Request: TEXTDRAFT_PEER_INVALID"
         )
     for number in range(2):
-        shown = await telegram.channel.show(ROOM, Showing(key=f"dlv_{number}.0", text="Let me"))
+        shown = await telegram.sender.update_draft(ROOM, DraftText(key=f"dlv_{number}.0", text="Let me"))
         assert shown is not None
     assert [name for name, _ in simulator.calls].count("sendMessageDraft") == 1
     assert len(simulator.messages(7)) == 2
@@ -115,16 +115,16 @@ async def test_a_preview_too_fast_is_told_to_wait(simulator: Simulator, telegram
     """A 429 is no refusal: the caller learns the delay and goes on with previews after it."""
     await simulator.fail(429, method="sendMessageDraft", retry_after=9)
     with pytest.raises(RateLimited) as caught:
-        await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="Let me"))
+        await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="Let me"))
     assert caught.value.retry_after == 9
-    assert await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="Let me")) is None
+    assert await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="Let me")) is None
 
 
 async def test_text_too_long_for_a_preview_says_nothing_of_the_chat(telegram: Connection) -> None:
     """It is refused as it would be in a message, and the next preview is shown."""
     with pytest.raises(Rejected):
-        await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="x" * 4097))
-    assert await telegram.channel.show(ROOM, Showing(key="dlv_1.0", text="x")) is None
+        await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="x" * 4097))
+    assert await telegram.sender.update_draft(ROOM, DraftText(key="dlv_1.0", text="x")) is None
 
 
 @pytest.mark.parametrize("key", ["", "dlv_1.0", "x" * 64])
@@ -137,8 +137,8 @@ async def test_signs_are_put_and_taken_away(simulator: Simulator, telegram: Conn
     """Each sign takes the place of the one before; None leaves nothing."""
     number = await simulator.say(7, "please")
     seen = []
-    for sign in (*Sign, None):
-        await telegram.channel.react(ROOM, str(number), sign)
+    for sign in (*StatusReaction, None):
+        await telegram.sender.react(ROOM, str(number), sign)
         seen.append([one["emoji"] for one in simulator.world.posts[7, number].raw["reactions"]])
     assert seen == [["👀"], ["👍"], ["👎"], []]
 
@@ -149,12 +149,12 @@ async def test_a_chat_that_allows_other_emoji_gets_one_of_those(
     """A refused emoji is remembered for its chat; where none is allowed, none is tried twice."""
     await simulator.restrict(-42, reactions=["👌"])
     number = str(await simulator.say(-42, "please", user=7))
-    await telegram.channel.react(GROUP, number, Sign.DONE)
+    await telegram.sender.react(GROUP, number, StatusReaction.DONE)
     assert simulator.world.posts[-42, int(number)].raw["reactions"] == [{"type": "emoji", "emoji": "👌"}]
-    await telegram.channel.react(GROUP, number, Sign.DONE)
+    await telegram.sender.react(GROUP, number, StatusReaction.DONE)
     for _ in range(2):
         with pytest.raises(Rejected):
-            await telegram.channel.react(GROUP, number, Sign.SEEN)
+            await telegram.sender.react(GROUP, number, StatusReaction.SEEN)
     tried = [given["reaction"] for name, given in simulator.calls if name == "setMessageReaction"]
     assert len(tried) == 4
 
@@ -164,17 +164,17 @@ async def test_a_reaction_to_a_message_that_is_gone_is_rejected(
 ) -> None:
     """That says nothing of the chat: the next message is reacted to."""
     with pytest.raises(Rejected):
-        await telegram.channel.react(ROOM, "4711", Sign.SEEN)
+        await telegram.sender.react(ROOM, "4711", StatusReaction.SEEN)
     number = str(await simulator.say(7, "please"))
-    await telegram.channel.react(ROOM, number, Sign.SEEN)
+    await telegram.sender.react(ROOM, number, StatusReaction.SEEN)
 
 
 async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connection) -> None:
     """Telegram tells of reactions only when asked to by name; ours are not told to us."""
-    sent = await telegram.channel.send(GROUP, Reply(text="done", key="dlv_1.0"))
-    ear = Ear()
+    sent = await telegram.sender.send(GROUP, Reply(text="done", key="dlv_1.0"))
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
-        await simulator.wait_until(lambda: "getUpdates" in simulator.answered)
+        await simulator.wait_until(lambda: "getUpdates" in simulator.answered_methods)
         await simulator.react(-42, int(sent.platform_id), "👍", user=7)
         await simulator.react(-42, int(sent.platform_id), None, user=7)
         first, second = await ear.wait(2)
@@ -186,20 +186,20 @@ async def test_a_persons_reaction_arrives(simulator: Simulator, telegram: Connec
 
 async def test_a_command_has_nothing_to_answer(simulator: Simulator, telegram: Connection) -> None:
     """Telegram wants no answer to a command itself; the answer is a message like any other."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.say(7, "/status")
         (command,) = await ear.wait(1)
     assert isinstance(command, Command)
-    await telegram.channel.answer(command, "fine")
+    await telegram.sender.reply_privately(command, "fine")
     assert "answerCallbackQuery" not in [name for name, _ in simulator.calls]
 
 
 async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
     """It is compared first, so a restart changes nothing."""
     for _ in range(2):
-        ear = Ear()
-        async with opened(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        ear = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
             await simulator.say(7, "hello")
             await ear.wait(1)
     assert [name for name, _ in simulator.calls].count("setMyCommands") == 1
@@ -209,8 +209,8 @@ async def test_the_menu_of_commands_is_set_once(simulator: Simulator) -> None:
 async def test_a_menu_that_cannot_be_set_harms_nobody(simulator: Simulator) -> None:
     """The bot receives all the same."""
     await simulator.forget("getMyCommands")
-    ear = Ear()
-    async with opened(plugin, simulator.settings()) as bot, receiving(bot, ear):
+    ear = UpdateRecorder()
+    async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
         await simulator.say(7, "hello")
         await ear.wait(1)
     assert ear.states[-1] is True

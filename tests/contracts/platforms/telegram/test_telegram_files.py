@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from channel_rigs import Ear, opened, receiving
+from channel_rigs import UpdateRecorder, open_connection, receiving
 from channels.errors import NotPermitted, RateLimited, Rejected
 from channels.message import Address, File, Message
 from channels.port import Connection
@@ -31,11 +31,11 @@ async def simulator() -> AsyncIterator[Simulator]:
 @pytest.fixture
 async def telegram(simulator: Simulator) -> AsyncIterator[Connection]:
     """Return a connection that polls."""
-    async with opened(plugin, simulator.settings(poll_seconds=5)) as connection:
+    async with open_connection(plugin, simulator.settings(poll_seconds=5)) as connection:
         yield connection
 
 
-def a_file(media_type: str, content: bytes = b"x", **others: Any) -> File:
+def make_file(media_type: str, content: bytes = b"x", **others: Any) -> File:
     """Return a file."""
     return File(name="a.bin", media_type=media_type, content=content, **others)
 
@@ -65,7 +65,7 @@ async def test_a_file_is_shown_as_what_it_is(
     simulator: Simulator, telegram: Connection, media_type: str, content: bytes, methods: list[str]
 ) -> None:
     """Telegram shows pictures and plays films by itself; what it does not take so is a document."""
-    await telegram.channel.upload(ROOM, a_file(media_type, content), key="dlv_1.1")
+    await telegram.sender.upload(ROOM, make_file(media_type, content), key="dlv_1.1")
     assert uploads(simulator) == methods
     assert [post.file for post in simulator.messages()] == [content]
 
@@ -77,10 +77,10 @@ async def test_a_right_that_is_missing_for_pictures_may_be_there_for_documents(
     await simulator.group(-42)
     await simulator.restrict(-42, forbidden=["photos"])
     group = Address(channel="chn_contract", room="-42")
-    await telegram.channel.upload(group, a_file("image/jpeg", b"\xff\xd8"), key="dlv_1.1")
+    await telegram.sender.upload(group, make_file("image/jpeg", b"\xff\xd8"), key="dlv_1.1")
     await simulator.restrict(-42, forbidden=["photos", "documents", "text messages"])
     with pytest.raises(NotPermitted) as caught:
-        await telegram.channel.upload(group, a_file("image/jpeg", b"\xff\xd8"), key="dlv_1.2")
+        await telegram.sender.upload(group, make_file("image/jpeg", b"\xff\xd8"), key="dlv_1.2")
     assert caught.value.permission == "can_send_documents"
     assert len(simulator.messages()) == 1
 
@@ -88,8 +88,8 @@ async def test_a_right_that_is_missing_for_pictures_may_be_there_for_documents(
 async def test_a_long_caption_goes_on_under_the_file(simulator: Simulator, telegram: Connection) -> None:
     """A caption has 1024 UTF-16 units; nothing of the rest is lost."""
     lines = [f"line {number} 😀 **bold**" for number in range(400)]
-    file = a_file("application/pdf", caption="\n".join(lines))
-    sent = await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+    file = make_file("application/pdf", caption="\n".join(lines))
+    sent = await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     said = simulator.messages()
     assert sent.platform_id == str(said[0].id)
     assert len(said) > 2
@@ -101,11 +101,11 @@ async def test_a_caption_that_broke_off_goes_on_where_it_stopped(
     simulator: Simulator, telegram: Connection
 ) -> None:
     """Trying again sends the rest of the words, not the file a second time."""
-    file = a_file("application/pdf", caption="\n\n".join(["word " * 150] * 4))
+    file = make_file("application/pdf", caption="\n\n".join(["word " * 150] * 4))
     await simulator.fail(429, method="sendMessage")
     with pytest.raises(RateLimited):
-        await telegram.channel.upload(ROOM, file, key="dlv_1.1")
-    sent = await telegram.channel.upload(ROOM, file, key="dlv_1.1")
+        await telegram.sender.upload(ROOM, file, key="dlv_1.1")
+    sent = await telegram.sender.upload(ROOM, file, key="dlv_1.1")
     assert uploads(simulator) == ["sendDocument"]
     assert sent.platform_id == str(simulator.messages()[0].id)
     assert sum(post.text.count("word") for post in simulator.messages()) == 600
@@ -115,47 +115,45 @@ async def test_a_caption_is_formatted_where_telegram_takes_it(
     simulator: Simulator, telegram: Connection
 ) -> None:
     """Bold is bold under a file too, and plain words where the looks are refused."""
-    await telegram.channel.upload(ROOM, a_file("text/plain", caption="**done**"), key="dlv_1.1")
+    await telegram.sender.upload(ROOM, make_file("text/plain", caption="**done**"), key="dlv_1.1")
     description = "Bad Request: can't parse entities: something is odd"
     await simulator.fail(400, method="sendDocument", description=description)
-    await telegram.channel.upload(ROOM, a_file("text/plain", caption="**done**"), key="dlv_1.2")
+    await telegram.sender.upload(ROOM, make_file("text/plain", caption="**done**"), key="dlv_1.2")
     assert [post.text for post in simulator.messages()] == ["done", "**done**"]
 
 
 @pytest.mark.parametrize("kind", ["document", "audio", "voice", "video", "video_note", "animation"])
 async def test_every_kind_of_file_is_fetched(simulator: Simulator, telegram: Connection, kind: str) -> None:
     """What people send can be read, whatever Telegram calls it."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.send_file(7, b"content", name="a.bin", kind=kind)
         (update,) = await ear.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
-    assert b"".join([part async for part in telegram.channel.download(attachment.ref)]) == b"content"
+    assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"content"
 
 
 async def test_the_largest_size_of_a_photo_is_fetched(simulator: Simulator, telegram: Connection) -> None:
     """A photo comes in several sizes."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.send_file(7, b"the whole picture")
         (update,) = await ear.wait(1)
     assert isinstance(update, Message)
     (attachment,) = update.attachments
-    assert (
-        b"".join([part async for part in telegram.channel.download(attachment.ref)]) == b"the whole picture"
-    )
+    assert b"".join([part async for part in telegram.sender.download(attachment.ref)]) == b"the whole picture"
 
 
 async def test_a_file_too_large_to_fetch_is_rejected(simulator: Simulator, telegram: Connection) -> None:
     """Bots get files of 20 MB at the most."""
-    ear = Ear()
+    ear = UpdateRecorder()
     async with receiving(telegram, ear):
         await simulator.send_file(7, bytes(20_000_001), name="a.bin")
         (update,) = await ear.wait(1)
     assert isinstance(update, Message)
     with pytest.raises(Rejected, match="too big"):
-        _ = [part async for part in telegram.channel.download(update.attachments[0].ref)]
+        _ = [part async for part in telegram.sender.download(update.attachments[0].ref)]
 
 
 @pytest.mark.parametrize(
@@ -179,9 +177,9 @@ async def test_an_odd_path_is_never_fetched(path: object) -> None:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
         base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        async with opened(plugin, {"token": "1:a", "base_url": base}) as bot:
+        async with open_connection(plugin, {"token": "1:a", "base_url": base}) as bot:
             with pytest.raises(Rejected):
-                _ = [part async for part in bot.channel.download("x")]
+                _ = [part async for part in bot.sender.download("x")]
     finally:
         await runner.cleanup()
     assert not [one for one in asked if one.startswith("/file")]

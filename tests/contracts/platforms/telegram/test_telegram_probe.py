@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from channel_rigs import Ear, opened, receiving
-from channels.port import Finding
+from channel_rigs import UpdateRecorder, open_connection, receiving
+from channels.port import CheckResult
 from channels.telegram import plugin
 from channels.telegram.simulator import Simulator, simulate
 
@@ -21,16 +21,16 @@ WEBHOOK: dict[str, Any] = {
 
 
 @asynccontextmanager
-async def probed(
+async def probe_simulator(
     *, privacy: bool = False, joins: bool = True, **settings: Any
-) -> AsyncIterator[tuple[Simulator, dict[str, Finding]]]:
+) -> AsyncIterator[tuple[Simulator, dict[str, CheckResult]]]:
     """Yield a simulated Telegram and what the probe finds there, by subject."""
     async with simulate(privacy=privacy) as simulator:
         simulator.world.bot["can_join_groups"] = joins
         yield simulator, await findings(simulator, **settings)
 
 
-async def findings(simulator: Simulator, **settings: Any) -> dict[str, Finding]:
+async def findings(simulator: Simulator, **settings: Any) -> dict[str, CheckResult]:
     """Return what the probe finds, by subject."""
     found = await plugin.probe(plugin.settings.model_validate(simulator.settings(**settings)))
     return {finding.subject: finding for finding in found}
@@ -49,26 +49,26 @@ async def test_privacy_mode_is_held_against_what_is_to_be_heard(
     settings: dict[str, Any], is_well: bool
 ) -> None:
     """A bot that shall hear everything, and may not, is told apart from one that need not."""
-    async with probed(privacy=True, **settings) as (_, found):
+    async with probe_simulator(privacy=True, **settings) as (_, found):
         assert found["group messages"].ok is is_well
         assert "/setprivacy" in found["group messages"].remedy
 
 
 async def test_a_bot_that_may_not_join_groups_is_told_where_rooms_are_set() -> None:
     """Rooms in the settings want a bot that can be added to them."""
-    async with probed(joins=False, rooms={"-42": {}}) as (_, found):
+    async with probe_simulator(joins=False, rooms={"-42": {}}) as (_, found):
         assert not found["groups"].ok
         assert "/setjoingroups" in found["groups"].remedy
-    async with probed(joins=False) as (_, found):
+    async with probe_simulator(joins=False) as (_, found):
         assert found["groups"].ok
 
 
 async def test_a_webhook_is_compared_with_the_settings() -> None:
     """Not registered yet is no fault; posts to another address are one."""
-    async with probed(**WEBHOOK) as (simulator, found):
+    async with probe_simulator(**WEBHOOK) as (simulator, found):
         assert found["webhook"].ok
         assert "DOVECOTE_PUBLIC_URL" in found["webhook"].detail
-        await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
+        await simulator.updates.set_webhook("http://127.0.0.1:9/elsewhere", "")
         elsewhere = (await findings(simulator, **WEBHOOK))["webhook"]
     assert (elsewhere.ok, "another address, at 127.0.0.1:9;" in elsewhere.detail) == (False, True)
     assert elsewhere.remedy
@@ -76,8 +76,8 @@ async def test_a_webhook_is_compared_with_the_settings() -> None:
 
 async def test_what_telegram_could_not_post_is_told() -> None:
     """Telegram's own last error is in the finding, with the number of updates that wait."""
-    async with probed(**WEBHOOK) as (simulator, _):
-        await simulator.updates.post_to(WEBHOOK["webhook_url"], "secret_1")
+    async with probe_simulator(**WEBHOOK) as (simulator, _):
+        await simulator.updates.set_webhook(WEBHOOK["webhook_url"], "secret_1")
         await simulator.say(7, "hello")
         await simulator.wait_until(lambda: "last_error_message" in simulator.updates.info())
         found = (await findings(simulator, **WEBHOOK))["webhook"]
@@ -91,18 +91,18 @@ async def test_what_telegram_could_not_post_is_told() -> None:
 
 async def test_a_webhook_left_behind_is_told_to_who_polls() -> None:
     """Polling takes it away, and whoever set it should know."""
-    async with probed() as (simulator, found):
+    async with probe_simulator() as (simulator, found):
         assert found["polling"].ok
-        await simulator.updates.post_to("http://127.0.0.1:9/elsewhere", "")
+        await simulator.updates.set_webhook("http://127.0.0.1:9/elsewhere", "")
         assert "to 127.0.0.1:9; polling removes it" in (await findings(simulator))["polling"].detail
 
 
 async def test_the_menu_of_commands_is_looked_at() -> None:
     """Before the first start there is none, after it there is."""
-    async with probed() as (simulator, found):
+    async with probe_simulator() as (simulator, found):
         assert "when the gateway starts" in found["commands"].detail
-        ear = Ear()
-        async with opened(plugin, simulator.settings()) as bot, receiving(bot, ear):
+        ear = UpdateRecorder()
+        async with open_connection(plugin, simulator.settings()) as bot, receiving(bot, ear):
             await simulator.say(7, "hello")
             await ear.wait(1)
         assert (await findings(simulator))["commands"].detail == "the menu is set"

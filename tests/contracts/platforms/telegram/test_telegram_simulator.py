@@ -11,13 +11,13 @@ import pytest
 from aiohttp import ClientError, ClientSession, FormData
 
 from channels.telegram.simulator import Simulator, simulate
-from channels.telegram.simulator.failure import Failure
-from channels.telegram.simulator.wording import read
+from channels.telegram.simulator.failure import ApiFailure
+from channels.telegram.simulator.wording import parse_text
 
 FORUM = -1_000_000_000_042
 
 
-class Client:
+class BotClient:
     """Calls the simulator as any bot would."""
 
     def __init__(self, session: ClientSession, simulator: Simulator) -> None:
@@ -57,26 +57,26 @@ class Client:
 
 
 @pytest.fixture
-async def bot() -> AsyncIterator[Client]:
+async def bot() -> AsyncIterator[BotClient]:
     """Return a client of a Telegram where person 7 has a private chat with the bot."""
     async with simulate() as simulator, ClientSession() as session:
         simulator.world.room(7)
-        yield Client(session, simulator)
+        yield BotClient(session, simulator)
 
 
-async def test_a_bot_learns_who_it_is(bot: Client) -> None:
+async def test_a_bot_learns_who_it_is(bot: BotClient) -> None:
     """`getMe` names the bot by any spelling of the method."""
     assert (await bot.call("getme"))["username"] == (await bot.call("getMe"))["username"] == "dovecote_bot"
 
 
 @pytest.mark.parametrize(("token", "status"), [("1:wrong", 401), ("nonsense", 404)])
-async def test_a_token_is_checked(bot: Client, token: str, status: int) -> None:
+async def test_a_token_is_checked(bot: BotClient, token: str, status: int) -> None:
     """A token of the right shape is unauthorized, any other is not found."""
     bot.token = token
     assert (await bot.call("getMe"))[0] == status
 
 
-async def test_updates_stay_until_they_are_confirmed(bot: Client) -> None:
+async def test_updates_stay_until_they_are_confirmed(bot: BotClient) -> None:
     """An offset confirms all earlier updates, and only those."""
     for text in "abc":
         await bot.simulator.say(7, text)
@@ -88,7 +88,7 @@ async def test_updates_stay_until_they_are_confirmed(bot: Client) -> None:
     assert await bot.call("getUpdates", offset=first[2]["update_id"] + 1) == []
 
 
-async def test_a_long_poll_is_answered_by_what_is_said(bot: Client) -> None:
+async def test_a_long_poll_is_answered_by_what_is_said(bot: BotClient) -> None:
     """A poll that waits returns as soon as there is something."""
     poll = asyncio.create_task(bot.call("getUpdates", timeout=30))
     await bot.simulator.wait_until(lambda: bool(bot.simulator.calls))
@@ -97,7 +97,7 @@ async def test_a_long_poll_is_answered_by_what_is_said(bot: Client) -> None:
         assert (await poll)[0]["message"]["text"] == "now"
 
 
-async def test_a_second_poll_ends_the_first(bot: Client) -> None:
+async def test_a_second_poll_ends_the_first(bot: BotClient) -> None:
     """Only one may poll; the older is told so."""
     first = asyncio.create_task(bot.call("getUpdates", timeout=30))
     await bot.simulator.wait_until(lambda: bool(bot.simulator.calls))
@@ -106,7 +106,7 @@ async def test_a_second_poll_ends_the_first(bot: Client) -> None:
         assert (await first)[0] == 409
 
 
-async def test_a_webhook_forbids_polling(bot: Client) -> None:
+async def test_a_webhook_forbids_polling(bot: BotClient) -> None:
     """While updates are posted they cannot be polled."""
     await bot.call("setWebhook", url="http://127.0.0.1:9/")
     assert (await bot.call("getUpdates"))[0] == 409
@@ -117,12 +117,12 @@ async def test_a_webhook_forbids_polling(bot: Client) -> None:
 @pytest.mark.parametrize(
     "webhook", [{"url": "http://bot.test/"}, {"url": "https://bot.test/", "secret_token": "ü"}]
 )
-async def test_an_odd_webhook_is_refused(bot: Client, webhook: dict[str, str]) -> None:
+async def test_an_odd_webhook_is_refused(bot: BotClient, webhook: dict[str, str]) -> None:
     """Webhooks are https, and secrets plain letters."""
     assert (await bot.call("setWebhook", **webhook))[0] == 400
 
 
-async def test_only_wanted_kinds_of_update_come(bot: Client) -> None:
+async def test_only_wanted_kinds_of_update_come(bot: BotClient) -> None:
     """`allowed_updates` holds until it is set again."""
     await bot.call("getUpdates", allowed_updates=["callback_query"])
     await bot.simulator.say(7, "unheard")
@@ -151,7 +151,9 @@ async def test_only_wanted_kinds_of_update_come(bot: Client) -> None:
         ({"text": "x", "reply_markup": "{"}, "can't parse reply_markup"),
     ],
 )
-async def test_what_telegram_refuses_is_refused(bot: Client, arguments: dict[str, Any], words: str) -> None:
+async def test_what_telegram_refuses_is_refused(
+    bot: BotClient, arguments: dict[str, Any], words: str
+) -> None:
     """A message that real bots cannot send cannot be sent here."""
     status, description, _ = await bot.call("sendMessage", **{"chat_id": 7, **arguments})
     assert status == 400
@@ -176,7 +178,7 @@ async def test_what_telegram_refuses_is_refused(bot: Client, arguments: dict[str
 )
 def test_formatted_text_is_read(text: str, mode: str, shown: str, kinds: list[str]) -> None:
     """Both parse modes give text and entities."""
-    read_text, entities = read(text, mode, None)
+    read_text, entities = parse_text(text, mode, None)
     assert (read_text, [entity["type"] for entity in entities]) == (shown, kinds)
 
 
@@ -194,11 +196,11 @@ def test_formatted_text_is_read(text: str, mode: str, shown: str, kinds: list[st
 )
 def test_entities_that_make_no_sense_are_refused(entities: object) -> None:
     """Entities cut no character, overlap only when nested, and are complete."""
-    with pytest.raises(Failure, match="can't parse entities"):
-        read("😀abcd", "", entities)
+    with pytest.raises(ApiFailure, match="can't parse entities"):
+        parse_text("😀abcd", "", entities)
 
 
-async def test_an_edit_to_the_same_is_refused(bot: Client) -> None:
+async def test_an_edit_to_the_same_is_refused(bot: BotClient) -> None:
     """Telegram's well-known complaint."""
     sent = await bot.call("sendMessage", chat_id=7, text="one")
     where = {"chat_id": 7, "message_id": sent["message_id"]}
@@ -207,7 +209,7 @@ async def test_an_edit_to_the_same_is_refused(bot: Client) -> None:
     assert bot.simulator.messages(7)[0].history == ["one"]
 
 
-async def test_only_own_messages_can_be_edited_and_deleted(bot: Client) -> None:
+async def test_only_own_messages_can_be_edited_and_deleted(bot: BotClient) -> None:
     """A person's message is theirs."""
     number = await bot.simulator.say(7, "mine")
     assert (await bot.call("editMessageText", chat_id=7, message_id=number, text="x"))[0] == 400
@@ -216,7 +218,7 @@ async def test_only_own_messages_can_be_edited_and_deleted(bot: Client) -> None:
     assert bot.simulator.messages() == []
 
 
-async def test_a_press_is_answered_once(bot: Client) -> None:
+async def test_a_press_is_answered_once(bot: BotClient) -> None:
     """A second answer comes too late."""
     markup = {"inline_keyboard": [[{"text": "Yes", "callback_data": "y"}]]}
     sent = await bot.call("sendMessage", chat_id=7, text="?", reply_markup=markup)
@@ -228,7 +230,7 @@ async def test_a_press_is_answered_once(bot: Client) -> None:
     assert bot.simulator.answers(number) == {"text": "ok", "alert": False}
 
 
-async def test_files_are_uploaded_and_downloaded(bot: Client) -> None:
+async def test_files_are_uploaded_and_downloaded(bot: BotClient) -> None:
     """A document goes in by multipart and comes out by its path."""
     form = FormData({"chat_id": "7", "document": "attach://part", "caption": "c"})
     form.add_field("part", b"bytes", filename="a.txt", content_type="text/plain")
@@ -239,17 +241,17 @@ async def test_files_are_uploaded_and_downloaded(bot: Client) -> None:
     assert (await bot.call("getFile", file_id="none"))[0] == 400
 
 
-async def test_rates_are_kept_for_each_room(bot: Client) -> None:
+async def test_rates_are_kept_for_each_room(bot: BotClient) -> None:
     """One message a second and room; the answer says how long to wait."""
     bot.simulator.world.room(8)
     await bot.control("limit", room_per_second=1)
     await bot.call("sendMessage", chat_id=7, text="1")
     assert (await bot.call("sendMessage", chat_id=7, text="2"))[2] == {"retry_after": 1}
     assert (await bot.call("sendMessage", chat_id=8, text="1"))["text"] == "1"
-    assert bot.simulator.meter.refused == 1
+    assert bot.simulator.rate_limits.refused == 1
 
 
-async def test_a_bot_that_was_thrown_out_may_not_speak(bot: Client) -> None:
+async def test_a_bot_that_was_thrown_out_may_not_speak(bot: BotClient) -> None:
     """Blocked and kicked are 403."""
     await bot.control("group", chat=-5)
     await bot.control("kick", chat=-5)
@@ -257,7 +259,7 @@ async def test_a_bot_that_was_thrown_out_may_not_speak(bot: Client) -> None:
     assert [(await bot.call("sendMessage", chat_id=chat, text="x"))[0] for chat in (7, -5)] == [403, 403]
 
 
-async def test_a_group_moves(bot: Client) -> None:
+async def test_a_group_moves(bot: BotClient) -> None:
     """The old room names the new one, in an update and in the refusal."""
     await bot.control("group", chat=-5)
     new = await bot.control("migrate", chat=-5)
@@ -266,7 +268,7 @@ async def test_a_group_moves(bot: Client) -> None:
     assert (await bot.call("sendMessage", chat_id=-5, text="x"))[2] == {"migrate_to_chat_id": new}
 
 
-async def test_topics_have_their_own_messages(bot: Client) -> None:
+async def test_topics_have_their_own_messages(bot: BotClient) -> None:
     """A message of a topic says so, and a closed topic takes none."""
     await bot.control("group", chat=FORUM, forum=True)
     topic = await bot.control("topic", chat=FORUM)
@@ -279,7 +281,7 @@ async def test_topics_have_their_own_messages(bot: Client) -> None:
     )
 
 
-async def test_faults_happen_as_often_as_asked_for(bot: Client) -> None:
+async def test_faults_happen_as_often_as_asked_for(bot: BotClient) -> None:
     """So many failures, then all is well; a cut connection may have done its work."""
     await bot.control("fail", status=502, times=2, method="sendMessage")
     answers = [await bot.call("sendMessage", chat_id=7, text="x") for _ in range(3)]
@@ -290,7 +292,7 @@ async def test_faults_happen_as_often_as_asked_for(bot: Client) -> None:
     assert [post.text for post in bot.simulator.messages()] == ["x", "lost answer"]
 
 
-async def test_another_process_can_drive_it(bot: Client) -> None:
+async def test_another_process_can_drive_it(bot: BotClient) -> None:
     """Saying, waiting and reading work over HTTP; a mistake is told."""
     number = await bot.control("say", chat=7, text="hello")
     await bot.call("sendMessage", chat_id=7, text="good day", reply_parameters={"message_id": number})
@@ -308,7 +310,7 @@ async def test_another_process_can_drive_it(bot: Client) -> None:
 async def test_privacy_mode_keeps_what_does_not_concern_the_bot() -> None:
     """In groups, only commands, mentions and replies are delivered."""
     async with simulate(privacy=True) as simulator, ClientSession() as session:
-        bot = Client(session, simulator)
+        bot = BotClient(session, simulator)
         for text in ("lunch?", "/help", "ask @dovecote_bot"):
             await simulator.say(-5, text, user=7)
         await simulator.say(7, "in private")
@@ -316,7 +318,7 @@ async def test_privacy_mode_keeps_what_does_not_concern_the_bot() -> None:
     assert texts == ["/help", "ask @dovecote_bot", "in private"]
 
 
-async def test_commands_and_reactions_are_kept(bot: Client) -> None:
+async def test_commands_and_reactions_are_kept(bot: BotClient) -> None:
     """The menu of commands can be set and read; a reaction is seen at its message."""
     assert await bot.call("setMyCommands", commands=[{"command": "stop", "description": "Stop"}]) is True
     assert (await bot.call("getMyCommands"))[0]["command"] == "stop"
@@ -338,7 +340,7 @@ async def test_commands_and_reactions_are_kept(bot: Client) -> None:
     ],
 )
 async def test_what_the_newer_methods_refuse(
-    bot: Client, method: str, arguments: dict[str, Any], words: str
+    bot: BotClient, method: str, arguments: dict[str, Any], words: str
 ) -> None:
     """Drafts are for private chats, reactions for messages that are there, uploads have files."""
     await bot.control("group", chat=FORUM, forum=True)
@@ -346,7 +348,7 @@ async def test_what_the_newer_methods_refuse(
     assert (status, words in description) == (400, True)
 
 
-async def test_a_reaction_is_one_of_those_telegram_has(bot: Client) -> None:
+async def test_a_reaction_is_one_of_those_telegram_has(bot: BotClient) -> None:
     """One standard emoji, and of those only what the chat allows."""
     number = await bot.simulator.say(7, "well done")
 
@@ -362,7 +364,7 @@ async def test_a_reaction_is_one_of_those_telegram_has(bot: Client) -> None:
     assert await react() is True
 
 
-async def test_an_album_comes_as_updates_of_its_own(bot: Client) -> None:
+async def test_an_album_comes_as_updates_of_its_own(bot: BotClient) -> None:
     """Each part has the album's number; the words are at the first."""
     await bot.control("send_album", chat=7, contents=["b25l", "dHdv"], caption="two")
     messages = [update["message"] for update in await bot.call("getUpdates")]
@@ -370,7 +372,7 @@ async def test_an_album_comes_as_updates_of_its_own(bot: Client) -> None:
     assert {message["media_group_id"] for message in messages} == {"1313"}
 
 
-async def test_reactions_come_when_asked_for_by_name(bot: Client) -> None:
+async def test_reactions_come_when_asked_for_by_name(bot: BotClient) -> None:
     """By default Telegram tells of none."""
     number = await bot.simulator.say(7, "hello")
     await bot.control("react", chat=7, message=number, emoji="👍")
@@ -380,7 +382,7 @@ async def test_reactions_come_when_asked_for_by_name(bot: Client) -> None:
     assert [len(changed[name]) for name in ("old_reaction", "new_reaction")] == [1, 0]
 
 
-async def test_rates_hold_for_groups_and_overall(bot: Client) -> None:
+async def test_rates_hold_for_groups_and_overall(bot: BotClient) -> None:
     """Twenty a minute in a group, thirty a second in all; an edit counts as well."""
     await bot.control("group", chat=-5)
     await bot.control("limit", group_per_minute=2)
