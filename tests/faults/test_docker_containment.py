@@ -67,25 +67,25 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS.values(), ids=BOMBS)
-async def test_a_fork_bomb_is_contained(sandbox: Sandbox, nap: str, bomb: str) -> None:
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, sleep_seconds: str, bomb: str) -> None:
     """Whatever it forks is dead when the run returns, soon after its time-out, and the sandbox goes on."""
     started = time.monotonic()
-    await sandbox.run(ExecRequest(script=bomb.format(nap=nap), timeout=1, output_limit=4096))
+    await sandbox.run(ExecRequest(script=bomb.format(nap=sleep_seconds), timeout=1, output_limit=4096))
     assert time.monotonic() - started < 1 + MARGIN * SLOW
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
     assert (await sandbox.run(ExecRequest(script="echo on"))).stdout == b"on\n"
 
 
-async def test_daemons_die_with_their_run(sandbox: Sandbox, nap: str) -> None:
+async def test_daemons_die_with_their_run(sandbox: Sandbox, sleep_seconds: str) -> None:
     """Own sessions, no descriptors, no environment, a killed parent: nothing outlives the run."""
     for script in (
-        f"setsid -f env -i sleep {nap} <&- >&- 2>&-",
-        f"(setsid bash -c 'setsid sleep {nap} & exit' &)",
-        f"setsid -f sleep {nap}; kill -9 $PPID; sleep {nap}",
-        f"env -i setsid -f sleep {nap}; kill -9 $PPID",
+        f"setsid -f env -i sleep {sleep_seconds} <&- >&- 2>&-",
+        f"(setsid bash -c 'setsid sleep {sleep_seconds} & exit' &)",
+        f"setsid -f sleep {sleep_seconds}; kill -9 $PPID; sleep {sleep_seconds}",
+        f"env -i setsid -f sleep {sleep_seconds}; kill -9 $PPID",
     ):
         await sandbox.run(ExecRequest(script=script, timeout=2))
-        assert processes_with(nap) == [], script
+        assert processes_with(sleep_seconds) == [], script
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
@@ -163,26 +163,28 @@ async def test_there_is_nothing_to_climb_with(sandbox: Sandbox) -> None:
 
 
 async def test_values_and_tokens_are_on_no_command_line(
-    provider: Provider, rig: ProviderRig, nap: str
+    provider: Provider, rig: ProviderRig, sleep_seconds: str
 ) -> None:
     """Declared values and a job's token are in no argument list."""
     sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
+    await sandbox.spawn(
+        BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {sleep_seconds}')
+    )
     await wait_for_output(sandbox, "job_1", str(len(CANARY)).encode())
-    assert processes_with(nap) != []
+    assert processes_with(sleep_seconds) != []
     assert processes_with(CANARY) == []
     assert processes_with(TOKEN) == []
     await provider.destroy(sandbox.id)
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
-async def test_killing_everybody_is_survived(sandbox: Sandbox, nap: str) -> None:
+async def test_killing_everybody_is_survived(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A run that kills all it can reach ends; jobs it took along are told as killed."""
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     async with asyncio.timeout(20):
         result = await sandbox.run(ExecRequest(script="kill -9 -1; kill -9 $$", timeout=10))
     assert result.exit_code == 137
     report = await wait_for_job(sandbox, "job_1")
     assert (report.state, report.exit_code) == (BackgroundJobState.EXITED, 137)
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []

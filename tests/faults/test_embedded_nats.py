@@ -37,17 +37,17 @@ def arguments_of(pid: int | None) -> str:
         return ""
 
 
-async def test_streams_fit_into_the_budget(broker: EmbeddedNats) -> None:
+async def test_streams_fit_into_the_budget(embedded_nats: EmbeddedNats) -> None:
     """The broker takes the streams that its own budget is for."""
-    async with connect(broker.url, token=broker.token) as link:
-        assert (await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))).last_seq == 0
+    async with connect(embedded_nats.url, token=embedded_nats.token) as link:
+        assert (await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))).last_seq == 0
 
 
-async def test_a_stranger_is_refused(broker: EmbeddedNats) -> None:
+async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
     """Nobody on this machine can use the broker without its token."""
     for token in (None, "wrong"):
         with pytest.raises(BrokerRefused):
-            async with connect(broker.url, token=token):
+            async with connect(embedded_nats.url, token=token):
                 pass
 
 
@@ -58,37 +58,41 @@ async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
             await ensure_streams(link, StreamConfig())
 
 
-async def test_files_are_private(broker: EmbeddedNats, tmp_path: Path) -> None:
+async def test_files_are_private(embedded_nats: EmbeddedNats, tmp_path: Path) -> None:
     """What the broker keeps, and its token, can be read by its owner only."""
     directory = tmp_path / "data" / "nats"
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "store").stat().st_mode) == 0o700
     assert stat.S_IMODE((directory / "server.conf").stat().st_mode) == 0o600
-    assert broker.token not in arguments_of(broker.pid)
+    assert embedded_nats.token not in arguments_of(embedded_nats.pid)
 
 
-async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(broker: EmbeddedNats) -> None:
+async def test_a_killed_broker_comes_back_with_everything_on_the_same_port(
+    embedded_nats: EmbeddedNats,
+) -> None:
     """Kill -9 of the child is repaired by its supervision; the link finds it again."""
-    async with connect(broker.url, token=broker.token) as link:
-        before = await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
+    async with connect(embedded_nats.url, token=embedded_nats.token) as link:
+        before = await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))
         await link.publish("lease.t.x", b"kept", {})
-        url, killed = broker.url, broker.pid
+        url, killed = embedded_nats.url, embedded_nats.pid
         assert killed is not None
         back = asyncio.Event()
         link.on_reconnect(back.set)
         os.kill(killed, signal.SIGKILL)
         async with asyncio.timeout(15):
             await back.wait()
-        assert (broker.url, broker.restarts) == (url, 1)
+        assert (embedded_nats.url, embedded_nats.restarts) == (url, 1)
         after = await get_identity(link)
         assert (after.created, after.last_seq) == (before.created, before.last_seq + 1)
 
 
-async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(broker: EmbeddedNats) -> None:
+async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(embedded_nats: EmbeddedNats) -> None:
     """A server that keeps the connection and answers nothing is killed, and starts again."""
-    async with connect(broker.url, token=broker.token, on_unresponsive=broker.restart) as link:
-        await ensure_streams(link, StreamConfig(max_bytes=broker.storage_bytes))
-        frozen = broker.pid
+    async with connect(
+        embedded_nats.url, token=embedded_nats.token, on_unresponsive=embedded_nats.restart
+    ) as link:
+        await ensure_streams(link, StreamConfig(max_bytes=embedded_nats.storage_bytes))
+        frozen = embedded_nats.pid
         assert frozen is not None
         back = asyncio.Event()
         link.on_reconnect(back.set)
@@ -97,7 +101,7 @@ async def test_a_frozen_broker_is_restarted_by_the_one_who_notices(broker: Embed
             while not back.is_set():
                 with suppress(BrokerUnreachable):
                     await link.publish("lease.t.x", b"", {}, timeout=0.2)
-        assert broker.pid != frozen
+        assert embedded_nats.pid != frozen
         await link.publish("lease.t.x", b"", {})
 
 

@@ -72,10 +72,10 @@ async def run_lease_holder(server: NatsServer) -> AsyncIterator[asyncio.subproce
 
 
 async def test_a_frozen_holder_is_succeeded_and_never_acts_again(
-    server: NatsServer, link: NatsConnection
+    server: NatsServer, nats_connection: NatsConnection
 ) -> None:
     """While the holder stands still another takes over; when it wakes, its first check fails."""
-    leases = JetStreamLeases(link, LeaseHolder(instance="other", boot="1"))
+    leases = JetStreamLeases(nats_connection, LeaseHolder(instance="other", boot="1"))
     async with run_lease_holder(server) as child, asyncio.timeout(30):
         assert child.stdout is not None
         await child.stdout.readline()
@@ -100,17 +100,19 @@ async def take_over_lease(leases: JetStreamLeases, stack: AsyncExitStack) -> Lea
 
 
 async def test_a_holder_outlives_a_broker_that_stands_still_for_less_than_its_lease(
-    server: NatsServer, link: NatsConnection
+    server: NatsServer, nats_connection: NatsConnection
 ) -> None:
     """A pause of the broker shorter than the time to live costs the holder nothing."""
-    async with JetStreamLeases(link, LeaseHolder(instance="one", boot="1")).acquire("t:a", ttl=6) as lease:
+    async with JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1")).acquire(
+        "t:a", ttl=6
+    ) as lease:
         server.freeze()
         asyncio.get_running_loop().call_later(1.5, server.thaw)
         async with asyncio.timeout(20):
             while True:
                 lease.ensure_held()
                 try:
-                    await link.publish("lease.t.other", b"", {})
+                    await nats_connection.publish("lease.t.other", b"", {})
                     break
                 except BrokerUnreachable:
                     continue
@@ -118,10 +120,12 @@ async def test_a_holder_outlives_a_broker_that_stands_still_for_less_than_its_le
 
 
 async def test_a_holder_stops_trusting_a_lease_that_it_cannot_renew(
-    server: NatsServer, link: NatsConnection
+    server: NatsServer, nats_connection: NatsConnection
 ) -> None:
     """A broker that stands still for longer takes the right away before it could give it to another."""
-    async with JetStreamLeases(link, LeaseHolder(instance="one", boot="1")).acquire("t:a", ttl=1) as lease:
+    async with JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1")).acquire(
+        "t:a", ttl=1
+    ) as lease:
         server.freeze()
         try:
             async with asyncio.timeout(10):

@@ -69,44 +69,46 @@ async def small_disk_nats(small_disk: Path) -> AsyncIterator[SmallDiskNats]:
         )
 
 
-async def test_the_budget_leaves_half_of_the_disk(rig: SmallDiskNats) -> None:
+async def test_the_budget_leaves_half_of_the_disk(small_disk_nats: SmallDiskNats) -> None:
     """Our own streams alone never fill the disk: old events make room for new ones."""
-    assert rig.nats_server.storage_bytes <= 24 * 1024**2
+    assert small_disk_nats.nats_server.storage_bytes <= 24 * 1024**2
     for _ in range(600):
-        await rig.append()
-    extent = await rig.events.bounds("cnv_a")
-    assert extent.last_seq == rig.seqs[-1]
+        await small_disk_nats.append()
+    extent = await small_disk_nats.events.bounds("cnv_a")
+    assert extent.last_seq == small_disk_nats.seqs[-1]
     assert extent.first_previous > 0
-    assert rig.nats_server.restarts == 0
+    assert small_disk_nats.nats_server.restarts == 0
 
 
 async def test_a_disk_filled_by_others_loses_nothing_and_recovers(
-    rig: SmallDiskNats, small_disk: Path
+    small_disk_nats: SmallDiskNats, small_disk: Path
 ) -> None:
     """Appends fail while the disk is full; when there is space again everything confirmed is still there."""
     for _ in range(20):
-        await rig.append()
+        await small_disk_nats.append()
     filler = small_disk / "filler"
     with filler.open("wb", buffering=0) as file:
         _fill_disk(file)
         async with asyncio.timeout(60):
             with pytest.raises(DeliveryError):
-                await _append_until_it_fails(rig, file)
+                await _append_until_it_fails(small_disk_nats, file)
     filler.unlink()
     async with asyncio.timeout(30):
         while True:
             try:
-                await rig.append()
+                await small_disk_nats.append()
                 break
             except AppendConflict:
-                tail = await rig.events.tail("cnv_a")  # an append that was not confirmed may be there
+                tail = await small_disk_nats.events.tail(
+                    "cnv_a"
+                )  # an append that was not confirmed may be there
                 assert tail is not None
-                rig.seqs.append(tail.seq)
+                small_disk_nats.seqs.append(tail.seq)
             except DeliveryError:
                 await asyncio.sleep(0.1)
-    stored = await rig.events.read("cnv_a", after=0, limit=1000)
-    assert [item.seq for item in stored] == rig.seqs[1:]
-    assert [item.event.n for item in stored] == list(range(1, len(rig.seqs)))
+    stored = await small_disk_nats.events.read("cnv_a", after=0, limit=1000)
+    assert [item.seq for item in stored] == small_disk_nats.seqs[1:]
+    assert [item.event.n for item in stored] == list(range(1, len(small_disk_nats.seqs)))
 
 
 async def _append_until_it_fails(rig: SmallDiskNats, file: FileIO) -> None:

@@ -88,12 +88,16 @@ async def test_a_value_cannot_smuggle_arguments(provider: Provider, rig: Provide
         await provider.create(rig.spec(env={"A": "x\0--bind\0/\0/host"}))
 
 
-async def test_declared_values_are_on_no_command_line(provider: Provider, rig: ProviderRig, nap: str) -> None:
+async def test_declared_values_are_on_no_command_line(
+    provider: Provider, rig: ProviderRig, sleep_seconds: str
+) -> None:
     """A variable's value is in no argument list that other users of the machine could read."""
     sandbox = await provider.create(rig.spec(env={"SECRET": CANARY}))
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {nap}'))
+    await sandbox.spawn(
+        BackgroundJob(id="job_1", token=TOKEN, script=f'echo "${{#SECRET}}"; sleep {sleep_seconds}')
+    )
     await wait_for_output(sandbox, "job_1", str(len(CANARY)).encode())
-    assert processes_with(nap) != []
+    assert processes_with(sleep_seconds) != []
     assert processes_with(CANARY) == []
     assert processes_with(TOKEN) == []
     await sandbox.stop("job_1")
@@ -122,14 +126,14 @@ def _require_limit(rig: ProviderRig, what: str) -> None:
         pytest.skip(f"{what}: {told.detail}")
 
 
-async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
+async def test_a_fork_bomb_is_contained(sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str) -> None:
     """A fork bomb meets the limit of processes, ends with its run, and leaves nothing."""
     _require_limit(rig, "pids")
-    script = f"exec -a bomb-{nap} bash -c 'bomb() {{ bomb | bomb & }}; bomb; sleep 1'"
+    script = f"exec -a bomb-{sleep_seconds} bash -c 'bomb() {{ bomb | bomb & }}; bomb; sleep 1'"
     async with asyncio.timeout(TIMEOUT_SECONDS):
         result = await sandbox.run(ExecRequest(script=script, timeout=3, output_limit=4096))
     assert b"Resource temporarily unavailable" in result.stderr
-    assert processes_with(f"bomb-{nap}") == []
+    assert processes_with(f"bomb-{sleep_seconds}") == []
 
 
 async def test_an_endless_output_is_cut(sandbox: Sandbox) -> None:
@@ -148,18 +152,18 @@ async def test_memory_is_bounded(sandbox: Sandbox) -> None:
     assert result.stdout == b"survived\n"
 
 
-async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox, nap: str) -> None:
+async def test_a_daemon_that_forks_twice_dies_with_its_run(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A classic daemon, own session and no descriptors, is gone when run returns."""
     program = (
         "import os, time\n"
         "if os.fork(): os._exit(0)\n"
         "os.setsid()\n"
         "if os.fork(): os._exit(0)\n"
-        f"os.closerange(0, 64); time.sleep({nap})\n"
+        f"os.closerange(0, 64); time.sleep({sleep_seconds})\n"
     )
     result = await sandbox.run(ExecRequest(script=f"python3 -c '{program}'; echo done"))
     assert result.stdout == b"done\n"
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
 async def test_a_sparse_giant_is_refused(sandbox: Sandbox, rig: ProviderRig) -> None:
@@ -286,9 +290,11 @@ async def test_a_pipe_in_the_workspace_blocks_nobody(sandbox: Sandbox) -> None:
             await sandbox.write("link", b"x")
 
 
-async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
+async def test_a_job_whose_supervisor_is_killed_is_over(
+    sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
+) -> None:
     """Killing a job's supervisor kills the job; it is reported as ended with 137."""
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     os.kill(json.loads(started.read_bytes())["pid"], signal.SIGKILL)
@@ -296,9 +302,11 @@ async def test_a_job_whose_supervisor_is_killed_is_over(sandbox: Sandbox, rig: P
     assert (report.state, report.exit_code, report.output) == (BackgroundJobState.EXITED, 137, b"begun\n")
 
 
-async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
+async def test_a_job_of_an_earlier_boot_is_recreated(
+    sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
+) -> None:
     """A job that had not ended when the machine went down is reported as gone with it."""
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     (started,) = (rig.directory / "state").rglob("started")
     fields = json.loads(started.read_bytes())
@@ -308,22 +316,20 @@ async def test_a_job_of_an_earlier_boot_is_recreated(sandbox: Sandbox, rig: Prov
 
 
 async def test_destroying_ends_the_jobs(
-    provider: Provider, sandbox: Sandbox, rig: ProviderRig, nap: str
+    provider: Provider, sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
 ) -> None:
     """A destroyed sandbox has no process, no file and no control group left, whatever modes it left."""
     await sandbox.run(ExecRequest(script="mkdir -p ~/locked/deep; chmod 000 ~/locked"))
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {nap}"))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"echo begun; sleep {sleep_seconds}"))
     await wait_for_output(sandbox, "job_1", b"begun")
     await provider.destroy(sandbox.id)
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
     assert list((rig.directory / "state" / "sandboxes").iterdir()) == []
 
 
-async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, nap: str) -> None:
+async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seconds: str) -> None:
     """The groups of a gateway that died by kill -9 are removed by the next one."""
-    run = (
-        f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {nap}'))"
-    )
+    run = f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {sleep_seconds}'))"
     body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, body))
     assert await child.wait() == -signal.SIGKILL

@@ -101,9 +101,9 @@ def problem_of(answer: bytes) -> dict[str, object]:
         (b'{"name": "a", "config": []}', 422, "dict"),
     ],
 )
-async def test_a_body_that_cannot_be_says_why(face: ApiServer, body: bytes, status: int, says: str) -> None:
+async def test_a_body_that_cannot_be_says_why(api: ApiServer, body: bytes, status: int, says: str) -> None:
     """Malformed, ambiguous and wrongly typed bodies are 400 or 422 with the reason."""
-    answer = await raw(face, post(face, body))
+    answer = await raw(api, post(api, body))
     assert status_of(answer) == status, answer
     assert says in json.dumps(problem_of(answer))
 
@@ -133,10 +133,10 @@ async def test_a_body_that_cannot_be_says_why(face: ApiServer, body: bytes, stat
     ],
 )
 async def test_a_header_that_cannot_be_is_refused(
-    face: ApiServer, headers: dict[str, str], status: int
+    api: ApiServer, headers: dict[str, str], status: int
 ) -> None:
     """Wrong media types, encodings, lengths, keys and origins each have their 4xx."""
-    answer = await raw(face, post(face, b'{"name": "a"}', **headers))
+    answer = await raw(api, post(api, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer
 
 
@@ -162,56 +162,56 @@ async def test_a_header_that_cannot_be_is_refused(
         b"BREW / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
     ],
 )
-async def test_what_is_no_request_is_refused_at_once(face: ApiServer, request_bytes: bytes) -> None:
+async def test_what_is_no_request_is_refused_at_once(api: ApiServer, request_bytes: bytes) -> None:
     """Garbage on the wire is a 4xx or a closed connection, and the next request is served."""
-    answer = await raw(face, request_bytes)
+    answer = await raw(api, request_bytes)
     assert answer == b"" or 400 <= status_of(answer) < 500, answer
     assert not answer or problem_of(answer)["status"] == status_of(answer)
-    assert (await face.mine.call("GET", "/healthz")).status == 200
+    assert (await api.mine.call("GET", "/healthz")).status == 200
 
 
-async def test_a_compressed_body_is_never_unpacked(face: ApiServer) -> None:
+async def test_a_compressed_body_is_never_unpacked(api: ApiServer) -> None:
     """A gzip bomb is refused by its header, whether it says its length or comes in chunks."""
     bomb = gzip.compress(b"0" * 10_000_000)
-    answer = await raw(face, post(face, bomb, Content_Encoding="gzip"))
+    answer = await raw(api, post(api, bomb, Content_Encoding="gzip"))
     assert status_of(answer) == 415
 
 
-async def test_a_body_without_end_is_cut_at_the_limit(face: ApiServer) -> None:
+async def test_a_body_without_end_is_cut_at_the_limit(api: ApiServer) -> None:
     """A chunked body is refused as soon as it is beyond the limit."""
-    head = post(face, b"", Transfer_Encoding="chunked", Content_Length="")
+    head = post(api, b"", Transfer_Encoding="chunked", Content_Length="")
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
-    answer = await raw(face, head, *([chunk] * 6))
+    answer = await raw(api, head, *([chunk] * 6))
     assert status_of(answer) == 413
 
 
-async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(face: ApiServer) -> None:
+async def test_nobody_sends_more_than_the_limit_before_saying_who_it_is(api: ApiServer) -> None:
     """Without a key a large body is refused before it is read."""
-    answer = await raw(face, post(face, b"x" * 1000, Authorization="", Content_Length="100000000"))
+    answer = await raw(api, post(api, b"x" * 1000, Authorization="", Content_Length="100000000"))
     assert status_of(answer) == 401
-    inbound = await raw(face, post(face, b"x", path="/channels/chn_1/inbound", Content_Length="300000"))
+    inbound = await raw(api, post(api, b"x", path="/channels/chn_1/inbound", Content_Length="300000"))
     assert status_of(inbound) == 413
 
 
-async def test_a_slow_body_is_not_waited_for(face: ApiServer) -> None:
+async def test_a_slow_body_is_not_waited_for(api: ApiServer) -> None:
     """A body that does not arrive in time is a 408."""
-    answer = await raw(face, post(face, b"{", Content_Length="100"))
+    answer = await raw(api, post(api, b"{", Content_Length="100"))
     assert status_of(answer) == 408
 
 
-async def test_a_slow_head_is_not_waited_for(face: ApiServer) -> None:
+async def test_a_slow_head_is_not_waited_for(api: ApiServer) -> None:
     """A connection that never finishes its request head, or says nothing, is closed."""
-    assert status_of(await raw(face, b"GET / HTTP/1.1\r\nHost: a\r\n")) in (0, 408)
-    assert await raw(face, b"") == b""
+    assert status_of(await raw(api, b"GET / HTTP/1.1\r\nHost: a\r\n")) in (0, 408)
+    assert await raw(api, b"") == b""
 
 
-async def test_silent_connections_do_not_keep_others_out(face: ApiServer) -> None:
+async def test_silent_connections_do_not_keep_others_out(api: ApiServer) -> None:
     """Many half-open connections are closed, and requests go on being answered meanwhile."""
-    silent = [await asyncio.open_connection("127.0.0.1", face.port) for _ in range(60)]
+    silent = [await asyncio.open_connection("127.0.0.1", api.port) for _ in range(60)]
     for _reader, writer in silent:
         writer.write(b"POST /accounts HTTP/1.1\r\nHost: a\r\n")
     for _ in range(20):
-        assert (await face.mine.call("GET", "/accounts/me")).status == 200
+        assert (await api.mine.call("GET", "/accounts/me")).status == 200
     async with asyncio.timeout(WITHIN):
         await asyncio.gather(*(_until_closed(reader) for reader, _writer in silent))
     for _reader, writer in silent:
@@ -297,18 +297,18 @@ PATHS = ("/accounts/me/agents", "/accounts/me/sandboxes", "/accounts/me/webhooks
     path=some.sampled_from(PATHS),
     body=some.binary(max_size=200) | (TREES | CONFIGS).map(lambda tree: json.dumps(tree).encode()),
 )
-async def test_no_body_breaks_anything(face: ApiServer, path: str, body: bytes) -> None:
+async def test_no_body_breaks_anything(api: ApiServer, path: str, body: bytes) -> None:
     """Bytes and trees of every shape are taken or refused, never an error of ours."""
-    answer = await raw(face, post(face, body, path=path))
+    answer = await raw(api, post(api, body, path=path))
     assert status_of(answer) in range(200, 500), (path, body, answer)
 
 
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(path=some.binary(min_size=1, max_size=60), query=some.binary(max_size=60))
-async def test_no_path_breaks_anything(face: ApiServer, path: bytes, query: bytes) -> None:
+async def test_no_path_breaks_anything(api: ApiServer, path: bytes, query: bytes) -> None:
     """Whatever stands where an id stands, raw or escaped, is not found or refused."""
     for written in (path, b"".join(b"%%%02x" % byte for byte in path)):
         request = b"GET /accounts/me/agents/" + written + b"?cursor=" + query + b" HTTP/1.1\r\n"
-        head = f"Host: a\r\nAuthorization: Bearer {face.mine.key}\r\nConnection: close\r\n\r\n".encode()
-        answer = await raw(face, request + head)
+        head = f"Host: a\r\nAuthorization: Bearer {api.mine.key}\r\nConnection: close\r\n\r\n".encode()
+        answer = await raw(api, request + head)
         assert answer == b"" or status_of(answer) in range(200, 500), (path, query, answer)

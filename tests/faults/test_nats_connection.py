@@ -60,19 +60,19 @@ async def append_until_stored(stream: JetStreamEvents, event: Event, expected: i
 
 @pytest.mark.parametrize("fault", FAULTS)
 async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(
-    rig: ProxiedStream, fault: str
+    proxied_stream: ProxiedStream, fault: str
 ) -> None:
     """Whatever happens to the connection, a writer who insists stores each event exactly once."""
     seqs = [0]
     for n in range(1, 61):
         if n % 10 == 0:
-            FAULTS[fault](rig.proxy)
+            FAULTS[fault](proxied_stream.proxy)
         event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(n)
-        seqs.append(await append_until_stored(rig.stream, event, seqs[-1]))
+        seqs.append(await append_until_stored(proxied_stream.stream, event, seqs[-1]))
     async with asyncio.timeout(30):
         while True:
             try:
-                read = await rig.stream.read("cnv_a", after=0, limit=100)
+                read = await proxied_stream.stream.read("cnv_a", after=0, limit=100)
                 break
             except DeliveryError:
                 await asyncio.sleep(0.02)
@@ -80,23 +80,23 @@ async def test_every_event_is_stored_once_and_in_order_over_a_broken_network(
     assert [item.seq for item in read] == seqs[1:]
 
 
-async def test_a_black_hole_ends_in_an_error_and_heals(rig: ProxiedStream) -> None:
+async def test_a_black_hole_ends_in_an_error_and_heals(proxied_stream: ProxiedStream) -> None:
     """A network that swallows everything makes an append Unreachable in bounded time, and then it goes on."""
-    rig.proxy.black_hole()
+    proxied_stream.proxy.black_hole()
     event = Event.now(EventType.JOB_STARTED, "cnv_a", {}).numbered(1)
     async with asyncio.timeout(30):
         with pytest.raises(BrokerUnreachable):
-            await rig.stream.append(event, expected=0)
-    rig.proxy.heal()
-    seq = await append_until_stored(rig.stream, event, 0)
-    assert [item.seq for item in await rig.stream.read("cnv_a", after=0)] == [seq]
+            await proxied_stream.stream.append(event, expected=0)
+    proxied_stream.proxy.heal()
+    seq = await append_until_stored(proxied_stream.stream, event, 0)
+    assert [item.seq for item in await proxied_stream.stream.read("cnv_a", after=0)] == [seq]
 
 
-async def test_a_refusal_is_no_time_out(rig: ProxiedStream) -> None:
+async def test_a_refusal_is_no_time_out(proxied_stream: ProxiedStream) -> None:
     """What the broker does not take is Refused at once."""
     event = Event.now(EventType.JOB_STARTED, "cnv_a", {"output": "x" * 300_000}).numbered(1)
     with pytest.raises(BrokerRefused):
-        await rig.stream.append(event, expected=0)
+        await proxied_stream.stream.append(event, expected=0)
 
 
 async def test_a_bad_address_is_one_clear_error() -> None:

@@ -42,14 +42,14 @@ async def _assert_alive(face: StreamServer) -> None:
         assert await other.receive() == (TEXT, b'{"type":"pong"}')
 
 
-async def test_g8_every_code_of_a_close_is_judged(face: StreamServer) -> None:
+async def test_g8_every_code_of_a_close_is_judged(server: StreamServer) -> None:
     """Codes that may be sent are answered by a close; those that may not are a protocol error."""
     for code in (*VALID, *FORBIDDEN, *LENIENT):
-        async with raw_socket(face.url, KEY) as raw:
+        async with raw_socket(server.url, KEY) as raw:
             raw.frame(CLOSE, struct.pack("!H", code) + b"bye")
             ended = await _end(raw)
         assert ended == 1002 if code in FORBIDDEN else ended in {code, 1000}, (code, ended)
-    await _assert_alive(face)
+    await _assert_alive(server)
 
 
 @pytest.mark.parametrize(
@@ -63,21 +63,21 @@ async def test_g8_every_code_of_a_close_is_judged(face: StreamServer) -> None:
         b"\xf8\x88\x80\x80\x80",
     ],
 )
-async def test_g8_text_that_is_none_is_refused_whole_and_in_pieces(face: StreamServer, text: bytes) -> None:
+async def test_g8_text_that_is_none_is_refused_whole_and_in_pieces(server: StreamServer, text: bytes) -> None:
     """Overlong, too large, half and stray sequences are 1007, also when a fragment ends within them."""
     for pieces in ([text], [text[:1], text[1:]]):
-        async with raw_socket(face.url, KEY) as raw:
+        async with raw_socket(server.url, KEY) as raw:
             for place, piece in enumerate(pieces):
                 opcode = CONTINUATION if place else TEXT
                 raw.frame(opcode, piece, final=place == len(pieces) - 1)
             assert await _end(raw) == 1007
-    await _assert_alive(face)
+    await _assert_alive(server)
 
 
-async def test_g8_a_letter_cut_by_a_fragment_is_whole_again(face: StreamServer) -> None:
+async def test_g8_a_letter_cut_by_a_fragment_is_whole_again(server: StreamServer) -> None:
     """A letter of several bytes may be cut anywhere, with empty fragments and pings in between."""
     body = json.dumps({"type": "ping", "x": "\u03ba\N{PILE OF POO}"}, ensure_ascii=False).encode()
-    async with raw_socket(face.url, KEY) as raw:
+    async with raw_socket(server.url, KEY) as raw:
         for place in range(len(body)):
             raw.frame(CONTINUATION if place else TEXT, body[place : place + 1], final=False)
             if place % 10 == 0:
@@ -90,29 +90,29 @@ async def test_g8_a_letter_cut_by_a_fragment_is_whole_again(face: StreamServer) 
 
 
 @pytest.mark.parametrize("opcode", [TEXT, 0x2])
-async def test_g8_a_new_message_within_a_fragmented_one_is_refused(face: StreamServer, opcode: int) -> None:
+async def test_g8_a_new_message_within_a_fragmented_one_is_refused(server: StreamServer, opcode: int) -> None:
     """Only control frames may stand between the fragments of a message."""
-    async with raw_socket(face.url, KEY) as raw:
+    async with raw_socket(server.url, KEY) as raw:
         raw.frame(TEXT, b"{", final=False)
         raw.frame(opcode, PING_FRAME)
         assert await _end(raw) == 1002
-    await _assert_alive(face)
+    await _assert_alive(server)
 
 
 @pytest.mark.parametrize("length", [2**16, 2**31, 2**62, 2**63, 2**64 - 1])
 async def test_g8_a_giant_that_is_announced_is_refused_before_it_comes(
-    face: StreamServer, length: int
+    server: StreamServer, length: int
 ) -> None:
     """A frame whose length alone is too much ends the connection at its head."""
-    async with raw_socket(face.url, KEY) as raw:
+    async with raw_socket(server.url, KEY) as raw:
         raw.writer.write(b"\x81\xff" + struct.pack("!Q", length) + b"mask" + b"x" * 100)
         assert await _end(raw) in {1002, 1009, 1006}
-    await _assert_alive(face)
+    await _assert_alive(server)
 
 
-async def test_g8_a_thousand_pings_and_empty_fragments_are_borne(face: StreamServer) -> None:
+async def test_g8_a_thousand_pings_and_empty_fragments_are_borne(server: StreamServer) -> None:
     """Floods of small frames are answered or joined, and the connection goes on."""
-    async with raw_socket(face.url, KEY) as raw:
+    async with raw_socket(server.url, KEY) as raw:
         for _ in range(1000):
             raw.frame(PING, b"x")
         for _ in range(1000):
@@ -124,9 +124,9 @@ async def test_g8_a_thousand_pings_and_empty_fragments_are_borne(face: StreamSer
         assert (await raw.receive())[0] == TEXT
 
 
-async def test_g8_an_unmasked_frame_does_not_break_the_connection_of_others(face: StreamServer) -> None:
+async def test_g8_an_unmasked_frame_does_not_break_the_connection_of_others(server: StreamServer) -> None:
     """What a client forgot to mask is read, as aiohttp does; nobody else hears of it."""
-    async with raw_socket(face.url, KEY) as raw:
+    async with raw_socket(server.url, KEY) as raw:
         raw.frame(TEXT, PING_FRAME, masked=False)
         assert (await raw.receive())[0] in {TEXT, CLOSE}
-    await _assert_alive(face)
+    await _assert_alive(server)

@@ -84,12 +84,12 @@ async def write_all(events: MemoryEvents) -> None:
         await asyncio.sleep(0)
 
 
-async def test_slow_readers_are_cut_and_harm_nobody(face: StreamServer, events: MemoryEvents) -> None:
+async def test_slow_readers_are_cut_and_harm_nobody(server: StreamServer, events: MemoryEvents) -> None:
     """Healthy readers get everything, memory stays bounded, and the slow ones are gone at the end."""
     async with AsyncExitStack() as stack:
         for _ in range(SLOW):
-            await stack.enter_async_context(connect_stuck_client(face))
-        session = await stack.enter_async_context(face.http())
+            await stack.enter_async_context(connect_stuck_client(server))
+        session = await stack.enter_async_context(server.http())
         ready = [asyncio.Event() for _ in range(HEALTHY)]
         reading = [asyncio.create_task(read_all(session, event)) for event in ready]
         await asyncio.gather(*(event.wait() for event in ready))
@@ -98,18 +98,18 @@ async def test_slow_readers_are_cut_and_harm_nobody(face: StreamServer, events: 
         for numbers in await asyncio.gather(*reading):
             assert numbers == list(range(1, EVENTS + 1))
         async with asyncio.timeout(30):
-            await until(lambda: face.readers.count == 0)
+            await until(lambda: server.readers.count == 0)
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         # 40 queues of 1 MiB, their socket buffers, and the 6 MB of the stream itself.
         assert grown < 100 * 1024
 
 
-async def test_a_slow_reader_learns_where_to_come_back(face: StreamServer, events: MemoryEvents) -> None:
+async def test_a_slow_reader_learns_where_to_come_back(server: StreamServer, events: MemoryEvents) -> None:
     """Who reads on after being given up finds 4408 and the seq of the last event before it."""
     await write_all(events)
-    async with connect_stuck_client(face) as client:
+    async with connect_stuck_client(server) as client:
         async with asyncio.timeout(30):
-            await until(lambda: TOO_SLOW in face.readers.close_codes())
+            await until(lambda: TOO_SLOW in server.readers.close_codes())
             seqs, code, reason = await read_to_the_end(client)
     assert code == TOO_SLOW
     assert seqs == list(range(1, len(seqs) + 1))

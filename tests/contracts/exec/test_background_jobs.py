@@ -72,9 +72,9 @@ async def script_host(tmp_path: Path) -> AsyncIterator[ScriptHost]:
 
 
 @pytest.fixture
-def jobs(box: ScriptHost) -> BackgroundJobs:
+def jobs(script_host: ScriptHost) -> BackgroundJobs:
     """Return the jobs of the box."""
-    return BackgroundJobs(run=box.run)
+    return BackgroundJobs(run=script_host.run)
 
 
 async def wait_for_exit(jobs: BackgroundJobs, job_id: str = JOB) -> tuple[int | None, bytes, bool]:
@@ -98,50 +98,52 @@ async def wait_for_output(jobs: BackgroundJobs, text: bytes = b"begun") -> None:
     await until(holds)
 
 
-async def test_a_job_runs_on_and_tells_its_end(box: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_a_job_runs_on_and_tells_its_end(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """Output is readable while a job runs, and its exit code and both streams at its end."""
     script = "echo begun; echo bad >&2; while ! test -e go; do sleep 0.02; done; exit 4"
     await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script))
     await wait_for_output(jobs, b"bad\n")
     assert (await jobs.report(JOB)).state is BackgroundJobState.RUNNING
     assert await jobs.count_running() == 1
-    (box.home / "go").touch()
+    (script_host.home / "go").touch()
     assert await wait_for_exit(jobs) == (4, b"begun\nbad\n", False)
     assert await jobs.count_running() == 0
 
 
-async def test_an_id_is_started_once(box: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_an_id_is_started_once(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """Spawning an id many times at once, and again after its end, starts it once; others are unknown."""
     job = BackgroundJob(id=JOB, token=TOKEN, script="echo once >> runs")
     await asyncio.gather(*(jobs.spawn(job) for _ in range(5)))
     await wait_for_exit(jobs)
     await jobs.spawn(job)
-    assert (box.home / "runs").read_text() == "once\n"
-    assert not list(box.directory(JOB).glob("order*"))
+    assert (script_host.home / "runs").read_text() == "once\n"
+    assert not list(script_host.directory(JOB).glob("order*"))
     assert (await jobs.report(OTHER_JOB)).state is BackgroundJobState.UNKNOWN
     await jobs.stop(OTHER_JOB)
 
 
 @pytest.mark.parametrize("amount", [1000, 999, 1001, 5_000_000])
-async def test_the_end_of_the_output_is_kept(box: ScriptHost, jobs: BackgroundJobs, amount: int) -> None:
+async def test_the_end_of_the_output_is_kept(
+    script_host: ScriptHost, jobs: BackgroundJobs, amount: int
+) -> None:
     """The last bytes stay, whole where they fit, and the disk never holds more than twice of them."""
     script = f"head -c {amount - 5} /dev/zero; printf '\\377last'"
     await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script=script, output_limit=1000))
     code, output, truncated = await wait_for_exit(jobs)
     assert (code, len(output), truncated) == (0, min(amount, 1000), amount > 1000)
     assert output.endswith(b"\0\xfflast")
-    assert (box.directory(JOB) / "log").stat().st_size <= 2000
+    assert (script_host.directory(JOB) / "log").stat().st_size <= 2000
 
 
-async def test_an_endless_flood_is_bounded(box: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_an_endless_flood_is_bounded(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """`yes` fills no disk while it runs."""
     await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="yes"))
 
     async def cut() -> bool:
-        return (box.directory(JOB) / "truncated").exists()
+        return (script_host.directory(JOB) / "truncated").exists()
 
     await until(cut)
-    sizes = [file.stat().st_size for file in box.directory(JOB).glob("log*")]
+    sizes = [file.stat().st_size for file in script_host.directory(JOB).glob("log*")]
     assert sum(sizes) <= 4 * OUTPUT_CAP
     await jobs.stop(JOB)
     assert (await wait_for_exit(jobs))[0] == 128 + signal.SIGTERM
@@ -189,16 +191,16 @@ async def test_what_a_job_leaves_behind_goes_with_it(jobs: BackgroundJobs) -> No
     assert processes_with(nap) == []
 
 
-async def test_a_killed_supervisor_is_told_as_137(box: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_a_killed_supervisor_is_told_as_137(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job whose supervisor is dead did not end by itself."""
     await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="sleep 30"))
-    os.kill(int((box.directory(JOB) / "started").readlink().name.split()[0]), signal.SIGKILL)
+    os.kill(int((script_host.directory(JOB) / "started").readlink().name.split()[0]), signal.SIGKILL)
     assert (await wait_for_exit(jobs))[0] == 137
 
 
-async def test_another_life_of_the_box_is_told(box: ScriptHost, jobs: BackgroundJobs) -> None:
+async def test_another_life_of_the_box_is_told(script_host: ScriptHost, jobs: BackgroundJobs) -> None:
     """A job of an earlier boot is gone with it; a process that happens to have its number is not it."""
-    directory = box.directory(JOB)
+    directory = script_host.directory(JOB)
     directory.mkdir(parents=True)
     (directory / "log").write_bytes(b"so far\n")
     (directory / "started").symlink_to("1 1 another-boot:1")
@@ -207,10 +209,10 @@ async def test_another_life_of_the_box_is_told(box: ScriptHost, jobs: Background
     await jobs.stop(JOB)
 
 
-async def test_the_end_is_told_over_a_socket(box: ScriptHost, tmp_path: Path) -> None:
+async def test_the_end_is_told_over_a_socket(script_host: ScriptHost, tmp_path: Path) -> None:
     """A job's outcome and token arrive at the unix socket, once more after a 503."""
     gateway = CallbackServer(socket=tmp_path / "s", statuses=[503])
-    jobs = BackgroundJobs(run=box.run, callback=CompletionCallback(socket=str(gateway.socket)))
+    jobs = BackgroundJobs(run=script_host.run, callback=CompletionCallback(socket=str(gateway.socket)))
     async with gateway.listening():
         await jobs.spawn(BackgroundJob(id=JOB, token=TOKEN, script="printf 'r\\303\\266\\377\"\\n'; exit 9"))
         for _ in range(2):

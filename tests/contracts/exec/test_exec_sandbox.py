@@ -61,63 +61,63 @@ def exec_sandbox(request: pytest.FixtureRequest, tmp_path: Path) -> ExecSandbox:
     )
 
 
-async def test_a_result_is_told_byte_for_byte(box: ExecSandbox) -> None:
+async def test_a_result_is_told_byte_for_byte(exec_sandbox: ExecSandbox) -> None:
     """Exit code, every byte of both streams, and stdin come through."""
     every = bytes(range(256)) * 4
-    result = await box.run(ExecRequest(script="cat; echo err >&2; exit 3", stdin=every))
+    result = await exec_sandbox.run(ExecRequest(script="cat; echo err >&2; exit 3", stdin=every))
     assert (result.exit_code, result.stdout, result.stderr) == (3, every, b"err\n")
-    assert (await box.run(ExecRequest(script="true"))).ok
+    assert (await exec_sandbox.run(ExecRequest(script="true"))).ok
 
 
-async def test_the_environment_is_what_was_given(box: ExecSandbox) -> None:
+async def test_the_environment_is_what_was_given(exec_sandbox: ExecSandbox) -> None:
     """Declared variables arrive, the runtime's own win, and nothing of the box's own does."""
     os.environ["CANARY"] = "seen"
     try:
-        result = await box.run(ExecRequest(script='echo "$GREETING"; env | cut -d= -f1 | sort; pwd'))
+        result = await exec_sandbox.run(ExecRequest(script='echo "$GREETING"; env | cut -d= -f1 | sort; pwd'))
     finally:
         del os.environ["CANARY"]
     text = result.stdout.decode()
     assert text.startswith("hello 'w\u00f6rld'\n2\n")
     assert "CANARY" not in text
     assert "/nowhere" not in text
-    assert text.rstrip().endswith(box.mount)
+    assert text.rstrip().endswith(exec_sandbox.mount)
 
 
-async def test_output_beyond_the_limit_is_dropped_and_said(box: ExecSandbox) -> None:
+async def test_output_beyond_the_limit_is_dropped_and_said(exec_sandbox: ExecSandbox) -> None:
     """Exactly the limit is whole, one byte more is cut, and a flood does not last."""
-    whole = await box.run(ExecRequest(script="printf %100s x", output_limit=100))
-    cut = await box.run(ExecRequest(script="printf %101s x >&2", output_limit=100))
-    flood = await box.run(ExecRequest(script="head -c 20000000 /dev/zero", output_limit=100))
+    whole = await exec_sandbox.run(ExecRequest(script="printf %100s x", output_limit=100))
+    cut = await exec_sandbox.run(ExecRequest(script="printf %101s x >&2", output_limit=100))
+    flood = await exec_sandbox.run(ExecRequest(script="head -c 20000000 /dev/zero", output_limit=100))
     assert (len(whole.stdout), whole.stdout_truncated) == (100, False)
     assert (len(cut.stderr), cut.stderr_truncated) == (100, True)
     assert (len(flood.stdout), flood.stdout_truncated, flood.exit_code) == (100, True, 0)
 
 
-async def test_a_time_out_ends_the_whole_tree(box: ExecSandbox) -> None:
+async def test_a_time_out_ends_the_whole_tree(exec_sandbox: ExecSandbox) -> None:
     """What left the session and what was reparented is dead when run returns."""
     nap = unique_sleep_seconds()
     script = f"(setsid sleep {nap} &); setsid sleep {nap} & echo begun; sleep {nap}"
-    result = await box.run(ExecRequest(script=script, timeout=0.5))
+    result = await exec_sandbox.run(ExecRequest(script=script, timeout=0.5))
     assert (result.timed_out, result.exit_code, result.stdout) == (True, 137, b"begun\n")
     assert processes_with(nap) == []
 
 
-async def test_what_a_command_leaves_behind_dies_with_it(box: ExecSandbox) -> None:
+async def test_what_a_command_leaves_behind_dies_with_it(exec_sandbox: ExecSandbox) -> None:
     """A daemon without descriptors in its own session ends with its run; one of ours may stay."""
     nap = unique_sleep_seconds()
     daemon = f"setsid bash -c 'exec sleep {nap} <&- >&- 2>&-' & echo done"
-    assert (await box.run(ExecRequest(script=daemon))).stdout == b"done\n"
+    assert (await exec_sandbox.run(ExecRequest(script=daemon))).stdout == b"done\n"
     assert processes_with(nap) == []
-    await box.run_internal(ExecRequest(script=f"setsid sleep {nap} </dev/null >/dev/null 2>&1 &"))
+    await exec_sandbox.run_internal(ExecRequest(script=f"setsid sleep {nap} </dev/null >/dev/null 2>&1 &"))
     left = processes_with(nap)
     assert len(left) == 1
     os.kill(left[0], 9)
 
 
-async def test_cancelling_leaves_no_orphan(box: ExecSandbox) -> None:
+async def test_cancelling_leaves_no_orphan(exec_sandbox: ExecSandbox) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
     nap = unique_sleep_seconds()
-    task = asyncio.ensure_future(box.run(ExecRequest(script=f"setsid sleep {nap} & sleep {nap}")))
+    task = asyncio.ensure_future(exec_sandbox.run(ExecRequest(script=f"setsid sleep {nap} & sleep {nap}")))
     async with asyncio.timeout(10):
         while len(processes_with(f"sleep\0{nap}")) < 2:  # noqa: ASYNC110 - it happens in other processes
             await asyncio.sleep(0.01)
@@ -127,8 +127,8 @@ async def test_cancelling_leaves_no_orphan(box: ExecSandbox) -> None:
     assert processes_with(f"sleep\0{nap}") == []
 
 
-async def test_what_cannot_be_passed_on_is_refused(box: ExecSandbox) -> None:
+async def test_what_cannot_be_passed_on_is_refused(exec_sandbox: ExecSandbox) -> None:
     """NUL and a script longer than an argument may be."""
     for script in ("echo \0", "x" * 200_000):
         with pytest.raises(UnsafePath):
-            await box.run(ExecRequest(script=script))
+            await exec_sandbox.run(ExecRequest(script=script))

@@ -95,13 +95,15 @@ def test_an_address_survives_dump_and_load(address: Address) -> None:
 
 
 async def test_a_message_is_received_with_an_address_that_answers(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """What a person says arrives, and a reply to its address is heard in the room."""
-    assert (told.text, told.address.channel) == ("hello", CHANNEL)
-    sent = await connection.sender.send(Address.decode(told.address.encode()), make_reply("good day"))
+    assert (user_message.text, user_message.address.channel) == ("hello", CHANNEL)
+    sent = await connection.sender.send(Address.decode(user_message.address.encode()), make_reply("good day"))
     assert sent.platform_id
-    assert [(heard.room, heard.text) for heard in rig.visible_messages()] == [(told.address.room, "good day")]
+    assert [(heard.room, heard.text) for heard in rig.visible_messages()] == [
+        (user_message.address.room, "good day")
+    ]
 
 
 async def test_the_reply_lands_in_its_thread(connection: Connection, rig: ChannelRig) -> None:
@@ -117,35 +119,35 @@ async def test_the_reply_lands_in_its_thread(connection: Connection, rig: Channe
 
 
 async def test_a_long_reply_is_split_and_loses_nothing(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """Every part of a long answer is taken by the platform, and each line arrives."""
     lines = [f"line{number} \N{GRINNING FACE} if a<b and c>d" for number in range(600)]
     text = "Intro\n\n```python\n" + "\n".join(lines) + "\n```\n\nThe *end*."
     for part in split(text, plugin.limits.text, plugin.limits.measure):
-        await connection.sender.send(told.address, make_reply(part))
+        await connection.sender.send(user_message.address, make_reply(part))
     heard = "\n".join(heard.text for heard in rig.visible_messages())
     assert len(rig.visible_messages()) > 1
     assert [line for line in heard.splitlines() if line.startswith("line")] == lines
 
 
 async def test_a_rate_limit_carries_the_platforms_delay(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """The caller learns how long to wait, and nothing was said."""
     await rig.throttle(17)
     with pytest.raises(RateLimited) as caught:
-        await connection.sender.send(told.address, make_reply("too fast"))
+        await connection.sender.send(user_message.address, make_reply("too fast"))
     assert (caught.value.retry_after, caught.value.remedy, rig.visible_messages()) == (17, "retry", [])
 
 
 async def test_a_refused_token_needs_the_operator(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """Neither sending nor receiving is tried for ever with a token that was revoked."""
     await rig.revoke()
     with pytest.raises(Unauthorized) as caught:
-        await connection.sender.send(told.address, make_reply("anyone?"))
+        await connection.sender.send(user_message.address, make_reply("anyone?"))
     assert caught.value.remedy == "operator"
     async with asyncio.timeout(20):
         with pytest.raises(Unauthorized):
@@ -169,32 +171,32 @@ async def test_the_probe_finds_a_working_channel_well(plugin: ChannelPlugin, rig
     assert all(finding.ok for finding in findings)
 
 
-async def test_a_kicked_bot_gives_up(connection: Connection, rig: ChannelRig, told: Message) -> None:
+async def test_a_kicked_bot_gives_up(connection: Connection, rig: ChannelRig, user_message: Message) -> None:
     """A room that threw the bot out is dead for its deliveries."""
     await rig.kick()
     with pytest.raises(Undeliverable) as caught:
-        await connection.sender.send(told.address, make_reply("hello?"))
+        await connection.sender.send(user_message.address, make_reply("hello?"))
     assert caught.value.remedy == "give_up"
 
 
 async def test_a_fault_of_the_server_is_ambiguous(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """After a 5xx nobody knows whether the message was sent; the adapter sends it once only."""
     await rig.fail()
     with pytest.raises(Ambiguous):
-        await connection.sender.send(told.address, make_reply("once"))
+        await connection.sender.send(user_message.address, make_reply("once"))
     assert rig.send_count() == 1
 
 
 @pytest.mark.parametrize("carried_out", [True, False])
 async def test_a_broken_connection_is_ambiguous(
-    connection: Connection, rig: ChannelRig, told: Message, carried_out: bool
+    connection: Connection, rig: ChannelRig, user_message: Message, carried_out: bool
 ) -> None:
     """A send whose answer never came is never repeated by the adapter."""
     await rig.cut_sending(carried_out=carried_out)
     with pytest.raises(Ambiguous):
-        await connection.sender.send(told.address, make_reply("once"))
+        await connection.sender.send(user_message.address, make_reply("once"))
     assert (rig.send_count(), len(rig.visible_messages())) == (1, int(carried_out))
 
 
@@ -208,34 +210,34 @@ async def test_a_platform_that_cannot_be_reached_was_told_nothing(plugin: Channe
 
 
 async def test_refused_markup_is_sent_as_plain_text(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """Words matter more than their looks."""
     await rig.refuse_markup()
-    await connection.sender.send(told.address, make_reply("**bold** words"))
+    await connection.sender.send(user_message.address, make_reply("**bold** words"))
     assert [heard.text for heard in rig.visible_messages()] == ["**bold** words"]
 
 
 async def test_an_edit_may_be_repeated(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """A message can be made to say something else, and saying the same again succeeds."""
     if ChannelFeature.EDIT not in plugin.features:
         pytest.skip("the channel cannot edit")
-    sent = await connection.sender.send(told.address, make_reply("first"))
+    sent = await connection.sender.send(user_message.address, make_reply("first"))
     for _ in range(2):
-        await connection.sender.edit(told.address, sent.platform_id, make_reply("**second**"))
+        await connection.sender.edit(user_message.address, sent.platform_id, make_reply("**second**"))
     assert [heard.text for heard in rig.visible_messages()] == ["second"]
 
 
 async def test_a_pressed_button_comes_back(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """A press names the button, the room and the person, and can be answered."""
     if ChannelFeature.BUTTONS not in plugin.features:
         pytest.skip("the channel has no buttons")
     buttons = (Button(label="Yes", data="apr_1:yes"), Button(label="No", data="apr_1:no"))
-    sent = await connection.sender.send(told.address, make_reply("May I?", buttons=buttons))
+    sent = await connection.sender.send(user_message.address, make_reply("May I?", buttons=buttons))
     ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.press(sent.platform_id, "apr_1:no")
@@ -244,12 +246,16 @@ async def test_a_pressed_button_comes_back(
                 await ear.wait(len(ear.updates) + 1)
     press = ear.updates[-1]
     assert isinstance(press, ButtonPress)
-    assert (press.data, press.address, press.author) == ("apr_1:no", told.address, told.author)
+    assert (press.data, press.address, press.author) == (
+        "apr_1:no",
+        user_message.address,
+        user_message.author,
+    )
     await connection.sender.reply_privately(press, "noted")
 
 
 async def test_files_go_both_ways(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """An attachment's bytes can be fetched, and a file can be sent."""
     if not {ChannelFeature.UPLOAD, ChannelFeature.DOWNLOAD} <= plugin.features:
@@ -264,7 +270,7 @@ async def test_files_go_both_ways(
     (attachment,) = _attachments(ear)
     assert await _fetch(connection.sender, attachment.ref) == content
     file = File(name="result.bin", media_type="application/octet-stream", content=content, caption="here")
-    assert (await connection.sender.upload(told.address, file, key="dlv_2.0")).platform_id
+    assert (await connection.sender.upload(user_message.address, file, key="dlv_2.0")).platform_id
 
 
 def _attachments(ear: UpdateRecorder) -> tuple[Any, ...]:
@@ -275,10 +281,10 @@ def _attachments(ear: UpdateRecorder) -> tuple[Any, ...]:
 
 
 async def test_an_undeclared_feature_is_unsupported(
-    plugin: ChannelPlugin, connection: Connection, told: Message
+    plugin: ChannelPlugin, connection: Connection, user_message: Message
 ) -> None:
     """What a channel does not declare it refuses, and what it declares works."""
-    channel, address = connection.sender, told.address
+    channel, address = connection.sender, user_message.address
     calls: dict[ChannelFeature, Callable[[], Awaitable[object]]] = {
         ChannelFeature.EDIT: lambda: channel.edit(address, "1", make_reply("x")),
         ChannelFeature.TYPING: lambda: channel.typing(address),
@@ -286,7 +292,7 @@ async def test_an_undeclared_feature_is_unsupported(
             address, File(name="a", media_type="text/plain", content=b"a"), key="k"
         ),
         ChannelFeature.DOWNLOAD: lambda: _fetch(channel, "none"),
-        ChannelFeature.BUTTONS: lambda: channel.reply_privately(_make_press(told), "x"),
+        ChannelFeature.BUTTONS: lambda: channel.reply_privately(_make_press(user_message), "x"),
     }
     for feature, call in calls.items():
         try:

@@ -78,14 +78,14 @@ def _kind_of(sample: dict[str, object]) -> str:
 
 @pytest.mark.parametrize("feature", [ChannelFeature.REACT, ChannelFeature.STREAM, ChannelFeature.FIND])
 async def test_an_undeclared_feature_raises(
-    plugin: ChannelPlugin, connection: Connection, told: Message, feature: ChannelFeature
+    plugin: ChannelPlugin, connection: Connection, user_message: Message, feature: ChannelFeature
 ) -> None:
     """A method of a feature that is not declared says so, before anything is sent."""
     if feature in plugin.features:
         pytest.skip("declared: the tests below show that it works")
-    channel, address, since = connection.sender, told.address, datetime.now(UTC)
+    channel, address, since = connection.sender, user_message.address, datetime.now(UTC)
     calls: dict[ChannelFeature, Callable[[], Awaitable[object]]] = {
-        ChannelFeature.REACT: lambda: channel.react(address, told.platform_id, StatusReaction.SEEN),
+        ChannelFeature.REACT: lambda: channel.react(address, user_message.platform_id, StatusReaction.SEEN),
         ChannelFeature.STREAM: lambda: channel.update_draft(address, DraftText(key=new_key(), text="x")),
         ChannelFeature.FIND: lambda: channel.find(address, new_key(), since=since),
     }
@@ -93,25 +93,25 @@ async def test_an_undeclared_feature_raises(
         await calls[feature]()
 
 
-async def test_an_order_is_a_command(connection: Connection, rig: ChannelRig, told: Message) -> None:
+async def test_an_order_is_a_command(connection: Connection, rig: ChannelRig, user_message: Message) -> None:
     """However the platform spells it: a lower-case word without a slash, and what follows it."""
     ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.send_command("status")
         command = await wait_for_update(ear, Command)
     assert isinstance(command, Command)
-    assert (command.name, command.rest, command.address.room) == ("status", "", told.address.room)
-    assert command.author.id == told.author.id
+    assert (command.name, command.rest, command.address.room) == ("status", "", user_message.address.room)
+    assert command.author.id == user_message.author.id
     await connection.sender.reply_privately(command, "fine")
 
 
 async def test_a_changed_message_is_told_as_one(
-    connection: Connection, rig: ChannelRig, told: Message
+    connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """The change has the message's id, a key of its own and the text as it is now."""
     ear = UpdateRecorder()
     async with receiving(connection, ear):
-        await rig.edit_message(told.platform_id, "hello again")
+        await rig.edit_message(user_message.platform_id, "hello again")
         async with asyncio.timeout(20):
             while not [update for update in ear.updates if getattr(update, "edited", False)]:
                 await ear.wait(len(ear.updates) + 1)
@@ -119,14 +119,14 @@ async def test_a_changed_message_is_told_as_one(
     assert isinstance(update, Message)
     assert (update.text, update.platform_id, update.address) == (
         "hello again",
-        told.platform_id,
-        told.address,
+        user_message.platform_id,
+        user_message.address,
     )
-    assert update.key != told.key
+    assert update.key != user_message.key
 
 
 async def test_our_signs_replace_each_other(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """One sign at a time is under a message; putting it again succeeds, and None takes it away."""
     needs(plugin, ChannelFeature.REACT)
@@ -139,19 +139,19 @@ async def test_our_signs_replace_each_other(
         None,
         None,
     ):
-        await connection.sender.react(told.address, told.platform_id, sign)
-        seen.append(rig.reactions(told.platform_id))
+        await connection.sender.react(user_message.address, user_message.platform_id, sign)
+        seen.append(rig.reactions(user_message.platform_id))
     assert [len(signs) for signs in seen] == [1, 1, 1, 1, 0, 0]
     assert seen[0] == seen[1]
     assert len({signs[0] for signs in seen[:4]}) == 3
 
 
 async def test_a_persons_sign_is_told(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """It names the message, the person, and whether it came or went."""
     needs(plugin, ChannelFeature.REACT)
-    sent = await connection.sender.send(told.address, Reply(text="done", key=new_key()))
+    sent = await connection.sender.send(user_message.address, Reply(text="done", key=new_key()))
     ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.say("listening?")
@@ -165,66 +165,72 @@ async def test_a_persons_sign_is_told(
     assert (came.added, went.added) == (True, False)
     assert {came.platform_id, went.platform_id} == {sent.platform_id}
     assert (came.author.id, came.emoji, came.address.room) == (
-        told.author.id,
+        user_message.author.id,
         went.emoji,
-        told.address.room,
+        user_message.address.room,
     )
 
 
 async def test_what_is_shown_ends_as_one_message(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """A caller follows what `show` returns: the end is an edit of it, or a message like any other."""
     needs(plugin, ChannelFeature.STREAM)
     channel, key, shown, platform_id = connection.sender, new_key(), "", None
     for text in ("Let me", "Let me look", "Let me look at **that**"):
         showing = DraftText(
-            key=key, text=text, previous_text=shown, platform_id=platform_id, recipient_id=told.author.id
+            key=key,
+            text=text,
+            previous_text=shown,
+            platform_id=platform_id,
+            recipient_id=user_message.author.id,
         )
-        sent = await channel.update_draft(told.address, showing)
+        sent = await channel.update_draft(user_message.address, showing)
         shown, platform_id = text, sent.platform_id if sent else None
     final = Reply(text="Let me look at that: done.", key=key)
     if platform_id is None:
-        await channel.send(told.address, final)
+        await channel.send(user_message.address, final)
     else:
-        await channel.edit(told.address, platform_id, final)
+        await channel.edit(user_message.address, platform_id, final)
     assert [one.text for one in rig.visible_messages()] == ["Let me look at that: done."]
 
 
 async def test_a_button_may_ask_for_words(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """What the person writes comes with the press."""
     needs(plugin, ChannelFeature.PROMPTS)
     button = Button(label="Deny", data="apr_1:no", prompt="Why not?")
-    sent = await connection.sender.send(told.address, Reply(text="May I?", key=new_key(), buttons=(button,)))
+    sent = await connection.sender.send(
+        user_message.address, Reply(text="May I?", key=new_key(), buttons=(button,))
+    )
     ear = UpdateRecorder()
     async with receiving(connection, ear):
         await rig.press_with_text(sent.platform_id, button, "too risky")
         press = await wait_for_update(ear, ButtonPress)
     assert isinstance(press, ButtonPress)
-    assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", told.author.id)
+    assert (press.data, press.comment, press.author.id) == ("apr_1:no", "too risky", user_message.author.id)
     assert press.platform_id == sent.platform_id
 
 
 async def test_a_send_can_be_looked_up(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """Whether a key was taken, and as which message; an unknown key was not."""
     needs(plugin, ChannelFeature.FIND)
     rig.show_keys()
     since, key = datetime.now(UTC) - timedelta(minutes=5), new_key()
-    sent = await connection.sender.send(told.address, Reply(text="once", key=key))
-    assert await connection.sender.find(told.address, key, since=since) == sent
-    assert await connection.sender.find(told.address, new_key(), since=since) is None
+    sent = await connection.sender.send(user_message.address, Reply(text="once", key=key))
+    assert await connection.sender.find(user_message.address, key, since=since) == sent
+    assert await connection.sender.find(user_message.address, new_key(), since=since) is None
 
 
 async def test_a_repeated_send_is_carried_out_once(
-    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, told: Message
+    plugin: ChannelPlugin, connection: Connection, rig: ChannelRig, user_message: Message
 ) -> None:
     """The same key is the same message."""
     needs(plugin, ChannelFeature.IDEMPOTENT_SEND)
     reply = Reply(text="once", key=new_key())
-    sent = [await connection.sender.send(told.address, reply) for _ in range(2)]
+    sent = [await connection.sender.send(user_message.address, reply) for _ in range(2)]
     assert sent[0] == sent[1]
     assert [one.text for one in rig.visible_messages()] == ["once"]

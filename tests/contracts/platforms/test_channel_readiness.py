@@ -100,48 +100,53 @@ async def channel_replicas(
 
 
 async def test_an_interruption_is_told_and_only_a_long_one_is_deafness(
-    bench: ChannelReplicas, rig: ChannelRig
+    channel_replicas: ChannelReplicas, rig: ChannelRig
 ) -> None:
     """Within the grace a channel is in trouble; after it, deaf; and well when it has received for a while."""
-    async with bench.run_replica() as board:
+    async with channel_replicas.run_replica() as board:
         await until(lambda: not board.starting())
-        bench.now += STEADY_SECONDS
+        channel_replicas.now += STEADY_SECONDS
         await rig.cut_receiving()
         await rig.say("so that a poll that waits ends")
         await until(board.errors)
         assert "not receiving: " in board.errors()["bot"]
         assert (board.not_receiving(), board.starting()) == ({}, [])
-        bench.now += GRACE_SECONDS + 1
+        channel_replicas.now += GRACE_SECONDS + 1
         assert board.not_receiving()["bot"]
         await until(lambda: not board.errors())
         assert "bot" in board.not_receiving(), "a moment is not enough"
-        bench.now += STEADY_SECONDS
+        channel_replicas.now += STEADY_SECONDS
         assert board.not_receiving() == {}
 
 
-async def test_a_revoked_token_is_deafness_after_the_grace(bench: ChannelReplicas, rig: ChannelRig) -> None:
+async def test_a_revoked_token_is_deafness_after_the_grace(
+    channel_replicas: ChannelReplicas, rig: ChannelRig
+) -> None:
     """The reason is told, without a secret."""
-    async with bench.run_replica() as board:
+    async with channel_replicas.run_replica() as board:
         await until(lambda: not board.starting())
         await rig.revoke()
         await rig.cut_receiving()
         await rig.say("so that a poll that waits ends")
         await until(lambda: board.count_by_state()["trouble"])
-        bench.now += GRACE_SECONDS - 1
+        channel_replicas.now += GRACE_SECONDS - 1
         assert board.not_receiving() == {}
-        bench.now += 2
+        channel_replicas.now += 2
         (why,) = board.not_receiving().values()
         assert why
         assert not [secret for secret in rig.secrets if secret in why]
 
 
-async def test_who_stands_by_or_only_sends_is_not_deaf(bench: ChannelReplicas) -> None:
+async def test_who_stands_by_or_only_sends_is_not_deaf(channel_replicas: ChannelReplicas) -> None:
     """The other replica receives; when it goes, the one that stood by does."""
-    async with bench.run_replica() as first:
+    async with channel_replicas.run_replica() as first:
         await until(lambda: first.count_by_state()["receiving"])
-        async with bench.run_replica(receives=False) as sender, bench.run_replica() as second:
+        async with (
+            channel_replicas.run_replica(receives=False) as sender,
+            channel_replicas.run_replica() as second,
+        ):
             await until(lambda: second.count_by_state()["standby"] and sender.count_by_state()["open"])
-            bench.now += 10 * GRACE_SECONDS
+            channel_replicas.now += 10 * GRACE_SECONDS
             assert (first.not_receiving(), second.not_receiving(), sender.not_receiving()) == ({}, {}, {})
 
 

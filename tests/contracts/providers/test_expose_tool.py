@@ -38,20 +38,20 @@ async def tool_context(rig: ProviderRig) -> AsyncIterator[ToolContext]:
         await provider.destroy(sandbox.id)
 
 
-async def test_a_port_is_told_by_its_url_or_the_reason_against_it(desk: ToolContext) -> None:
+async def test_a_port_is_told_by_its_url_or_the_reason_against_it(tool_context: ToolContext) -> None:
     """The model gets a URL, of port 8080 where it names none; or it is refused in words."""
     for args, port in (({"port": 3000}, 3000), ({}, 8080)):
-        if desk.environment.provider == "docker":
+        if tool_context.environment.provider == "docker":
             with pytest.raises(ProviderRefused, match="allow-all"):
-                await expose.run(desk, args, "key")
+                await expose.run(tool_context, args, "key")
             continue
-        result = await expose.run(desk, args, "key")
+        result = await expose.run(tool_context, args, "key")
         told = json.loads(result.content)
         assert told["url"].startswith(("http://", "https://"))
         assert dict(result.detail) == {"port": port, "url": told["url"]}
     for wrong in (0, 65536, "80", True, 8080.0):
         with pytest.raises(InvalidArguments, match="port"):
-            await expose.run(desk, {"port": wrong}, "key")
+            await expose.run(tool_context, {"port": wrong}, "key")
 
 
 def test_it_is_offered_where_it_can_be_carried_out(tmp_path: Path) -> None:

@@ -87,22 +87,22 @@ async def test_what_fits_is_not_called_truncated(sandbox: Sandbox) -> None:
     assert (len(over.stderr), over.stderr_truncated, over.stdout_truncated) == (1024, True, False)
 
 
-async def test_a_time_out_kills_the_whole_tree(sandbox: Sandbox, nap: str) -> None:
+async def test_a_time_out_kills_the_whole_tree(sandbox: Sandbox, sleep_seconds: str) -> None:
     """On time-out the command and what it left in other sessions are dead when run returns."""
-    script = f"(setsid sleep {nap} &) ; setsid sleep {nap} & sleep {nap}"
+    script = f"(setsid sleep {sleep_seconds} &) ; setsid sleep {sleep_seconds} & sleep {sleep_seconds}"
     result = await sandbox.run(ExecRequest(script=f"echo begun; {script}", timeout=1))
     assert result.timed_out
     assert result.exit_code == 137
     assert result.stdout == b"begun\n"
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
-async def test_what_a_command_leaves_behind_dies_with_it(sandbox: Sandbox, nap: str) -> None:
+async def test_what_a_command_leaves_behind_dies_with_it(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A daemon that closed its descriptors and left the session does not outlive its run."""
-    daemon = f"setsid bash -c 'exec sleep {nap} <&- >&- 2>&-' & "
+    daemon = f"setsid bash -c 'exec sleep {sleep_seconds} <&- >&- 2>&-' & "
     result = await sandbox.run(ExecRequest(script=f"{daemon} echo done"))
     assert result.stdout == b"done\n"
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
 async def _has(sandbox: Sandbox, name: str) -> bool:
@@ -113,26 +113,28 @@ async def _has(sandbox: Sandbox, name: str) -> bool:
     return True
 
 
-async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, nap: str) -> None:
+async def test_cancelling_leaves_no_orphan(sandbox: Sandbox, sleep_seconds: str) -> None:
     """When the caller is cancelled everything is dead before the cancellation arrives."""
-    task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"touch begun; sleep {nap}")))
+    task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"touch begun; sleep {sleep_seconds}")))
 
     await until(lambda: _has(sandbox, "begun"))
     task.cancel()
     await asyncio.wait({task})
     assert task.cancelled()
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
-async def test_cancelling_at_once_leaves_no_orphan(sandbox: Sandbox, rig: ProviderRig, nap: str) -> None:
+async def test_cancelling_at_once_leaves_no_orphan(
+    sandbox: Sandbox, rig: ProviderRig, sleep_seconds: str
+) -> None:
     """A cancellation that comes while the sandbox is being made is as good as a late one."""
     for _ in range(10 if rig.mounts else 2):
-        task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"sleep {nap}")))
+        task = asyncio.ensure_future(sandbox.run(ExecRequest(script=f"sleep {sleep_seconds}")))
         await asyncio.sleep(0)
         task.cancel()
         await asyncio.wait({task})
         assert task.cancelled()
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
 async def test_the_environment_is_what_was_given(provider: Provider, rig: ProviderRig) -> None:
@@ -324,9 +326,9 @@ async def test_a_job_waits_for_a_gateway_that_is_down(sandbox: Sandbox, rig: Pro
         assert (await gateway.next()).job_id == "job_1"
 
 
-async def test_stopping_asks_first(sandbox: Sandbox, nap: str) -> None:
+async def test_stopping_asks_first(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A stopped job gets TERM and may clean up; its exit code is recorded; stopping twice is no error."""
-    script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {nap} & wait"
+    script = f"trap 'echo cleaned; exit 3' TERM; echo begun; sleep {sleep_seconds} & wait"
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
     await wait_for_output(sandbox, "job_1", b"begun")
     await sandbox.stop("job_1")
@@ -335,25 +337,25 @@ async def test_stopping_asks_first(sandbox: Sandbox, nap: str) -> None:
     assert report.output == b"begun\ncleaned\n"
     await sandbox.stop("job_1")
     await sandbox.stop("never heard of")
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
-async def test_stopping_insists(sandbox: Sandbox, nap: str) -> None:
+async def test_stopping_insists(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A job that ignores TERM is killed with its whole tree."""
-    script = f"trap '' TERM; setsid sleep {nap} & echo begun; while true; do sleep 0.1; done"
+    script = f"trap '' TERM; setsid sleep {sleep_seconds} & echo begun; while true; do sleep 0.1; done"
     await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=script))
     await wait_for_output(sandbox, "job_1", b"begun")
     await sandbox.stop("job_1")
     report = await sandbox.report("job_1")
     assert (report.state, report.exit_code) == (BackgroundJobState.EXITED, 137)
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
-async def test_a_job_has_a_time_limit_of_its_own(sandbox: Sandbox, nap: str) -> None:
+async def test_a_job_has_a_time_limit_of_its_own(sandbox: Sandbox, sleep_seconds: str) -> None:
     """A job past its time-out is ended."""
-    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"sleep {nap}", timeout=0.5))
+    await sandbox.spawn(BackgroundJob(id="job_1", token=TOKEN, script=f"sleep {sleep_seconds}", timeout=0.5))
     assert (await wait_for_job(sandbox, "job_1")).exit_code == 128 + signal.SIGTERM
-    assert processes_with(nap) == []
+    assert processes_with(sleep_seconds) == []
 
 
 async def test_a_job_outlives_the_process_that_started_it(rig: ProviderRig) -> None:
@@ -376,18 +378,20 @@ async def test_a_job_outlives_the_process_that_started_it(rig: ProviderRig) -> N
         await provider.destroy(sandbox.id)
 
 
-async def test_a_run_does_not_outlive_the_process_that_started_it(rig: ProviderRig, nap: str) -> None:
+async def test_a_run_does_not_outlive_the_process_that_started_it(
+    rig: ProviderRig, sleep_seconds: str
+) -> None:
     """When a gateway dies by kill -9 its running commands die too, and the next one sweeps up after it."""
     if not rig.mounts:
         pytest.skip("on a machine elsewhere the command goes on until its own time-out")
-    run = f"await (await provider.create(spec)).run(Command(script='touch begun; sleep {nap}'))"
+    run = f"await (await provider.create(spec)).run(Command(script='touch begun; sleep {sleep_seconds}'))"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, run))
 
     async def begun() -> bool:
         return (rig.workspace / "begun").exists()
 
     async def dead() -> bool:
-        return not processes_with(f"sleep\x00{nap}")
+        return not processes_with(f"sleep\x00{sleep_seconds}")
 
     await until(begun)
     os.kill(child.pid, signal.SIGKILL)

@@ -60,63 +60,65 @@ def calls(channel: MemoryChannel) -> list[str]:
 
 
 async def test_a_dead_chat_is_called_once_and_told_once(
-    line: DeliveryWorkerHarness, channel: MemoryChannel
+    worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
     """What waits for it is suppressed with the reason, without a call, and the log says it once."""
     channel.errors.append(Undeliverable("blocked"))
     with capture_logs() as logs:
-        conversation = await line.create_deliveries(ROOM, ["one", "two", "three"])
-        found = await line.wait_for_states(conversation, "suppressed")
-        later = await line.wait_for_states(await line.create_deliveries(ROOM, ["four"]), "suppressed")
+        conversation = await worker.create_deliveries(ROOM, ["one", "two", "three"])
+        found = await worker.wait_for_states(conversation, "suppressed")
+        later = await worker.wait_for_states(await worker.create_deliveries(ROOM, ["four"]), "suppressed")
     assert {one.error for one in (*found, *later)} == {"blocked"}
     assert calls(channel) == ["send"]
     assert [entry["event"] for entry in logs].count("destination.marked_dead") == 1
 
 
 async def test_a_dead_chat_that_speaks_again_is_alive(
-    line: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
+    worker: DeliveryWorkerHarness, channel: MemoryChannel, database: Database
 ) -> None:
     """Once a person is heard there, and once an operator asks for it, the chat is tried again."""
     channel.errors.append(Undeliverable("kicked"))
-    dead = await line.create_deliveries(ROOM, ["one"])
-    (suppressed,) = await line.wait_for_states(dead, "suppressed")
+    dead = await worker.create_deliveries(ROOM, ["one"])
+    (suppressed,) = await worker.wait_for_states(dead, "suppressed")
     async with database.begin() as connection:
         await destinations.mark_alive(connection, ROOM.destination)
-    await line.wait_for_states(await line.create_deliveries(ROOM, ["two"]), "delivered")
+    await worker.wait_for_states(await worker.create_deliveries(ROOM, ["two"]), "delivered")
     async with database.begin() as connection:
         await destinations.mark_dead(connection, ROOM.destination, account=ACCOUNT, why="kicked")
         assert await store.requeue(connection, ACCOUNT, suppressed.id)
-    await line.wake_worker(ROOM)
-    await line.wait_for_states(dead, "delivered")
+    await worker.wake_worker(ROOM)
+    await worker.wait_for_states(dead, "delivered")
     assert channel.texts("42") == ["two", "one"]
 
 
 async def test_a_missing_right_makes_a_delivery_wait(
-    line: DeliveryWorkerHarness, channel: MemoryChannel
+    worker: DeliveryWorkerHarness, channel: MemoryChannel
 ) -> None:
     """The right's name stands in the delivery, the chat is not dead, and an operator's word tries again."""
     channel.errors.append(NotPermitted("Send Messages"))
-    conversation = await line.create_deliveries(ROOM, ["hello"])
-    (waiting,) = await line.wait_for_states(conversation, "retrying")
+    conversation = await worker.create_deliveries(ROOM, ["hello"])
+    (waiting,) = await worker.wait_for_states(conversation, "retrying")
     assert "Send Messages" in (waiting.error or "")
     assert waiting.next_at is not None
     assert waiting.next_at > datetime.now(UTC) + timedelta(minutes=10)
-    async with line.database.begin() as connection:
+    async with worker.database.begin() as connection:
         assert (await destinations.get_state(connection, ROOM.destination)).dead_reason is None
         await store.requeue(connection, ACCOUNT, waiting.id)
-    await line.wake_worker(ROOM)
-    await line.wait_for_states(conversation, "delivered")
+    await worker.wake_worker(ROOM)
+    await worker.wait_for_states(conversation, "delivered")
 
 
-async def test_a_429_holds_its_chat_and_no_other(line: DeliveryWorkerHarness, channel: MemoryChannel) -> None:
+async def test_a_429_holds_its_chat_and_no_other(
+    worker: DeliveryWorkerHarness, channel: MemoryChannel
+) -> None:
     """While one chat waits for as long as the platform says, another is spoken to at once."""
     channel.errors.append(RateLimited(60))
-    held = await line.create_deliveries(ROOM, ["one", "two"])
+    held = await worker.create_deliveries(ROOM, ["one", "two"])
     async with asyncio.timeout(20):
-        while await line.states(held) != ["retrying", "pending"]:  # noqa: ASYNC110 - rows tell nobody
+        while await worker.states(held) != ["retrying", "pending"]:  # noqa: ASYNC110 - rows tell nobody
             await asyncio.sleep(0.01)
-    await line.wait_for_states(await line.create_deliveries(OTHER, ["hello"]), "delivered")
-    assert await line.states(held) == ["retrying", "pending"]
+    await worker.wait_for_states(await worker.create_deliveries(OTHER, ["hello"]), "delivered")
+    assert await worker.states(held) == ["retrying", "pending"]
     assert len(channel.calls) == 2
 
 

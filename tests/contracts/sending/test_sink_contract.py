@@ -48,68 +48,68 @@ async def harness(request: pytest.FixtureRequest) -> AsyncIterator[SinkHarness]:
         yield one
 
 
-async def test_a_far_end_that_takes_it_is_delivered(stage: SinkHarness) -> None:
+async def test_a_far_end_that_takes_it_is_delivered(harness: SinkHarness) -> None:
     """An attempt that is taken is delivered, and made once."""
-    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.DELIVERED
-    assert len(stage.attempt_ids()) == 1
+    assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.DELIVERED
+    assert len(harness.attempt_ids()) == 1
 
 
-async def test_passing_trouble_is_to_be_retried(stage: SinkHarness) -> None:
+async def test_passing_trouble_is_to_be_retried(harness: SinkHarness) -> None:
     """Trouble of the moment means later; the sink itself tries once only."""
-    await stage.fail("later")
-    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.RETRY
-    assert len(stage.attempt_ids()) <= 1
+    await harness.fail("later")
+    assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.RETRY
+    assert len(harness.attempt_ids()) <= 1
 
 
-async def test_a_far_end_that_is_gone_is_given_up(stage: SinkHarness) -> None:
+async def test_a_far_end_that_is_gone_is_given_up(harness: SinkHarness) -> None:
     """A far end that will never take anything again ends the delivery and is remembered."""
-    await stage.fail("gone")
-    outcome = await stage.sink.send(stage.delivery)
+    await harness.fail("gone")
+    outcome = await harness.sink.send(harness.delivery)
     assert outcome.kind is OutcomeKind.GIVE_UP
     assert outcome.address_dead or outcome.disable_endpoint
 
 
-async def test_a_wait_that_is_asked_for_holds_the_destination(stage: SinkHarness) -> None:
+async def test_a_wait_that_is_asked_for_holds_the_destination(harness: SinkHarness) -> None:
     """A far end that asks for seven seconds gets them, for everything that goes there."""
-    await stage.fail("hold")
-    outcome = await stage.sink.send(stage.delivery)
+    await harness.fail("hold")
+    outcome = await harness.sink.send(harness.delivery)
     assert (outcome.kind, outcome.retry_after, outcome.pause_destination) == (OutcomeKind.RETRY, 7, True)
 
 
-async def test_silence_ends_in_time(stage: SinkHarness) -> None:
+async def test_silence_ends_in_time(harness: SinkHarness) -> None:
     """A far end that never answers costs a bounded time and is judged as unknown or to be repeated."""
-    await stage.fail("hang")
+    await harness.fail("hang")
     async with asyncio.timeout(20):
-        outcome = await stage.sink.send(stage.delivery)
+        outcome = await harness.sink.send(harness.delivery)
     assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.AMBIGUOUS}
 
 
-async def test_every_attempt_has_the_same_identity(stage: SinkHarness) -> None:
+async def test_every_attempt_has_the_same_identity(harness: SinkHarness) -> None:
     """The far end can tell a repeat from a new delivery."""
     for attempt in (1, 2, 3):
-        await stage.sink.send(replace(stage.delivery, attempt=attempt))
-    assert len(stage.attempt_ids()) == 3
-    assert len(set(stage.attempt_ids())) == 1
+        await harness.sink.send(replace(harness.delivery, attempt=attempt))
+    assert len(harness.attempt_ids()) == 3
+    assert len(set(harness.attempt_ids())) == 1
 
 
-async def test_an_attempt_can_be_cancelled(stage: SinkHarness) -> None:
+async def test_an_attempt_can_be_cancelled(harness: SinkHarness) -> None:
     """Cancelling an attempt in flight ends it at once, and the sink goes on working."""
-    await stage.fail("hang")
-    task = asyncio.create_task(stage.sink.send(stage.delivery))
-    await stage.wait_for_attempt()
+    await harness.fail("hang")
+    task = asyncio.create_task(harness.sink.send(harness.delivery))
+    await harness.wait_for_attempt()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    stage.recover()
-    assert (await stage.sink.send(stage.delivery)).kind is OutcomeKind.DELIVERED
+    harness.recover()
+    assert (await harness.sink.send(harness.delivery)).kind is OutcomeKind.DELIVERED
 
 
-async def test_an_unknown_target_is_an_outcome(stage: SinkHarness) -> None:
+async def test_an_unknown_target_is_an_outcome(harness: SinkHarness) -> None:
     """A target that does not exist (any more) is judged, not raised."""
-    stranger = replace(ROOM, channel="chn_2").encode() if stage.delivery.kind == "chat" else "whk_2"
-    outcome = await stage.sink.send(replace(stage.delivery, target=stranger))
+    stranger = replace(ROOM, channel="chn_2").encode() if harness.delivery.kind == "chat" else "whk_2"
+    outcome = await harness.sink.send(replace(harness.delivery, target=stranger))
     assert outcome.kind in {OutcomeKind.RETRY, OutcomeKind.GIVE_UP}
-    assert not stage.attempt_ids()
+    assert not harness.attempt_ids()
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def leases(request: pytest.FixtureRequest) -> Leases:
     """Open every kind of leases."""
     if request.param == "memory":
         return MemoryLeases()
-    return JetStreamLeases(request.getfixturevalue("link"), THIS_HOLDER)
+    return JetStreamLeases(request.getfixturevalue("nats_connection"), THIS_HOLDER)
 
 
 async def test_a_held_lease_is_refused_to_others_and_free_after_release(leases: Leases) -> None:
@@ -95,9 +95,12 @@ async def test_a_name_may_be_any_string(leases: Leases, name: str) -> None:
         lease.ensure_held()
 
 
-async def test_a_lease_outlives_its_time_to_live_while_it_is_held(link: NatsConnection) -> None:
+async def test_a_lease_outlives_its_time_to_live_while_it_is_held(nats_connection: NatsConnection) -> None:
     """Renewal keeps others out for longer than the time to live."""
-    mine, theirs = JetStreamLeases(link, THIS_HOLDER), JetStreamLeases(link, OTHER_HOLDER)
+    mine, theirs = (
+        JetStreamLeases(nats_connection, THIS_HOLDER),
+        JetStreamLeases(nats_connection, OTHER_HOLDER),
+    )
     async with mine.acquire("t:a", ttl=1.0) as lease:
         until = monotonic() + 2.5
         refusals = 0
@@ -111,9 +114,9 @@ async def test_a_lease_outlives_its_time_to_live_while_it_is_held(link: NatsConn
         assert refusals > 10
 
 
-async def test_an_abandoned_lease_expires(link: NatsConnection, server: NatsServer) -> None:
+async def test_an_abandoned_lease_expires(nats_connection: NatsConnection, server: NatsServer) -> None:
     """When the holder is cut off the right is lost to it before another can have it."""
-    theirs = JetStreamLeases(link, OTHER_HOLDER)
+    theirs = JetStreamLeases(nats_connection, OTHER_HOLDER)
     async with AsyncExitStack() as stack:
         cut = await stack.enter_async_context(connect(server.url, token=server.token))
         lease = await stack.enter_async_context(JetStreamLeases(cut, THIS_HOLDER).acquire("t:a", ttl=1.5))
@@ -132,36 +135,38 @@ async def test_an_abandoned_lease_expires(link: NatsConnection, server: NatsServ
                     await asyncio.sleep(0.05)
 
 
-async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(link: NatsConnection) -> None:
+async def test_an_earlier_boot_of_a_sole_instance_is_succeeded_at_once(
+    nats_connection: NatsConnection,
+) -> None:
     """Who holds the data directory takes over what its dead predecessor held; others may not."""
-    before = JetStreamLeases(link, LeaseHolder(instance="one", boot="1", sole=True))
+    before = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="1", sole=True))
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(before.acquire("t:a", ttl=1.5))
-        shared = JetStreamLeases(link, LeaseHolder(instance="one", boot="2", sole=False))
+        shared = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="2", sole=False))
         with pytest.raises(LeaseBusy):
             await stack.enter_async_context(shared.acquire("t:a"))
-        after = JetStreamLeases(link, LeaseHolder(instance="one", boot="2", sole=True))
+        after = JetStreamLeases(nats_connection, LeaseHolder(instance="one", boot="2", sole=True))
         async with after.acquire("t:a", ttl=1.5) as new:
             async with asyncio.timeout(10):
                 await old.wait_lost()
             new.ensure_held()
 
 
-async def test_a_released_lease_leaves_nothing_that_lasts(link: NatsConnection) -> None:
+async def test_a_released_lease_leaves_nothing_that_lasts(nats_connection: NatsConnection) -> None:
     """Renewals and the release keep one message, and that one expires."""
-    async with JetStreamLeases(link, THIS_HOLDER).acquire("t:a", ttl=1.0):
+    async with JetStreamLeases(nats_connection, THIS_HOLDER).acquire("t:a", ttl=1.0):
         await asyncio.sleep(0.8)  # two renewals pass
-        assert (await link.api_request("STREAM.INFO.EVENTS"))["state"]["messages"] == 1
+        assert (await nats_connection.api_request("STREAM.INFO.EVENTS"))["state"]["messages"] == 1
     async with asyncio.timeout(10):
         while True:
-            if not (await link.api_request("STREAM.INFO.EVENTS"))["state"]["messages"]:
+            if not (await nats_connection.api_request("STREAM.INFO.EVENTS"))["state"]["messages"]:
                 break
             await asyncio.sleep(0.05)
 
 
-async def test_a_lease_survives_a_broker_restart(link: NatsConnection, server: NatsServer) -> None:
+async def test_a_lease_survives_a_broker_restart(nats_connection: NatsConnection, server: NatsServer) -> None:
     """Kill -9 of the server within the time to live costs the holder nothing."""
-    async with JetStreamLeases(link, THIS_HOLDER).acquire("t:a", ttl=3.0) as lease:
+    async with JetStreamLeases(nats_connection, THIS_HOLDER).acquire("t:a", ttl=3.0) as lease:
         await server.restart()
         until = monotonic() + 3.5
         while monotonic() < until:
@@ -169,9 +174,9 @@ async def test_a_lease_survives_a_broker_restart(link: NatsConnection, server: N
             await asyncio.sleep(0.05)
 
 
-async def test_a_cancelled_holder_releases(link: NatsConnection) -> None:
+async def test_a_cancelled_holder_releases(nats_connection: NatsConnection) -> None:
     """Cancelling the holder's task frees the lease at once, and no keeper goes on renewing it."""
-    leases, entered = JetStreamLeases(link, THIS_HOLDER), asyncio.Event()
+    leases, entered = JetStreamLeases(nats_connection, THIS_HOLDER), asyncio.Event()
 
     async def work() -> None:
         async with leases.acquire("t:a", ttl=30):
@@ -182,17 +187,17 @@ async def test_a_cancelled_holder_releases(link: NatsConnection) -> None:
     await entered.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
-    async with JetStreamLeases(link, OTHER_HOLDER).acquire("t:a"):
+    async with JetStreamLeases(nats_connection, OTHER_HOLDER).acquire("t:a"):
         pass
 
 
-async def test_no_cancellation_is_lost_while_publishing(link: NatsConnection) -> None:
+async def test_no_cancellation_is_lost_while_publishing(nats_connection: NatsConnection) -> None:
     """A task that publishes without pause always ends when it is cancelled."""
 
     async def publish() -> None:
         while True:
             try:
-                await link.publish("lease.t.x", b"", {})
+                await nats_connection.publish("lease.t.x", b"", {})
             except DeliveryError:
                 continue
 

@@ -39,7 +39,7 @@ def wake_ups(request: pytest.FixtureRequest) -> WakeUps:
     """Open every kind of signals."""
     if request.param == "memory":
         return MemoryWakeUps()
-    return JetStreamWakeUps(request.getfixturevalue("link"), STREAM_CONFIG)
+    return JetStreamWakeUps(request.getfixturevalue("nats_connection"), STREAM_CONFIG)
 
 
 class WakeUpReader:
@@ -65,10 +65,10 @@ class WakeUpReader:
         assert await self.assert_silent(0)
 
 
-async def test_a_signal_reaches_its_queue_with_its_raw_key(signals: WakeUps) -> None:
+async def test_a_signal_reaches_its_queue_with_its_raw_key(wake_ups: WakeUps) -> None:
     """The key arrives as it was sent, in its own queue only."""
-    listening, other = WakeUpReader(signals), WakeUpReader(signals, WorkQueue.HOOK)
-    await signals.publish(WorkQueue.TURN, "cnv_*.>é")
+    listening, other = WakeUpReader(wake_ups), WakeUpReader(wake_ups, WorkQueue.HOOK)
+    await wake_ups.publish(WorkQueue.TURN, "cnv_*.>é")
     signal = await listening.next()
     assert signal.key == "cnv_*.>é"
     await signal.ack()
@@ -76,21 +76,21 @@ async def test_a_signal_reaches_its_queue_with_its_raw_key(signals: WakeUps) -> 
     assert await listening.assert_silent(0.1)
 
 
-async def test_many_signals_for_a_key_are_few(signals: WakeUps) -> None:
+async def test_many_signals_for_a_key_are_few(wake_ups: WakeUps) -> None:
     """Before anyone listens, any number of wake-ups for one key is one."""
     for _ in range(50):
-        await signals.publish(WorkQueue.TURN, "a")
-    listening = WakeUpReader(signals)
+        await wake_ups.publish(WorkQueue.TURN, "a")
+    listening = WakeUpReader(wake_ups)
     await (await listening.next()).ack()
     assert await listening.assert_silent(0.2)
 
 
-async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(signals: WakeUps) -> None:
+async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(wake_ups: WakeUps) -> None:
     """A wake-up during the work is not swallowed by its completion."""
-    listening = WakeUpReader(signals)
-    await signals.publish(WorkQueue.TURN, "a")
+    listening = WakeUpReader(wake_ups)
+    await wake_ups.publish(WorkQueue.TURN, "a")
     first = await listening.next()
-    await signals.publish(WorkQueue.TURN, "a")
+    await wake_ups.publish(WorkQueue.TURN, "a")
     await first.ack()
     second = await listening.next()
     assert second.key == "a"
@@ -98,20 +98,20 @@ async def test_a_signal_sent_while_its_key_is_looked_at_comes_afterwards(signals
     assert await listening.assert_silent(0.2)
 
 
-async def test_a_signal_given_back_comes_again(signals: WakeUps) -> None:
+async def test_a_signal_given_back_comes_again(wake_ups: WakeUps) -> None:
     """`later` brings the signal again."""
-    listening = WakeUpReader(signals)
-    await signals.publish(WorkQueue.TURN, "a")
+    listening = WakeUpReader(wake_ups)
+    await wake_ups.publish(WorkQueue.TURN, "a")
     await (await listening.next()).nak(0.05)
     await (await listening.next()).ack()
     await listening.end()
 
 
-async def test_no_more_than_asked_for_are_undone(signals: WakeUps) -> None:
+async def test_no_more_than_asked_for_are_undone(wake_ups: WakeUps) -> None:
     """A listener with two undone signals of two gets the third when one is done."""
-    listening = WakeUpReader(signals, at_most=2)
+    listening = WakeUpReader(wake_ups, at_most=2)
     for key in "abc":
-        await signals.publish(WorkQueue.TURN, key)
+        await wake_ups.publish(WorkQueue.TURN, key)
     one, two = await listening.next(), await listening.next()
     third = asyncio.ensure_future(listening.next())
     done, _ = await asyncio.wait({third}, timeout=0.2)
@@ -123,12 +123,12 @@ async def test_no_more_than_asked_for_are_undone(signals: WakeUps) -> None:
     await listening.end()
 
 
-async def test_a_timer_wakes_at_its_moment_and_the_last_one_counts(signals: WakeUps) -> None:
+async def test_a_timer_wakes_at_its_moment_and_the_last_one_counts(wake_ups: WakeUps) -> None:
     """Timers for one key replace each other and never ring early."""
-    listening = WakeUpReader(signals)
+    listening = WakeUpReader(wake_ups)
     start = datetime.now(UTC)
     for seconds in (30, 20, 1):
-        await signals.publish_at(WorkQueue.TURN, "a", start + timedelta(seconds=seconds))
+        await wake_ups.publish_at(WorkQueue.TURN, "a", start + timedelta(seconds=seconds))
     signal = await listening.next()
     assert signal.key == "a"
     assert datetime.now(UTC) >= start + timedelta(seconds=0.9)
@@ -136,16 +136,16 @@ async def test_a_timer_wakes_at_its_moment_and_the_last_one_counts(signals: Wake
     assert await listening.assert_silent(0.2)
 
 
-async def test_listening_ends_at_once_while_idle(signals: WakeUps) -> None:
+async def test_listening_ends_at_once_while_idle(wake_ups: WakeUps) -> None:
     """A stopped listener ends without waiting for its pull."""
-    listening = WakeUpReader(signals)
+    listening = WakeUpReader(wake_ups)
     async with asyncio.timeout(1.5):
         assert await listening.assert_silent(0.1)
 
 
-async def test_two_listeners_share_the_work(link: NatsConnection) -> None:
+async def test_two_listeners_share_the_work(nats_connection: NatsConnection) -> None:
     """Each signal goes to one of the listeners."""
-    signals = JetStreamWakeUps(link, STREAM_CONFIG)
+    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     seen: list[str] = []
     stop, enough = asyncio.Event(), asyncio.Event()
 
@@ -167,14 +167,16 @@ async def test_two_listeners_share_the_work(link: NatsConnection) -> None:
     assert sorted(seen) == sorted(f"k{number}" for number in range(40))
 
 
-async def test_undelivered_signals_survive_a_broker_restart(link: NatsConnection, server: NatsServer) -> None:
+async def test_undelivered_signals_survive_a_broker_restart(
+    nats_connection: NatsConnection, server: NatsServer
+) -> None:
     """Kill -9 of the server loses no wake-up it has stored, and the listener goes on."""
-    signals = JetStreamWakeUps(link, STREAM_CONFIG)
+    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     listening = WakeUpReader(signals)
     await signals.publish(WorkQueue.TURN, "before")
     await (await listening.next()).ack()
     await server.restart()
-    assert await link.wait_connected(10)
+    assert await nats_connection.wait_connected(10)
     await signals.publish(WorkQueue.TURN, "after")
     keys = {(await listening.next()).key}
     while "after" not in keys:
@@ -182,13 +184,13 @@ async def test_undelivered_signals_survive_a_broker_restart(link: NatsConnection
     await listening.end()
 
 
-async def test_a_deleted_stream_is_made_again(link: NatsConnection) -> None:
+async def test_a_deleted_stream_is_made_again(nats_connection: NatsConnection) -> None:
     """Wiping the stream in the middle of the work costs the wake-ups in it and nothing else."""
-    signals = JetStreamWakeUps(link, STREAM_CONFIG)
+    signals = JetStreamWakeUps(nats_connection, STREAM_CONFIG)
     listening = WakeUpReader(signals)
     await signals.publish(WorkQueue.TURN, "a")
     await (await listening.next()).ack()
-    await link.api_request("STREAM.DELETE.WORK")
+    await nats_connection.api_request("STREAM.DELETE.WORK")
     waiting = asyncio.ensure_future(listening.next())
     while not waiting.done():
         await signals.publish(WorkQueue.TURN, "b")

@@ -77,10 +77,10 @@ async def wait_closed(socket: Socket) -> int | None:
     return socket.close_code
 
 
-async def test_a_client_replays_and_goes_on_live(face: StreamServer, events: MemoryEvents) -> None:
+async def test_a_client_replays_and_goes_on_live(server: StreamServer, events: MemoryEvents) -> None:
     """subscribed, the missed events, caught_up, and then what happens."""
     seqs = await append_events(events, 3)
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         first = await send_and_receive(
             socket, {"type": "subscribe", "conversation": "cnv_a", "after": seqs[0]}
         )
@@ -103,10 +103,10 @@ async def test_a_client_replays_and_goes_on_live(face: StreamServer, events: Mem
         assert (await receive_frame(socket))["seq"] == later[0]
 
 
-async def test_batches_come_when_asked_for(face: StreamServer, events: MemoryEvents) -> None:
+async def test_batches_come_when_asked_for(server: StreamServer, events: MemoryEvents) -> None:
     """With batch one frame holds several events."""
     seqs = await append_events(events, 5)
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await send_and_receive(
             socket, {"type": "subscribe", "conversation": "cnv_a", "after": 0, "batch": True}
         )
@@ -128,11 +128,11 @@ async def test_batches_come_when_asked_for(face: StreamServer, events: MemoryEve
     ],
 )
 async def test_a_position_out_of_range_is_answered_in_words(
-    face: StreamServer, events: MemoryEvents, after: Any, epoch: str | None, expected: str
+    server: StreamServer, events: MemoryEvents, after: Any, epoch: str | None, expected: str
 ) -> None:
     """Trimmed history is a gap with its first and last missing seq; a foreign position is a reset."""
     await append_events(events, RETAINED + 4)
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         frame = {"type": "subscribe", "conversation": "cnv_a", "after": after}
         await send_and_receive(socket, frame | ({"epoch": epoch} if epoch else {}))
         answer = await receive_frame(socket)
@@ -144,9 +144,9 @@ async def test_a_position_out_of_range_is_answered_in_words(
         assert answer["epoch"] == "e1"
 
 
-async def test_deltas_can_be_left_out(face: StreamServer, events: MemoryEvents) -> None:
+async def test_deltas_can_be_left_out(server: StreamServer, events: MemoryEvents) -> None:
     """A client that does not want deltas gets none."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await send_and_receive(socket, {"type": "subscribe", "conversation": "cnv_a", "deltas": False})
         await receive_until(socket, "caught_up")
         await events.publish_transient(
@@ -156,9 +156,9 @@ async def test_deltas_can_be_left_out(face: StreamServer, events: MemoryEvents) 
         assert (await receive_frame(socket))["type"] == "job.started"
 
 
-async def test_unsubscribing_ends_the_events(face: StreamServer, events: MemoryEvents) -> None:
+async def test_unsubscribing_ends_the_events(server: StreamServer, events: MemoryEvents) -> None:
     """After unsubscribe nothing of the conversation comes any more, and twice is an error."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
         await receive_until(socket, "caught_up")
         await socket.send_json({"type": "unsubscribe", "conversation": "mine"})
@@ -168,9 +168,9 @@ async def test_unsubscribing_ends_the_events(face: StreamServer, events: MemoryE
         assert (answer["type"], answer["code"]) == ("error", "not_found")
 
 
-async def test_speaking_is_accepted_with_the_clients_id(face: StreamServer) -> None:
+async def test_speaking_is_accepted_with_the_clients_id(server: StreamServer) -> None:
     """Send, approve and cancel reach the gateway; a refusal names the frame it is about."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         sent = {"type": "send", "conversation": "mine", "text": "hello", "id": "c-1"}
         assert await send_and_receive(socket, sent) == {
             "type": "accepted",
@@ -183,14 +183,14 @@ async def test_speaking_is_accepted_with_the_clients_id(face: StreamServer) -> N
         await socket.send_json({"type": "approve", "approval": "apr_1", "decision": "approve"})
         await socket.send_json({"type": "cancel", "turn": "trn_1"})
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
-    assert [one.text for one in face.sent] == ["hello"]
-    assert [one.decision for one in face.decided] == ["approve"]
-    assert [one.turn for one in face.cancelled] == ["trn_1"]
+    assert [one.text for one in server.sent] == ["hello"]
+    assert [one.decision for one in server.decided] == ["approve"]
+    assert [one.turn for one in server.cancelled] == ["trn_1"]
 
 
-async def test_a_key_that_may_only_read_cannot_speak(face: StreamServer) -> None:
+async def test_a_key_that_may_only_read_cannot_speak(server: StreamServer) -> None:
     """Scopes hold on the socket as they do over HTTP."""
-    async with open_socket(face, READ_ONLY) as socket:
+    async with open_socket(server, READ_ONLY) as socket:
         await send_and_receive(socket, {"type": "subscribe", "conversation": "mine"})
         await receive_until(socket, "caught_up")
         answer = await send_and_receive(socket, {"type": "send", "text": "hello", "id": "1"})
@@ -213,9 +213,9 @@ async def test_a_key_that_may_only_read_cannot_speak(face: StreamServer) -> None
         {"type": "auth", "key": KEY},
     ],
 )
-async def test_a_wrong_frame_is_an_error_and_the_connection_stays(face: StreamServer, frame: Any) -> None:
+async def test_a_wrong_frame_is_an_error_and_the_connection_stays(server: StreamServer, frame: Any) -> None:
     """What a known frame holds wrongly is told; nothing else happens."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         answer = await send_and_receive(socket, frame)
         assert (answer["type"], answer["code"]) == ("error", "invalid")
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
@@ -224,58 +224,58 @@ async def test_a_wrong_frame_is_an_error_and_the_connection_stays(face: StreamSe
 @pytest.mark.parametrize(
     "text", ["", "{", "[]", "3", '"x"', "null", "{}", '{"type":1}', '{"type":"dance"}', "[" * 5000]
 )
-async def test_what_is_no_frame_closes_with_4400(face: StreamServer, text: str) -> None:
+async def test_what_is_no_frame_closes_with_4400(server: StreamServer, text: str) -> None:
     """Text that is no frame ends the connection, with the reason."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await socket.send_str(text)
         assert await wait_closed(socket) == 4400
 
 
-async def test_binary_and_oversize_frames_end_the_connection(face: StreamServer) -> None:
+async def test_binary_and_oversize_frames_end_the_connection(server: StreamServer) -> None:
     """Frames are text of at most 64 KiB."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await socket.send_bytes(b'{"type":"ping"}')
         assert await wait_closed(socket) == 4400
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await socket.send_str(json.dumps({"type": "send", "id": "1", "text": "x" * 70_000}))
         assert await wait_closed(socket) == 1009
 
 
-async def test_a_key_may_come_in_the_first_frame(face: StreamServer) -> None:
+async def test_a_key_may_come_in_the_first_frame(server: StreamServer) -> None:
     """Browsers cannot set headers: the first frame says who it is."""
-    async with open_socket(face, "") as socket:
+    async with open_socket(server, "") as socket:
         await socket.send_json({"type": "auth", "key": KEY})
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
 
 
 @pytest.mark.parametrize("frame", [{"type": "ping"}, {"type": "auth", "key": "bad"}])
-async def test_nobody_in_particular_is_closed_with_4401(face: StreamServer, frame: Any) -> None:
+async def test_nobody_in_particular_is_closed_with_4401(server: StreamServer, frame: Any) -> None:
     """A wrong key, or another frame before the key, ends the connection."""
-    async with open_socket(face, "") as socket:
+    async with open_socket(server, "") as socket:
         await socket.send_json(frame)
         assert await wait_closed(socket) == 4401
 
 
-async def test_a_wrong_key_in_the_header_is_401(face: StreamServer) -> None:
+async def test_a_wrong_key_in_the_header_is_401(server: StreamServer) -> None:
     """The upgrade is refused."""
     with pytest.raises(aiohttp.WSServerHandshakeError) as caught:
-        async with open_socket(face, "bad"):
+        async with open_socket(server, "bad"):
             pass
     assert caught.value.status == 401
 
 
-async def test_a_revoked_key_is_cut(face: StreamServer) -> None:
+async def test_a_revoked_key_is_cut(server: StreamServer) -> None:
     """A socket whose key is revoked is closed with 4401, wherever the revocation happened."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
-        face.valid.discard(KEY)
+        server.valid.discard(KEY)
         async with asyncio.timeout(5):
             assert await wait_closed(socket) == 4401
 
 
-async def test_at_most_sixteen_subscriptions(face: StreamServer) -> None:
+async def test_at_most_sixteen_subscriptions(server: StreamServer) -> None:
     """The seventeenth conversation is one too many; one already followed is not counted twice."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         for number in range(16):
             await socket.send_json({"type": "subscribe", "conversation": f"cnv_{number}"})
             await receive_until(socket, "caught_up")
@@ -286,9 +286,9 @@ async def test_at_most_sixteen_subscriptions(face: StreamServer) -> None:
         ] == "subscribed"
 
 
-async def test_an_unknown_conversation_is_not_found(face: StreamServer) -> None:
+async def test_an_unknown_conversation_is_not_found(server: StreamServer) -> None:
     """What is not there, or another's, is not found."""
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         answer = await send_and_receive(socket, {"type": "subscribe", "conversation": "nobody's"})
         assert (answer["code"], answer["conversation"]) == ("not_found", "nobody's")
 
@@ -301,10 +301,10 @@ async def test_a_stopping_gateway_says_that_it_restarts(events: MemoryEvents) ->
         assert await wait_closed(socket) == 1012
 
 
-async def test_pages_lead_to_the_live_edge(face: StreamServer, events: MemoryEvents) -> None:
+async def test_pages_lead_to_the_live_edge(server: StreamServer, events: MemoryEvents) -> None:
     """A page holds its events, the extent, and where to go on; the last one leads nowhere."""
     seqs = await append_events(events, 5)
-    async with face.http() as session:
+    async with server.http() as session:
         async with session.get("/conversations/cnv_a/events", params={"after": 0, "limit": 3}) as answer:
             page = await answer.json()
         assert [item["seq"] for item in page["items"]] == seqs[:3]
@@ -320,10 +320,10 @@ async def test_pages_lead_to_the_live_edge(face: StreamServer, events: MemoryEve
         assert page["next"] is None
 
 
-async def test_pages_tell_of_gaps_and_resets(face: StreamServer, events: MemoryEvents) -> None:
+async def test_pages_tell_of_gaps_and_resets(server: StreamServer, events: MemoryEvents) -> None:
     """What a page cannot give is named in it."""
     await append_events(events, RETAINED + 3)
-    async with face.http() as session:
+    async with server.http() as session:
         async with session.get("/conversations/cnv_a/events?after=1") as answer:
             assert (await answer.json())["gap"]["to"] == 3
         async with session.get("/conversations/cnv_a/events?after=e0-5") as answer:
@@ -353,11 +353,11 @@ class SseReader:
         return fields.get("id", ""), fields["event"], json.loads(fields["data"])
 
 
-async def test_server_sent_events_resume_by_their_id(face: StreamServer, events: MemoryEvents) -> None:
+async def test_server_sent_events_resume_by_their_id(server: StreamServer, events: MemoryEvents) -> None:
     """The id of an event is the cursor to come back with."""
     seqs = await append_events(events, 3)
     path, accept = "/conversations/cnv_a/events", {"Accept": "text/event-stream"}
-    async with face.http() as session:
+    async with server.http() as session:
         async with session.get(path, params={"after": 0}, headers=accept) as answer:
             assert answer.content_type == "text/event-stream"
             mark, kind, first = await SseReader(answer).next()
@@ -381,26 +381,26 @@ async def test_server_sent_events_resume_by_their_id(face: StreamServer, events:
             assert (await sent.next())[0] == f"e2-{seqs[0]}"
 
 
-async def test_server_sent_events_end_with_their_key(face: StreamServer, events: MemoryEvents) -> None:
+async def test_server_sent_events_end_with_their_key(server: StreamServer, events: MemoryEvents) -> None:
     """A revoked key ends the stream."""
     async with (
-        face.http() as session,
+        server.http() as session,
         session.get("/conversations/cnv_a/events", headers={"Accept": "text/event-stream"}) as answer,
     ):
         assert (await SseReader(answer).next())[1] == "caught_up"
-        face.valid.discard(KEY)
+        server.valid.discard(KEY)
         async with asyncio.timeout(5):
             await answer.content.read()
 
 
 async def test_an_absent_broker_is_told_over_http_and_waited_for_on_the_socket(
-    face: StreamServer, events: MemoryEvents
+    server: StreamServer, events: MemoryEvents
 ) -> None:
     """A page is 503 while the broker is away; a subscription begins when it is back."""
     events.unreachable = True
-    async with face.http() as session, session.get("/conversations/cnv_a/events") as answer:
+    async with server.http() as session, session.get("/conversations/cnv_a/events") as answer:
         assert answer.status == 503
-    async with open_socket(face) as socket:
+    async with open_socket(server) as socket:
         await socket.send_json({"type": "subscribe", "conversation": "cnv_a"})
         assert (await send_and_receive(socket, {"type": "ping"}))["type"] == "pong"
         events.unreachable = False

@@ -69,33 +69,33 @@ async def harness(database: Database) -> IngressHarness:
     return stage
 
 
-async def test_every_kind_of_update_is_judged_alike(stage: IngressHarness) -> None:
+async def test_every_kind_of_update_is_judged_alike(harness: IngressHarness) -> None:
     """Who may speak may edit, command, press and react, and nobody else may; bots never, nor ourselves."""
     wrong = []
-    async with stage.database.read() as connection:
+    async with harness.database.read() as connection:
         for what, allow, person, room, expected in CASES:
-            desk = replace(stage.channel_context, allow=allow, bot_user_id=OWN)
+            desk = replace(harness.channel_context, allow=allow, bot_user_id=OWN)
             for is_bot in (False, True):
                 author = Author(id=person, name="7", is_bot=is_bot)
-                for update in updates(stage.address("room"), author, room):
+                for update in updates(harness.address("room"), author, room):
                     said = await authorize(connection, update, desk)
                     if said is not (IGNORED if is_bot else expected):
                         wrong.append((what, type(update).__name__, is_bot, said))
     assert wrong == []
 
 
-async def test_that_a_room_moved_is_nobodys_word(stage: IngressHarness) -> None:
+async def test_that_a_room_moved_is_nobodys_word(harness: IngressHarness) -> None:
     """The platform says so itself: there is no person to judge."""
-    moved = RoomMigrated(key="6", old=stage.address("room"), new=stage.address("new"))
-    async with stage.database.read() as connection:
-        assert await authorize(connection, moved, replace(stage.channel_context, allow=())) is ADMITTED
+    moved = RoomMigrated(key="6", old=harness.address("room"), new=harness.address("new"))
+    async with harness.database.read() as connection:
+        assert await authorize(connection, moved, replace(harness.channel_context, allow=())) is ADMITTED
 
 
 @pytest.mark.parametrize("author", [Author(id="9"), Author(id="7", is_bot=True)])
-async def test_who_is_not_let_in_changes_nothing(stage: IngressHarness, author: Author) -> None:
+async def test_who_is_not_let_in_changes_nothing(harness: IngressHarness, author: Author) -> None:
     """A stranger's or a bot's updates of every kind open no conversation and queue nothing."""
-    for update in updates(stage.address("room"), author, RoomKind.DIRECT):
-        await stage.receive(update, allow=("7",))
-    assert await stage.list_events() == []
-    assert await stage.list_open_turns() == []
-    assert await stage.list_delivery_bodies() == []
+    for update in updates(harness.address("room"), author, RoomKind.DIRECT):
+        await harness.receive(update, allow=("7",))
+    assert await harness.list_events() == []
+    assert await harness.list_open_turns() == []
+    assert await harness.list_delivery_bodies() == []

@@ -67,24 +67,28 @@ def final_steps(steps: list[AgentEvent]) -> list[AgentEvent]:
     return [step for step in steps if isinstance(step, Finished | ApprovalRequired)]
 
 
-async def test_a_turn_ends_once_and_last(bench: AgentCase) -> None:
+async def test_a_turn_ends_once_and_last(agent_case: AgentCase) -> None:
     """The last step, and no other, is Finished or Asked."""
-    steps = await collect_steps(bench.agent, turn_input(bench.spec, "hello"), RecordingTools())
+    steps = await collect_steps(agent_case.agent, turn_input(agent_case.spec, "hello"), RecordingTools())
     assert final_steps(steps) == [steps[-1]]
 
 
-async def test_the_output_was_said(bench: AgentCase) -> None:
+async def test_the_output_was_said(agent_case: AgentCase) -> None:
     """What a turn finishes with is its last complete message."""
-    steps = await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools())
+    steps = await collect_steps(
+        agent_case.agent, turn_input(agent_case.spec, agent_case.command_text), RecordingTools()
+    )
     end = steps[-1]
     assert isinstance(end, Finished)
     assert end.output
     assert [step.text for step in steps if isinstance(step, MessageCompleted)][-1] == end.output
 
 
-async def test_deltas_are_the_message_that_follows_them(bench: AgentCase) -> None:
+async def test_deltas_are_the_message_that_follows_them(agent_case: AgentCase) -> None:
     """The parts since the last complete message make up the next one, where an agent sends parts."""
-    steps = await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools())
+    steps = await collect_steps(
+        agent_case.agent, turn_input(agent_case.spec, agent_case.command_text), RecordingTools()
+    )
     parts = ""
     for step in steps:
         if isinstance(step, Delta):
@@ -95,40 +99,42 @@ async def test_deltas_are_the_message_that_follows_them(bench: AgentCase) -> Non
     assert parts == ""
 
 
-async def test_calls_go_through_the_tools(bench: AgentCase) -> None:
+async def test_calls_go_through_the_tools(agent_case: AgentCase) -> None:
     """Commands reach the tools with their arguments, under an id."""
     tools = RecordingTools()
-    await collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), tools)
+    await collect_steps(agent_case.agent, turn_input(agent_case.spec, agent_case.command_text), tools)
     assert tools.executed == [("bash", {"command": "ls"})]
     assert all(tools.done)
 
 
-async def test_a_second_attempt_carries_nothing_out_twice(bench: AgentCase) -> None:
+async def test_a_second_attempt_carries_nothing_out_twice(agent_case: AgentCase) -> None:
     """With the checkpoints of a first attempt, a whole second one repeats no call."""
-    tools, given = RecordingTools(), turn_input(bench.spec, bench.command_text)
-    first = await collect_steps(bench.agent, given, tools)
+    tools, given = RecordingTools(), turn_input(agent_case.spec, agent_case.command_text)
+    first = await collect_steps(agent_case.agent, given, tools)
     saved = [step.state for step in first if isinstance(step, Checkpoint)]
     for state in [saved[0] if saved else None, saved[-1] if saved else None]:
         again = replace(given, attempt=2, checkpoint=state)
-        steps = await collect_steps(bench.agent, again, tools)
+        steps = await collect_steps(agent_case.agent, again, tools)
         assert isinstance(steps[-1], Finished)
     assert len(tools.executed) == 1
 
 
-async def test_a_jobs_result_is_a_turn_like_any_other(bench: AgentCase) -> None:
+async def test_a_jobs_result_is_a_turn_like_any_other(agent_case: AgentCase) -> None:
     """A follow-up ends with something said of the job."""
-    given = turn_input(bench.spec, "job_1 ended with exit code 0: all green", trigger="job")
-    steps = await collect_steps(bench.agent, given, RecordingTools())
+    given = turn_input(agent_case.spec, "job_1 ended with exit code 0: all green", trigger="job")
+    steps = await collect_steps(agent_case.agent, given, RecordingTools())
     end = steps[-1]
     assert isinstance(end, Finished)
     assert "all green" in end.output
 
 
-async def test_cancelling_stops_the_running_call(bench: AgentCase) -> None:
+async def test_cancelling_stops_the_running_call(agent_case: AgentCase) -> None:
     """Cancelling the iteration cancels the tool that runs, and raises CancelledError."""
     tools = RecordingTools()
     tools.block_on = "ls"
-    task = asyncio.create_task(collect_steps(bench.agent, turn_input(bench.spec, bench.command_text), tools))
+    task = asyncio.create_task(
+        collect_steps(agent_case.agent, turn_input(agent_case.spec, agent_case.command_text), tools)
+    )
     async with asyncio.timeout(10):
         await tools.blocking.wait()
         task.cancel()
@@ -137,7 +143,7 @@ async def test_cancelling_stops_the_running_call(bench: AgentCase) -> None:
     assert tools.stopped
 
 
-async def test_what_tools_raise_passes_through(bench: AgentCase) -> None:
+async def test_what_tools_raise_passes_through(agent_case: AgentCase) -> None:
     """A fault of the gateway itself, such as a lost lease, is not mistaken for the agent's."""
 
     class LeaseGone(Exception):
@@ -148,17 +154,19 @@ async def test_what_tools_raise_passes_through(bench: AgentCase) -> None:
 
     with pytest.raises(LeaseGone):
         await collect_steps(
-            bench.agent, turn_input(bench.spec, bench.command_text), RecordingTools(answer=fail)
+            agent_case.agent,
+            turn_input(agent_case.spec, agent_case.command_text),
+            RecordingTools(answer=fail),
         )
 
 
-async def test_two_turns_at_once_do_not_meet(bench: AgentCase) -> None:
+async def test_two_turns_at_once_do_not_meet(agent_case: AgentCase) -> None:
     """An agent is stateless: conversations performed at the same time keep apart."""
-    orders = [bench.command_text.replace("ls", f"ls {number}") for number in range(5)]
+    orders = [agent_case.command_text.replace("ls", f"ls {number}") for number in range(5)]
     tools = [RecordingTools() for _ in orders]
     await asyncio.gather(
         *(
-            collect_steps(bench.agent, turn_input(bench.spec, order), each)
+            collect_steps(agent_case.agent, turn_input(agent_case.spec, order), each)
             for order, each in zip(orders, tools, strict=True)
         )
     )
@@ -166,8 +174,10 @@ async def test_two_turns_at_once_do_not_meet(bench: AgentCase) -> None:
     assert ran == [[f"ls {number}"] for number in range(5)]
 
 
-async def test_leaving_after_the_first_step_is_allowed(bench: AgentCase) -> None:
+async def test_leaving_after_the_first_step_is_allowed(agent_case: AgentCase) -> None:
     """A consumer may stop at any step, and the agent performs again afterwards."""
-    await collect_steps_until(bench.agent, turn_input(bench.spec, "hello"), RecordingTools(), lambda _: True)
-    steps = await collect_steps(bench.agent, turn_input(bench.spec, "hello"), RecordingTools())
+    await collect_steps_until(
+        agent_case.agent, turn_input(agent_case.spec, "hello"), RecordingTools(), lambda _: True
+    )
+    steps = await collect_steps(agent_case.agent, turn_input(agent_case.spec, "hello"), RecordingTools())
     assert isinstance(steps[-1], Finished)

@@ -98,89 +98,89 @@ async def harness(database: Database) -> IngressHarness:
     return await open_ingress_harness(database)
 
 
-async def test_a_question_is_decided_in_its_own_chat(stage: IngressHarness) -> None:
+async def test_a_question_is_decided_in_its_own_chat(harness: IngressHarness) -> None:
     """Who knows its id in another room of the same bot decides nothing there."""
-    asked = await ask_approval(stage)
-    assert await stage.press(f"approve:{asked.id}", room="other") == "This is no longer waiting."
-    await stage.send_command("approve", asked.id, address=stage.address("other"))
-    assert "no approval" in stage.replies[-1]
-    assert (await get_approval(stage, asked)).state == "pending"
+    asked = await ask_approval(harness)
+    assert await harness.press(f"approve:{asked.id}", room="other") == "This is no longer waiting."
+    await harness.send_command("approve", asked.id, address=harness.address("other"))
+    assert "no approval" in harness.replies[-1]
+    assert (await get_approval(harness, asked)).state == "pending"
 
 
-async def test_a_late_press_is_told_who_decided(stage: IngressHarness) -> None:
+async def test_a_late_press_is_told_who_decided(harness: IngressHarness) -> None:
     """By the name people know, after the first decision with its comment stands."""
-    asked = await ask_approval(stage)
+    asked = await ask_approval(harness)
     press = ButtonPress(
         key="first",
-        address=stage.address(),
+        address=harness.address(),
         author=BOB,
         data=f"deny_with:{asked.id}",
         token="t",
         comment="not on a Friday",
     )
-    await stage.receive(press)
-    assert stage.replies[-1] == "Denied."
-    assert await stage.press(f"approve:{asked.id}") == "Too late: already denied by Bob."
-    decided = await get_approval(stage, asked)
+    await harness.receive(press)
+    assert harness.replies[-1] == "Denied."
+    assert await harness.press(f"approve:{asked.id}") == "Too late: already denied by Bob."
+    decided = await get_approval(harness, asked)
     assert (decided.state, decided.comment) == ("denied", "not on a Friday")
 
 
-async def test_buttons_of_nobody_decide_nothing(stage: IngressHarness) -> None:
+async def test_buttons_of_nobody_decide_nothing(harness: IngressHarness) -> None:
     """A press with other data than our buttons' is answered and changes nothing."""
-    asked = await ask_approval(stage)
-    await stage.press(f"shrug:{asked.id}")
-    assert "means nothing" in stage.replies[-1]
-    assert (await get_approval(stage, asked)).state == "pending"
+    asked = await ask_approval(harness)
+    await harness.press(f"shrug:{asked.id}")
+    assert "means nothing" in harness.replies[-1]
+    assert (await get_approval(harness, asked)).state == "pending"
 
 
-async def test_other_reactions_and_other_messages_say_nothing(stage: IngressHarness) -> None:
+async def test_other_reactions_and_other_messages_say_nothing(harness: IngressHarness) -> None:
     """Applause under the question, a thumb under something else: nobody's business."""
-    asked = await ask_approval(stage)
-    await stage.react("🎉", APPROVAL_MESSAGE)
-    await stage.react("👍", "32")
-    assert (await get_approval(stage, asked)).state == "pending"
-    await stage.react("👎🏽", APPROVAL_MESSAGE)
-    assert (await get_approval(stage, asked)).state == "denied"
+    asked = await ask_approval(harness)
+    await harness.react("🎉", APPROVAL_MESSAGE)
+    await harness.react("👍", "32")
+    assert (await get_approval(harness, asked)).state == "pending"
+    await harness.react("👎🏽", APPROVAL_MESSAGE)
+    assert (await get_approval(harness, asked)).state == "denied"
 
 
-async def test_one_of_many_at_once_decides(stage: IngressHarness) -> None:
+async def test_one_of_many_at_once_decides(harness: IngressHarness) -> None:
     """Everybody else learns what stands, and it is told once."""
-    asked = await ask_approval(stage)
+    asked = await ask_approval(harness)
 
     async def one(number: int) -> str:
         try:
-            decided = await stage.approvals.decide(
-                stage.account, asked.id, approved=number % 2 == 0, by=f"key_{number}"
+            decided = await harness.approvals.decide(
+                harness.account, asked.id, approved=number % 2 == 0, by=f"key_{number}"
             )
         except AlreadyDecided as error:
             return error.decided.state
         return decided.state
 
     states = await asyncio.gather(*(one(number) for number in range(6)))
-    assert set(states) == {(await get_approval(stage, asked)).state}
-    resolved = [event for event in await stage.list_events() if event.type is EventType.APPROVAL_RESOLVED]
+    assert set(states) == {(await get_approval(harness, asked)).state}
+    resolved = [event for event in await harness.list_events() if event.type is EventType.APPROVAL_RESOLVED]
     assert len(resolved) == 1
 
 
-async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(stage: IngressHarness) -> None:
+async def test_an_approval_for_a_sandbox_that_changed_is_asked_for_anew(harness: IngressHarness) -> None:
     """What was approved is void, the new question says why, and deciding it again is what counts."""
-    asked = await ask_approval(stage, sandbox="before")
-    await stage.press(f"approve:{asked.id}")
-    (turn,) = await stage.list_open_turns()
-    async with stage.transactions.begin("turn.pause") as entry:
+    asked = await ask_approval(harness, sandbox="before")
+    await harness.press(f"approve:{asked.id}")
+    (turn,) = await harness.list_open_turns()
+    async with harness.transactions.begin("turn.pause") as entry:
         all_asked = await store.list_for_turn(entry.connection, turn.id)
         assert await approvals.list_outdated(entry, all_asked, "before") == []
         outdated = await approvals.list_outdated(entry, all_asked, "after")
         await approvals.request_again(entry, turn, outdated, "after")
-    old, new = await _approvals_of(stage, turn)
+    old, new = await _approvals_of(harness, turn)
     assert (old.state, new.state) == ("void", "pending")
     assert new.digest == call_digest(CALL.name, CALL.args, "after")
     assert approvals.decisions_by_call([old, new]) == {}
-    (again,) = [event for event in await stage.list_events() if _is_approval_request(event)]
+    (again,) = [event for event in await harness.list_events() if _is_approval_request(event)]
     assert again.data["approval"] == new.id
-    assert "asked again" in await stage.press(f"deny:{asked.id}")
-    await stage.press(f"approve:{new.id}")
-    assert approvals.decisions_by_call(await _approvals_of(stage, turn))[CALL.id].approved
+    assert "asked again" in await harness.press(f"deny:{asked.id}")
+    await harness.press(f"approve:{new.id}")
+    assert approvals.decisions_by_call(await _approvals_of(harness, turn))[CALL.id].approved
 
 
 async def _approvals_of(stage: IngressHarness, turn: Turn) -> list[Approval]:

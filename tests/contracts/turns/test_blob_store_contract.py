@@ -32,33 +32,33 @@ def digest_of(content: bytes) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 1, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1, 3 * CHUNK_BYTES + 7])
-async def test_bytes_come_back_in_bounded_chunks(depot: BlobStore, size: int) -> None:
+async def test_bytes_come_back_in_bounded_chunks(blob_store: BlobStore, size: int) -> None:
     """Contents of any size are kept, twice over too."""
     content = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
     for _ in range(2):
-        await depot.write(digest_of(content), content)
-    chunks = [chunk async for chunk in depot.read_chunks(digest_of(content))]
+        await blob_store.write(digest_of(content), content)
+    chunks = [chunk async for chunk in blob_store.read_chunks(digest_of(content))]
     assert b"".join(chunks) == content
     assert all(len(chunk) <= CHUNK_BYTES for chunk in chunks)
 
 
-async def test_what_is_not_there_is_absent(depot: BlobStore) -> None:
+async def test_what_is_not_there_is_absent(blob_store: BlobStore) -> None:
     """A digest nobody kept, and one that was dropped, are told from an empty file."""
-    await depot.delete(digest_of(b"x"))
-    await depot.write(digest_of(b"x"), b"x")
-    assert await read_all(depot, digest_of(b"x")) == b"x"
-    await depot.delete(digest_of(b"x"))
+    await blob_store.delete(digest_of(b"x"))
+    await blob_store.write(digest_of(b"x"), b"x")
+    assert await read_all(blob_store, digest_of(b"x")) == b"x"
+    await blob_store.delete(digest_of(b"x"))
     for digest in (digest_of(b"x"), digest_of(b"y")):
         with pytest.raises(BlobNotFound):
-            await read_all(depot, digest)
+            await read_all(blob_store, digest)
 
 
-async def test_dropped_bytes_can_be_kept_again(depot: BlobStore) -> None:
+async def test_dropped_bytes_can_be_kept_again(blob_store: BlobStore) -> None:
     """Dropping forgets nothing but the bytes."""
     for _ in range(2):
-        await depot.write(digest_of(b"again"), b"again")
-        assert await read_all(depot, digest_of(b"again")) == b"again"
-        await depot.delete(digest_of(b"again"))
+        await blob_store.write(digest_of(b"again"), b"again")
+        assert await read_all(blob_store, digest_of(b"again")) == b"again"
+        await blob_store.delete(digest_of(b"again"))
 
 
 async def test_another_replica_reads_what_one_kept(tmp_path: Path) -> None:

@@ -18,9 +18,9 @@ async def harness(database: Database) -> IngressHarness:
     return await open_ingress_harness(database)
 
 
-async def test_a_turn_performed_here_ends_without_waiting_for_a_look(stage: IngressHarness) -> None:
+async def test_a_turn_performed_here_ends_without_waiting_for_a_look(harness: IngressHarness) -> None:
     """With an hour between looks the word still arrives; another turn goes on."""
-    cancels = CancellationWatcher(stage.database, interval=3600.0)
+    cancels = CancellationWatcher(harness.database, interval=3600.0)
     with cancels.track("trn_1") as first, cancels.track("trn_2") as second:
         cancels.cancel("trn_1")
         cancels.cancel("trn_of_another_replica")
@@ -29,25 +29,25 @@ async def test_a_turn_performed_here_ends_without_waiting_for_a_look(stage: Ingr
         assert not again.is_set()
 
 
-async def test_a_turn_cancelled_elsewhere_is_looked_for(stage: IngressHarness) -> None:
+async def test_a_turn_cancelled_elsewhere_is_looked_for(harness: IngressHarness) -> None:
     """What another replica wrote is found by the next look."""
-    await stage.send_message("work")
-    running = await stage.start_first_turn()
-    cancels, stop = CancellationWatcher(stage.database, interval=0.01), asyncio.Event()
+    await harness.send_message("work")
+    running = await harness.start_first_turn()
+    cancels, stop = CancellationWatcher(harness.database, interval=0.01), asyncio.Event()
     async with asyncio.timeout(10), asyncio.TaskGroup() as group:
         group.create_task(cancels.run(stop))
         with cancels.track(running.id) as wanted:
-            async with stage.database.begin() as connection:
+            async with harness.database.begin() as connection:
                 await turns.request_cancel(connection, running.id)
             await wanted.wait()
         stop.set()
 
 
-async def test_the_first_reason_stands(stage: IngressHarness) -> None:
+async def test_the_first_reason_stands(harness: IngressHarness) -> None:
     """A turn that was superseded and is then stopped ended because it was superseded."""
-    await stage.send_message("work")
-    (turn,) = await stage.list_open_turns()
-    async with stage.database.begin() as connection:
+    await harness.send_message("work")
+    (turn,) = await harness.list_open_turns()
+    async with harness.database.begin() as connection:
         await turns.request_cancel(connection, turn.id, reason="superseded")
         await turns.request_cancel(connection, turn.id, reason="stopped")
         assert await turns.cancel_reason(connection, turn.id) == "superseded"

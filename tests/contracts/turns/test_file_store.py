@@ -60,9 +60,9 @@ async def added(database: Database, *rows: FileRow) -> list[bool]:
         return [await store.add(connection, row) for row in rows]
 
 
-async def test_a_file_found_again_is_the_same(database: Database, shelf: FileStore) -> None:
+async def test_a_file_found_again_is_the_same(database: Database, file_store: FileStore) -> None:
     """One identity is one row of its conversation; what is taken to be told is told once."""
-    row = make_file(await shelf.write_blob(b"x"), identity="same")
+    row = make_file(await file_store.write_blob(b"x"), identity="same")
     assert await added(database, row, make_file(row.sha256 or "", identity="same")) == [True, False]
     async with database.begin() as connection:
         first = await store.collect_staged(connection, "cnv_1")
@@ -73,30 +73,30 @@ async def test_a_file_found_again_is_the_same(database: Database, shelf: FileSto
     assert told.state is FileState.EMITTED
 
 
-async def test_bytes_go_with_the_last_file_that_has_them(database: Database, shelf: FileStore) -> None:
+async def test_bytes_go_with_the_last_file_that_has_them(database: Database, file_store: FileStore) -> None:
     """Two files of one content need both to be gone."""
-    digest = await shelf.write_blob(b"shared")
+    digest = await file_store.write_blob(b"shared")
     one, two = make_file(digest), make_file(digest, conversation=None, state=FileState.UPLOADED)
     await added(database, one, two)
     async with database.begin() as connection:
         await deletion.delete_conversation(connection, "acc_1", "cnv_1")
-    await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.read(one.id) is None
-    assert await shelf.read(two.id) == b"shared"
+    await file_store.sweep(datetime.now(UTC) + timedelta(seconds=1))
+    assert await file_store.read(one.id) is None
+    assert await file_store.read(two.id) == b"shared"
     async with database.begin() as connection:
         await deletion.delete_account(connection, "acc_1")
-    await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.read_blob(digest) is None
+    await file_store.sweep(datetime.now(UTC) + timedelta(seconds=1))
+    assert await file_store.read_blob(digest) is None
 
 
-async def test_files_end_with_their_time(database: Database, shelf: FileStore) -> None:
+async def test_files_end_with_their_time(database: Database, file_store: FileStore) -> None:
     """An old file is not found even before it is swept, and its bytes go with the sweep."""
-    digest = await shelf.write_blob(b"old")
+    digest = await file_store.write_blob(b"old")
     row = make_file(digest, created_at=datetime.now(UTC) - timedelta(days=2))
     await added(database, row)
-    assert await shelf.get(row.id) is None
-    await shelf.sweep(datetime.now(UTC) + timedelta(seconds=1))
-    assert await shelf.read_blob(digest) is None
+    assert await file_store.get(row.id) is None
+    await file_store.sweep(datetime.now(UTC) + timedelta(seconds=1))
+    assert await file_store.read_blob(digest) is None
 
 
 async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Database, tmp_path: Path) -> None:
@@ -107,22 +107,26 @@ async def test_bytes_whose_file_is_about_to_be_written_down_stay(database: Datab
     assert await patient.read_blob(digest) == b"soon"
 
 
-async def test_bytes_are_not_taken_while_they_are_being_dropped(database: Database, shelf: FileStore) -> None:
+async def test_bytes_are_not_taken_while_they_are_being_dropped(
+    database: Database, file_store: FileStore
+) -> None:
     """Who keeps the same bytes in that moment waits, and gives up rather than lose them."""
-    await shelf.write_blob(b"x")
+    await file_store.write_blob(b"x")
     async with database.begin() as connection:
         later = datetime.now(UTC) + timedelta(seconds=1)
         (digest,) = await store.begin_delete(connection, now=later, grace=timedelta(0))
     with pytest.raises(BrokerUnreachable):
-        await shelf.write_blob(b"x")
+        await file_store.write_blob(b"x")
     async with database.begin() as connection:
         await store.end_delete(connection, digest)
-    assert await shelf.write_blob(b"x") == digest
+    assert await file_store.write_blob(b"x") == digest
 
 
-async def test_a_note_is_told_by_one_turn_however_often_it_runs(database: Database, shelf: FileStore) -> None:
+async def test_a_note_is_told_by_one_turn_however_often_it_runs(
+    database: Database, file_store: FileStore
+) -> None:
     """The turn that told it tells it again after a crash; no other does."""
-    row = make_file(await shelf.write_blob(b"x"))
+    row = make_file(await file_store.write_blob(b"x"))
     await added(database, row)
     async with database.begin() as connection:
         assert await store.add_note(connection, row.id, "it was refused")

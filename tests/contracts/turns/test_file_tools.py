@@ -83,48 +83,48 @@ async def harness(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         await provider.destroy(sandbox.id)
 
 
-async def test_a_file_is_written_read_and_edited(stage: ToolHarness) -> None:
+async def test_a_file_is_written_read_and_edited(harness: ToolHarness) -> None:
     """Parents are made, lines are numbered, one exact piece is replaced, and the bytes are what was said."""
     text = "first\n\ttabbed \u00fcml\u00e4ut\nlast"
-    assert (await stage.run_tool(write, path="a/b c/file.txt", content=text)).ok
-    assert (await stage.run_tool(read, path="a/b c/file.txt")).content == (
+    assert (await harness.run_tool(write, path="a/b c/file.txt", content=text)).ok
+    assert (await harness.run_tool(read, path="a/b c/file.txt")).content == (
         "     1\tfirst\n     2\t\ttabbed \u00fcml\u00e4ut\n     3\tlast"
     )
-    changed = await stage.run_tool(edit, path="a/b c/file.txt", old_text="first\n", new_text="1st\n")
+    changed = await harness.run_tool(edit, path="a/b c/file.txt", old_text="first\n", new_text="1st\n")
     assert changed.ok, changed.content
-    assert await stage.sandbox.read("a/b c/file.txt", limit=1000) == text.replace("first", "1st").encode()
+    assert await harness.sandbox.read("a/b c/file.txt", limit=1000) == text.replace("first", "1st").encode()
 
 
-async def test_a_part_of_a_long_file_is_read(stage: ToolHarness) -> None:
+async def test_a_part_of_a_long_file_is_read(harness: ToolHarness) -> None:
     """Offset and limit choose lines, and what is left out is said."""
-    await stage.run_tool(write, path="long", content="\n".join(str(place) for place in range(1, 5001)))
-    part = await stage.run_tool(read, path="long", offset=10, limit=2)
+    await harness.run_tool(write, path="long", content="\n".join(str(place) for place in range(1, 5001)))
+    part = await harness.run_tool(read, path="long", offset=10, limit=2)
     assert part.content == "    10\t10\n    11\t11\n[4989 more lines; the file has 5000]"
-    assert not (await stage.run_tool(read, path="long", offset=6000)).ok
-    assert len((await stage.run_tool(read, path="long")).content.splitlines()) == 2001
+    assert not (await harness.run_tool(read, path="long", offset=6000)).ok
+    assert len((await harness.run_tool(read, path="long")).content.splitlines()) == 2001
 
 
-async def test_an_edit_needs_one_match(stage: ToolHarness) -> None:
+async def test_an_edit_needs_one_match(harness: ToolHarness) -> None:
     """Nothing and several are refused with the count; replace_all takes all of them."""
-    await stage.run_tool(write, path="f", content="x = 1\nx = 1\n")
-    several = await stage.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2")
+    await harness.run_tool(write, path="f", content="x = 1\nx = 1\n")
+    several = await harness.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2")
     assert not several.ok
     assert "2 times" in several.content
-    assert "not in it" in (await stage.run_tool(edit, path="f", old_text="y", new_text="z")).content
-    assert (await stage.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2", replace_all=True)).ok
-    assert await stage.sandbox.read("f", limit=100) == b"x = 2\nx = 2\n"
+    assert "not in it" in (await harness.run_tool(edit, path="f", old_text="y", new_text="z")).content
+    assert (await harness.run_tool(edit, path="f", old_text="x = 1", new_text="x = 2", replace_all=True)).ok
+    assert await harness.sandbox.read("f", limit=100) == b"x = 2\nx = 2\n"
 
 
-async def test_what_cannot_be_is_said_plainly(stage: ToolHarness) -> None:
+async def test_what_cannot_be_is_said_plainly(harness: ToolHarness) -> None:
     """A missing file, a directory, a way out, a binary and a wrong argument: words, and never a crash."""
-    await stage.sandbox.run(ExecRequest(script="mkdir d; printf 'a\\0b' > binary; ln -s /etc/passwd leak"))
-    assert (await stage.run_tool(read, path="none")).content == "there is no file none"
-    assert (await stage.run_tool(read, path="d")).content == "d is a directory"
+    await harness.sandbox.run(ExecRequest(script="mkdir d; printf 'a\\0b' > binary; ln -s /etc/passwd leak"))
+    assert (await harness.run_tool(read, path="none")).content == "there is no file none"
+    assert (await harness.run_tool(read, path="d")).content == "d is a directory"
     for path in ("../up", "/etc/passwd", "leak"):
-        result = await stage.run_tool(read, path=path)
+        result = await harness.run_tool(read, path=path)
         assert not result.ok
         assert "root:" not in result.content
-    assert "not text" in (await stage.run_tool(read, path="binary")).content
+    assert "not text" in (await harness.run_tool(read, path="binary")).content
     for tool, args in (
         (read, {"path": 3}),
         (read, {"path": "f", "limit": 0}),
@@ -134,52 +134,52 @@ async def test_what_cannot_be_is_said_plainly(stage: ToolHarness) -> None:
         (glob, {"pattern": "/etc/*"}),
     ):
         with pytest.raises(InvalidArguments):
-            await stage.run_tool(tool, **args)
+            await harness.run_tool(tool, **args)
 
 
-async def test_files_are_found_by_name(stage: ToolHarness) -> None:
+async def test_files_are_found_by_name(harness: ToolHarness) -> None:
     """`**` enters directories, hidden ones too; the newest is first; hostile names are only names."""
-    await stage.sandbox.run(
+    await harness.sandbox.run(
         ExecRequest(
             script="mkdir -p a/.b; touch -d '2020-01-01' a/old.py; touch -d '2021-01-01' a/.b/new.py; "
             "touch 'a/$(touch pwned).py' 'a/two words.py' -d '2019-01-01'; touch a/other.txt; ln -s / root"
         )
     )
-    found = await stage.run_tool(glob, pattern="**/*.py")
+    found = await harness.run_tool(glob, pattern="**/*.py")
     assert found.content.splitlines() == ["a/.b/new.py", "a/old.py", "a/$(touch pwned).py", "a/two words.py"]
-    assert (await stage.run_tool(glob, pattern="*.txt", path="a")).content == "a/other.txt"
-    assert (await stage.run_tool(glob, pattern="$(touch pwned)")).content == "no file matches"
-    assert not (await stage.run_tool(glob, pattern="*", path="nowhere")).ok
-    assert (await stage.run_tool(glob, pattern="pwned")).content == "no file matches"
+    assert (await harness.run_tool(glob, pattern="*.txt", path="a")).content == "a/other.txt"
+    assert (await harness.run_tool(glob, pattern="$(touch pwned)")).content == "no file matches"
+    assert not (await harness.run_tool(glob, pattern="*", path="nowhere")).ok
+    assert (await harness.run_tool(glob, pattern="pwned")).content == "no file matches"
 
 
-async def test_lines_are_found_by_expression(stage: ToolHarness) -> None:
+async def test_lines_are_found_by_expression(harness: ToolHarness) -> None:
     """Content with numbers, names, counts; case, globs and context; only a bad pattern is an error."""
-    await stage.sandbox.run(
+    await harness.sandbox.run(
         ExecRequest(script="mkdir s; printf 'one\\nTwo 22\\nthree\\n' > s/a.py; printf 'two\\n' > s/b.txt")
     )
-    assert (await stage.run_tool(grep, pattern=r"\d{2}")).content == "s/a.py:2:Two 22"
+    assert (await harness.run_tool(grep, pattern=r"\d{2}")).content == "s/a.py:2:Two 22"
     assert (
-        await stage.run_tool(grep, pattern="two", ignore_case=True, output="files")
+        await harness.run_tool(grep, pattern="two", ignore_case=True, output="files")
     ).content == "s/a.py\ns/b.txt"
-    assert (await stage.run_tool(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
-    around = await stage.run_tool(grep, pattern="Two", path="s/a.py", context=1)
+    assert (await harness.run_tool(grep, pattern="o", glob="*.py", output="count")).content == "s/a.py:2"
+    around = await harness.run_tool(grep, pattern="Two", path="s/a.py", context=1)
     assert around.content.splitlines() == ["s/a.py-1-one", "s/a.py:2:Two 22", "s/a.py-3-three"]
-    assert (await stage.run_tool(grep, pattern="nowhere")).content == "nothing matches"
-    refused = await stage.run_tool(grep, pattern="(")
+    assert (await harness.run_tool(grep, pattern="nowhere")).content == "nothing matches"
+    refused = await harness.run_tool(grep, pattern="(")
     assert not refused.ok
     assert "refused" in refused.content
-    assert not (await stage.run_tool(grep, pattern="a", path="nowhere")).ok
+    assert not (await harness.run_tool(grep, pattern="a", path="nowhere")).ok
 
 
-async def test_a_directory_is_listed(stage: ToolHarness) -> None:
+async def test_a_directory_is_listed(harness: ToolHarness) -> None:
     """Names, kinds and sizes, by name."""
-    await stage.sandbox.run(ExecRequest(script="mkdir d; printf 12345 > file; ln -s file link"))
-    listed = await stage.run_tool(list_files)
+    await harness.sandbox.run(ExecRequest(script="mkdir d; printf 12345 > file; ln -s file link"))
+    listed = await harness.run_tool(list_files)
     assert [line.split("  ")[0] for line in listed.content.splitlines()] == ["d/", "file", "link"]
     assert "file  5" in listed.content
-    assert (await stage.run_tool(list_files, path="d")).content == "empty"
-    assert not (await stage.run_tool(list_files, path="none")).ok
+    assert (await harness.run_tool(list_files, path="d")).content == "empty"
+    assert not (await harness.run_tool(list_files, path="none")).ok
 
 
 def test_who_is_asked_follows_the_permission_mode() -> None:

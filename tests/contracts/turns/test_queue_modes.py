@@ -106,75 +106,75 @@ async def open_inputs(stage: IngressHarness) -> list[str]:
     return [turn.input for turn in await stage.list_open_turns()]
 
 
-async def test_followup_gives_each_message_a_turn(stage: IngressHarness) -> None:
+async def test_followup_gives_each_message_a_turn(harness: IngressHarness) -> None:
     """In order, each with the number of turns before it."""
     for text in ("one", "two", "three"):
-        await stage.send_message(text)
-    assert await open_inputs(stage) == ["one", "two", "three"]
+        await harness.send_message(text)
+    assert await open_inputs(harness) == ["one", "two", "three"]
     queued = [
-        event.data["position"] for event in await stage.list_events() if event.type is EventType.TURN_QUEUED
+        event.data["position"] for event in await harness.list_events() if event.type is EventType.TURN_QUEUED
     ]
     assert queued == [0, 1, 2]
-    line = await stage.list_open_turns()
-    async with stage.database.read() as connection:
+    line = await harness.list_open_turns()
+    async with harness.database.read() as connection:
         assert [await turn_queue.queue_position(connection, turn.id) for turn in line] == [0, 1, 2]
 
 
-async def test_collect_makes_one_next_turn_of_what_a_person_says(stage: IngressHarness) -> None:
+async def test_collect_makes_one_next_turn_of_what_a_person_says(harness: IngressHarness) -> None:
     """Inputs and files are joined in order; another person's words stay a turn of their own."""
-    await start_turn(stage, "collect")
-    await stage.send_message("one", attachments=(attachment("a"),))
-    await stage.send_message("two", by=BOB)
-    await stage.send_message("three", attachments=(attachment("b"),))
-    assert await open_inputs(stage) == ["work", "one\n\nthree", "two"]
-    mine = (await stage.list_open_turns())[1]
-    async with stage.database.read() as connection:
+    await start_turn(harness, "collect")
+    await harness.send_message("one", attachments=(attachment("a"),))
+    await harness.send_message("two", by=BOB)
+    await harness.send_message("three", attachments=(attachment("b"),))
+    assert await open_inputs(harness) == ["work", "one\n\nthree", "two"]
+    mine = (await harness.list_open_turns())[1]
+    async with harness.database.read() as connection:
         files = await messages.list_attachments(connection, mine.id)
     assert [file["name"] for file in files] == ["a", "b"]
-    told = [event for event in await stage.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    told = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
     assert [event.data.get("joined", False) for event in told] == [False, False, False, True]
 
 
-async def test_an_edit_of_a_joined_message_changes_its_part_alone(stage: IngressHarness) -> None:
+async def test_an_edit_of_a_joined_message_changes_its_part_alone(harness: IngressHarness) -> None:
     """What the others said stays as it is."""
-    await start_turn(stage, "collect")
-    first = await stage.send_message("one")
-    await stage.send_message("two")
-    await stage.send_message("1", key="e", platform_id=first, edited=True)
-    assert await open_inputs(stage) == ["work", "1\n\ntwo"]
+    await start_turn(harness, "collect")
+    first = await harness.send_message("one")
+    await harness.send_message("two")
+    await harness.send_message("1", key="e", platform_id=first, edited=True)
+    assert await open_inputs(harness) == ["work", "1\n\ntwo"]
 
 
-async def test_a_turn_begins_with_all_that_joined_it(stage: IngressHarness) -> None:
+async def test_a_turn_begins_with_all_that_joined_it(harness: IngressHarness) -> None:
     """The claim reads the input as it stands then, whatever was read before; nothing joins afterwards."""
-    first = await start_turn(stage, "collect")
-    await stage.send_message("one")
-    seen = (await stage.list_open_turns())[1]
-    await stage.send_message("two")
-    fence = await raise_fence(stage, seen)
-    async with stage.database.begin() as connection:
+    first = await start_turn(harness, "collect")
+    await harness.send_message("one")
+    seen = (await harness.list_open_turns())[1]
+    await harness.send_message("two")
+    fence = await raise_fence(harness, seen)
+    async with harness.database.begin() as connection:
         await turns.settle(connection, first, fence=fence, state=TurnState.COMPLETED)
         claimed = await turns.claim(connection, seen, fence=fence, worker_id="here", crashes=0)
         assert not await turn_queue.set_input(connection, replace(seen, input="one\n\ntwo"), "late")
     assert claimed == "one\n\ntwo"
 
 
-async def test_a_collecting_caller_gets_the_turn_its_message_joined(stage: IngressHarness) -> None:
+async def test_a_collecting_caller_gets_the_turn_its_message_joined(harness: IngressHarness) -> None:
     """The API answers with that turn, again for a repetition, and refuses the key for other words."""
-    await start_turn(stage, "collect")
-    talk = await stage.get_conversation()
+    await start_turn(harness, "collect")
+    talk = await harness.get_conversation()
 
     def said(text: str, key: str) -> Submission:
         return Submission(
-            account=stage.account, text=text, asker="key_1", conversation=talk.id, key=key, notify=True
+            account=harness.account, text=text, asker="key_1", conversation=talk.id, key=key, notify=True
         )
 
-    one = await stage.submissions.submit(said("one", "k1"))
-    two = await stage.submissions.submit(said("two", "k2"))
+    one = await harness.submissions.submit(said("one", "k1"))
+    two = await harness.submissions.submit(said("two", "k2"))
     assert one.turn == two.turn
-    again = await stage.submissions.submit(said("two", "k2"))
+    again = await harness.submissions.submit(said("two", "k2"))
     assert (again.turn, again.repeated) == (one.turn, True)
     with pytest.raises(IdempotencyKeyReused):
-        await stage.submissions.submit(said("other", "k2"))
+        await harness.submissions.submit(said("other", "k2"))
 
 
 @pytest.mark.parametrize("mode", ["followup", "collect", "steer", "interrupt"])
@@ -201,131 +201,133 @@ async def test_every_mode_is_bounded(database: Database, mode: str) -> None:
         )
 
 
-async def test_interrupt_ends_the_running_turn_and_says_why(stage: IngressHarness) -> None:
+async def test_interrupt_ends_the_running_turn_and_says_why(harness: IngressHarness) -> None:
     """The message is next; more of the same person join it, and the running one is ended here at once."""
-    running = await start_turn(stage, "interrupt")
-    await stage.send_message("no, this")
-    await stage.send_message("and that")
-    first, second = await stage.list_open_turns()
+    running = await start_turn(harness, "interrupt")
+    await harness.send_message("no, this")
+    await harness.send_message("and that")
+    first, second = await harness.list_open_turns()
     assert (first.id, first.cancel, first.cancel_why) == (running.id, True, "superseded")
     assert second.input == "no, this\n\nand that"
-    assert set(stage.cancelled) == {running.id}
+    assert set(harness.cancelled) == {running.id}
 
 
-async def test_a_jobs_result_is_never_interrupted_or_joined(stage: IngressHarness) -> None:
+async def test_a_jobs_result_is_never_interrupted_or_joined(harness: IngressHarness) -> None:
     """A follow-up at work goes on, one that waits stays, and `/stop` leaves what has not begun."""
-    await stage.send_message("work")
-    await stage.send_command("queue", "interrupt")
-    (first,) = await stage.list_open_turns()
-    await queue_follow_up(stage)
-    fence = await raise_fence(stage, first)
-    async with stage.database.begin() as connection:
+    await harness.send_message("work")
+    await harness.send_command("queue", "interrupt")
+    (first,) = await harness.list_open_turns()
+    await queue_follow_up(harness)
+    fence = await raise_fence(harness, first)
+    async with harness.database.begin() as connection:
         await turns.settle(connection, first, fence=fence, state=TurnState.COMPLETED)
-    await stage.start_first_turn()
-    await stage.send_message("meanwhile")
-    assert [(turn.input, turn.cancel) for turn in await stage.list_open_turns()] == [
+    await harness.start_first_turn()
+    await harness.send_message("meanwhile")
+    assert [(turn.input, turn.cancel) for turn in await harness.list_open_turns()] == [
         ("done", False),
         ("meanwhile", False),
     ]
-    await queue_follow_up(stage)
-    await stage.send_command("stop")
-    assert [(turn.trigger, turn.cancel) for turn in await stage.list_open_turns()] == [
+    await queue_follow_up(harness)
+    await harness.send_command("stop")
+    assert [(turn.trigger, turn.cancel) for turn in await harness.list_open_turns()] == [
         ("job", True),
         ("message", True),
         ("job", False),
     ]
 
 
-async def test_an_open_question_is_not_interrupted(stage: IngressHarness) -> None:
+async def test_an_open_question_is_not_interrupted(harness: IngressHarness) -> None:
     """A turn that waits for a decision keeps waiting, and the message waits behind it."""
-    running = await start_turn(stage, "interrupt")
-    fence = await raise_fence(stage, running)
-    async with stage.database.begin() as connection:
+    running = await start_turn(harness, "interrupt")
+    fence = await raise_fence(harness, running)
+    async with harness.database.begin() as connection:
         await turns.pause(connection, running, fence=fence, state=b"")
-    await stage.send_message("meanwhile")
-    assert [turn.cancel for turn in await stage.list_open_turns()] == [False, False]
+    await harness.send_message("meanwhile")
+    assert [turn.cancel for turn in await harness.list_open_turns()] == [False, False]
 
 
-async def test_steering_is_heard_once_by_the_running_turn(stage: IngressHarness) -> None:
+async def test_steering_is_heard_once_by_the_running_turn(harness: IngressHarness) -> None:
     """What is said meanwhile is taken in for good, with its turn over; a later attempt hears it all again."""
-    running = await start_turn(stage, "steer")
-    fence = await raise_fence(stage, running)
-    player = make_attempt(stage, running, fence)
+    running = await start_turn(harness, "steer")
+    fence = await raise_fence(harness, running)
+    player = make_attempt(harness, running, fence)
     assert await player.take_steering() == ()
-    await stage.send_message("left")
-    await stage.send_message("no, right", by=BOB)
+    await harness.send_message("left")
+    await harness.send_message("no, right", by=BOB)
     assert await player.take_steering() == ("left", "no, right")
     assert await player.take_steering() == ("left", "no, right")
-    assert await open_inputs(stage) == ["work"]
-    merged = [event for event in await stage.list_events() if event.data.get("merged_into") == running.id]
+    assert await open_inputs(harness) == ["work"]
+    merged = [event for event in await harness.list_events() if event.data.get("merged_into") == running.id]
     assert [event.type for event in merged] == [EventType.TURN_COMPLETED] * 2
-    later = make_attempt(stage, replace(running, attempt=2), await raise_fence(stage, running))
-    await stage.send_message("slowly")
+    later = make_attempt(harness, replace(running, attempt=2), await raise_fence(harness, running))
+    await harness.send_message("slowly")
     assert await later.take_steering() == ("left", "no, right", "slowly")
 
 
-async def test_what_was_not_heard_becomes_the_next_turn(stage: IngressHarness) -> None:
+async def test_what_was_not_heard_becomes_the_next_turn(harness: IngressHarness) -> None:
     """A turn that ends before its next step leaves what was said to it in line."""
-    running = await start_turn(stage, "steer")
-    await stage.send_message("left")
-    async with stage.database.begin() as connection:
+    running = await start_turn(harness, "steer")
+    await harness.send_message("left")
+    async with harness.database.begin() as connection:
         fence = await conversations.raise_fence(connection, running.conversation)
         await turns.settle(connection, running, fence=fence, state=TurnState.COMPLETED)
-    assert await open_inputs(stage) == ["left"]
+    assert await open_inputs(harness) == ["left"]
 
 
-async def test_followups_and_cancelled_ones_do_not_steer(stage: IngressHarness) -> None:
+async def test_followups_and_cancelled_ones_do_not_steer(harness: IngressHarness) -> None:
     """Only what was said for steering is taken in; a stopped message and a job's result are not."""
-    running = await start_turn(stage, "followup")
-    await stage.send_message("later")
-    await stage.send_command("queue", "steer")
-    await stage.send_message("now")
-    await stage.send_message("never")
-    await queue_follow_up(stage)
-    async with stage.database.begin() as connection:
-        await turns.request_cancel(connection, (await stage.list_open_turns())[3].id)
-    player = make_attempt(stage, running, await raise_fence(stage, running))
+    running = await start_turn(harness, "followup")
+    await harness.send_message("later")
+    await harness.send_command("queue", "steer")
+    await harness.send_message("now")
+    await harness.send_message("never")
+    await queue_follow_up(harness)
+    async with harness.database.begin() as connection:
+        await turns.request_cancel(connection, (await harness.list_open_turns())[3].id)
+    player = make_attempt(harness, running, await raise_fence(harness, running))
     assert await player.take_steering() == ("now",)
 
 
-async def test_the_queue_is_told_and_set_in_the_chat(stage: IngressHarness) -> None:
+async def test_the_queue_is_told_and_set_in_the_chat(harness: IngressHarness) -> None:
     """`/queue` shows the mode, sets it for this conversation, refuses others, and gives it back."""
-    await stage.send_command("queue")
-    await stage.send_command("queue", "COLLECT")
-    await stage.send_command("queue")
-    await stage.send_command("queue", "sideways")
-    assert "Queue mode `followup`" in stage.replies[0]
-    assert "together" in stage.replies[1]
-    assert "Queue mode `collect`" in stage.replies[2]
-    assert stage.replies[3].startswith("There is no queue mode `sideways`")
-    await stage.send_command("queue", "default")
-    assert (await stage.get_conversation()).queue_mode is None
+    await harness.send_command("queue")
+    await harness.send_command("queue", "COLLECT")
+    await harness.send_command("queue")
+    await harness.send_command("queue", "sideways")
+    assert "Queue mode `followup`" in harness.replies[0]
+    assert "together" in harness.replies[1]
+    assert "Queue mode `collect`" in harness.replies[2]
+    assert harness.replies[3].startswith("There is no queue mode `sideways`")
+    await harness.send_command("queue", "default")
+    assert (await harness.get_conversation()).queue_mode is None
 
 
-async def test_what_was_being_said_stays_when_a_turn_is_cut_short(stage: IngressHarness) -> None:
+async def test_what_was_being_said_stays_when_a_turn_is_cut_short(harness: IngressHarness) -> None:
     """The half said message stands in the history, and the end of the turn says why it ended."""
-    running = await start_turn(stage, "interrupt")
-    player = make_attempt(stage, running, await raise_fence(stage, running))
+    running = await start_turn(harness, "interrupt")
+    player = make_attempt(harness, running, await raise_fence(harness, running))
     await player.run(PartialTextAgent(), turn_input(agent_spec()), RecordingTools())
     player.keep_partial_text()
-    await stage.send_message("enough")
+    await harness.send_message("enough")
     async with player.begin("turn.settle") as entry:
         await player.settle(entry, TurnState.CANCELLED, error="cancelled")
     ended: Event = next(
-        event for event in await stage.list_events() if event.type is EventType.TURN_CANCELLED
+        event for event in await harness.list_events() if event.type is EventType.TURN_CANCELLED
     )
     said = [
-        event.data["text"] for event in await stage.list_events() if event.type is EventType.MESSAGE_COMPLETED
+        event.data["text"]
+        for event in await harness.list_events()
+        if event.type is EventType.MESSAGE_COMPLETED
     ]
     assert ended.data["reason"] == "superseded"
     assert "The first half" in said
 
 
-async def test_two_say_something_at_the_same_moment(stage: IngressHarness) -> None:
+async def test_two_say_something_at_the_same_moment(harness: IngressHarness) -> None:
     """Whatever the order, each message is in exactly one turn."""
-    await start_turn(stage, "collect")
+    await start_turn(harness, "collect")
     people = [Author(id=str(number % 2)) for number in range(8)]
-    await asyncio.gather(*(stage.send_message(f"m{number}", by=by) for number, by in enumerate(people)))
-    line = await stage.list_open_turns()
+    await asyncio.gather(*(harness.send_message(f"m{number}", by=by) for number, by in enumerate(people)))
+    line = await harness.list_open_turns()
     said = sorted(part for turn in line[1:] for part in turn.input.split("\n\n"))
     assert said == sorted(f"m{number}" for number in range(8))

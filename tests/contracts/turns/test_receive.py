@@ -26,31 +26,31 @@ async def open_inputs(stage: IngressHarness, room: str = "room") -> list[str]:
     return [turn.input for turn in await stage.list_open_turns(room)]
 
 
-async def test_an_unknown_command_is_said_to_the_agent(stage: IngressHarness) -> None:
+async def test_an_unknown_command_is_said_to_the_agent(harness: IngressHarness) -> None:
     """`/weather today` is a word for the agent; a command of ours is obeyed and answered alone."""
-    await stage.send_command("weather", "today")
-    assert await open_inputs(stage) == ["/weather today"]
-    assert stage.replies == []
-    await stage.send_command("status")
-    assert stage.replies[0].startswith("About to begin with")
-    assert await open_inputs(stage) == ["/weather today"]
-    assert await stage.list_delivery_bodies() == []
+    await harness.send_command("weather", "today")
+    assert await open_inputs(harness) == ["/weather today"]
+    assert harness.replies == []
+    await harness.send_command("status")
+    assert harness.replies[0].startswith("About to begin with")
+    assert await open_inputs(harness) == ["/weather today"]
+    assert await harness.list_delivery_bodies() == []
 
 
-async def test_a_command_without_a_token_is_answered_in_the_conversation(stage: IngressHarness) -> None:
+async def test_a_command_without_a_token_is_answered_in_the_conversation(harness: IngressHarness) -> None:
     """Where a platform wants no answer to the command itself, the conversation is told."""
-    await stage.send_command("help", token="")
-    assert stage.replies == []
-    (owed,) = await stage.list_delivery_bodies()
+    await harness.send_command("help", token="")
+    assert harness.replies == []
+    (owed,) = await harness.list_delivery_bodies()
     assert "/queue" in owed
 
 
-async def test_the_same_update_is_taken_once(stage: IngressHarness) -> None:
+async def test_the_same_update_is_taken_once(harness: IngressHarness) -> None:
     """A platform's repetition of a message or a command changes nothing."""
     for _ in range(3):
-        await stage.send_message("hello", key="same")
-        await stage.send_command("weather", key="once")
-    assert await open_inputs(stage) == ["hello", "/weather"]
+        await harness.send_message("hello", key="same")
+        await harness.send_command("weather", key="once")
+    assert await open_inputs(harness) == ["hello", "/weather"]
 
 
 @pytest.mark.parametrize(
@@ -62,57 +62,59 @@ async def test_the_same_update_is_taken_once(stage: IngressHarness) -> None:
     ],
 )
 async def test_a_room_says_which_messages_are_for_the_bot(
-    stage: IngressHarness, policy: str, heard: list[str]
+    harness: IngressHarness, policy: str, heard: list[str]
 ) -> None:
     """A room's own policy goes before the channel's; a command is always meant."""
     rooms = {"room": RoomSettings.model_validate({"groups": policy})}
     desk = {"rooms": rooms, "groups": "mention" if policy == "always" else "always"}
-    await stage.send_message("hi", context=desk, **in_group())
-    await stage.send_message("@bot hi", context=desk, **in_group(mentions_bot=True))
-    await stage.send_message("!ls", context=desk, **in_group())
-    await stage.receive(
-        Command(key="word", address=stage.address(), author=ANN, name="weather", rest="", sent_at=NOW),
+    await harness.send_message("hi", context=desk, **in_group())
+    await harness.send_message("@bot hi", context=desk, **in_group(mentions_bot=True))
+    await harness.send_message("!ls", context=desk, **in_group())
+    await harness.receive(
+        Command(key="word", address=harness.address(), author=ANN, name="weather", rest="", sent_at=NOW),
         **desk,
     )
-    assert await open_inputs(stage) == [*heard, "/weather"]
+    assert await open_inputs(harness) == [*heard, "/weather"]
 
 
-async def test_a_room_names_its_agent(stage: IngressHarness) -> None:
+async def test_a_room_names_its_agent(harness: IngressHarness) -> None:
     """New conversations of a room go to its agent; a room whose agent is gone to the channel's."""
-    second = stage.agents["second"]
+    second = harness.agents["second"]
     rooms = {
         "room": RoomSettings(agent=second.id),
         "gone": RoomSettings(agent="agt_gone"),
     }
-    await stage.send_message("hi", context={"rooms": rooms})
-    await stage.send_message("hi", context={"rooms": rooms}, address=stage.address("gone"))
-    assert (await stage.get_conversation("room")).agent == second.id
-    assert (await stage.get_conversation("gone")).agent == stage.agents["first"].id
+    await harness.send_message("hi", context={"rooms": rooms})
+    await harness.send_message("hi", context={"rooms": rooms}, address=harness.address("gone"))
+    assert (await harness.get_conversation("room")).agent == second.id
+    assert (await harness.get_conversation("gone")).agent == harness.agents["first"].id
 
 
-async def test_stop_is_heard_without_a_mention_where_the_bot_works(stage: IngressHarness) -> None:
+async def test_stop_is_heard_without_a_mention_where_the_bot_works(harness: IngressHarness) -> None:
     """In a group `/stop` ends what runs, unmentioned; where nothing was ever asked it opens nothing."""
-    await stage.send_message("@bot work", **in_group(mentions_bot=True))
-    running = await stage.start_first_turn()
-    await stage.send_message("/stop", **in_group())
-    assert stage.cancelled == [running.id]
-    await stage.send_message("/stop", **in_group(address=stage.address("elsewhere")))
-    assert await open_inputs(stage, "elsewhere") == []
-    async with stage.database.read() as connection:
-        found = await conversations.get_by_address(connection, stage.account, stage.address("elsewhere").key)
+    await harness.send_message("@bot work", **in_group(mentions_bot=True))
+    running = await harness.start_first_turn()
+    await harness.send_message("/stop", **in_group())
+    assert harness.cancelled == [running.id]
+    await harness.send_message("/stop", **in_group(address=harness.address("elsewhere")))
+    assert await open_inputs(harness, "elsewhere") == []
+    async with harness.database.read() as connection:
+        found = await conversations.get_by_address(
+            connection, harness.account, harness.address("elsewhere").key
+        )
     assert found is None
-    await stage.send_message("/stop", by=Author(id="9"), context={"allow": ("pairing",)}, **in_group())
-    assert not any("I do not know you" in owed for owed in await stage.list_delivery_bodies())
+    await harness.send_message("/stop", by=Author(id="9"), context={"allow": ("pairing",)}, **in_group())
+    assert not any("I do not know you" in owed for owed in await harness.list_delivery_bodies())
 
 
-async def test_a_stop_ends_what_runs_and_what_waits(stage: IngressHarness) -> None:
+async def test_a_stop_ends_what_runs_and_what_waits(harness: IngressHarness) -> None:
     """All of it is asked to end, and only the one at work will say so."""
     for text in ("one", "two", "three"):
-        await stage.send_message(text)
-    await stage.start_first_turn()
-    await stage.send_command("stop")
-    assert stage.replies == ["Stopping 3 turns."]
-    line = await stage.list_open_turns()
+        await harness.send_message(text)
+    await harness.start_first_turn()
+    await harness.send_command("stop")
+    assert harness.replies == ["Stopping 3 turns."]
+    line = await harness.list_open_turns()
     assert [(turn.cancel, turn.cancel_why) for turn in line] == [
         (True, "stopped"),
         (True, "stopped in line"),
@@ -120,61 +122,61 @@ async def test_a_stop_ends_what_runs_and_what_waits(stage: IngressHarness) -> No
     ]
 
 
-async def test_an_edit_changes_what_waits(stage: IngressHarness) -> None:
+async def test_an_edit_changes_what_waits(harness: IngressHarness) -> None:
     """The turn asks what the message says now, and an event tells of it; the same text is no change."""
-    first = await stage.send_message("remember teh milk")
-    await stage.send_message("remember the milk", key="e1", platform_id=first, edited=True)
-    await stage.send_message("remember the milk", key="e2", platform_id=first, edited=True)
-    assert await open_inputs(stage) == ["remember the milk"]
-    told = [event.data for event in await stage.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    first = await harness.send_message("remember teh milk")
+    await harness.send_message("remember the milk", key="e1", platform_id=first, edited=True)
+    await harness.send_message("remember the milk", key="e2", platform_id=first, edited=True)
+    assert await open_inputs(harness) == ["remember the milk"]
+    told = [event.data for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
     assert [one.get("edited", False) for one in told] == [False, True]
     assert told[0]["message"] == told[1]["message"]
 
 
-async def test_an_edit_of_what_was_begun_is_asked_anew(stage: IngressHarness) -> None:
+async def test_an_edit_of_what_was_begun_is_asked_anew(harness: IngressHarness) -> None:
     """Once the turn runs, the corrected message becomes the next one; a repeated edit does not."""
-    first = await stage.send_message("add 1 and 1")
-    await stage.start_first_turn()
-    await stage.send_message("add 1 and 2", key="e1", platform_id=first, edited=True)
-    await stage.send_message("add 1 and 2", key="e1", platform_id=first, edited=True)
-    await stage.send_message("add 1 and 2", key="e2", platform_id=first, edited=True)
-    assert await open_inputs(stage) == ["add 1 and 1", "add 1 and 2"]
+    first = await harness.send_message("add 1 and 1")
+    await harness.start_first_turn()
+    await harness.send_message("add 1 and 2", key="e1", platform_id=first, edited=True)
+    await harness.send_message("add 1 and 2", key="e1", platform_id=first, edited=True)
+    await harness.send_message("add 1 and 2", key="e2", platform_id=first, edited=True)
+    assert await open_inputs(harness) == ["add 1 and 1", "add 1 and 2"]
 
 
-async def test_edits_that_are_none_of_ours_change_nothing(stage: IngressHarness) -> None:
+async def test_edits_that_are_none_of_ours_change_nothing(harness: IngressHarness) -> None:
     """An edit by another person, of a message nobody meant for us, or into a command is ignored."""
-    first = await stage.send_message("mine")
-    await stage.send_message("theirs", key="e1", by=BOB, platform_id=first, edited=True)
-    await stage.send_message("chatter", key="e2", platform_id="99", edited=True, **in_group())
-    await stage.send_message("/new", key="e3", platform_id="98", edited=True)
-    assert await open_inputs(stage) == ["mine"]
-    await stage.send_message(
+    first = await harness.send_message("mine")
+    await harness.send_message("theirs", key="e1", by=BOB, platform_id=first, edited=True)
+    await harness.send_message("chatter", key="e2", platform_id="99", edited=True, **in_group())
+    await harness.send_message("/new", key="e3", platform_id="98", edited=True)
+    assert await open_inputs(harness) == ["mine"]
+    await harness.send_message(
         "@bot now", key="e4", platform_id="97", edited=True, **in_group(mentions_bot=True)
     )
-    assert await open_inputs(stage) == ["mine", "@bot now"]
+    assert await open_inputs(harness) == ["mine", "@bot now"]
 
 
-async def test_a_message_of_an_earlier_conversation_can_be_edited(stage: IngressHarness) -> None:
+async def test_a_message_of_an_earlier_conversation_can_be_edited(harness: IngressHarness) -> None:
     """After `/new` an edit still finds its message, and what waits there is changed there."""
-    first = await stage.send_message("old")
-    old = await stage.get_conversation()
-    await stage.send_command("new")
-    await stage.send_message("newer", key="e1", platform_id=first, edited=True)
-    async with stage.database.read() as connection:
-        kept = await messages.get_by_platform_id(connection, stage.address(), first)
+    first = await harness.send_message("old")
+    old = await harness.get_conversation()
+    await harness.send_command("new")
+    await harness.send_message("newer", key="e1", platform_id=first, edited=True)
+    async with harness.database.read() as connection:
+        kept = await messages.get_by_platform_id(connection, harness.address(), first)
     assert kept is not None
     assert (kept.conversation, kept.text) == (old.id, "newer")
 
 
-async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(stage: IngressHarness) -> None:
+async def test_what_is_needed_to_fetch_a_file_is_kept_and_not_shown(harness: IngressHarness) -> None:
     """The turn knows a file's ref and channel; those who read the stream see name, type and size."""
-    await stage.send_message("look", attachments=(attachment("a.txt"),))
-    (turn,) = await stage.list_open_turns()
-    async with stage.database.read() as connection:
+    await harness.send_message("look", attachments=(attachment("a.txt"),))
+    (turn,) = await harness.list_open_turns()
+    async with harness.database.read() as connection:
         (kept,) = await messages.list_attachments(connection, turn.id)
     shown = {"name": "a.txt", "type": "text/plain", "size": 3}
-    assert kept == shown | {"ref": "ref-a.txt", "channel": stage.channel_context.record.id}
-    (told,) = [event for event in await stage.list_events() if event.type is EventType.MESSAGE_RECEIVED]
+    assert kept == shown | {"ref": "ref-a.txt", "channel": harness.channel_context.record.id}
+    (told,) = [event for event in await harness.list_events() if event.type is EventType.MESSAGE_RECEIVED]
     assert told.data["files"] == [shown]
 
 
@@ -197,23 +199,29 @@ async def test_a_flood_is_refused_once_and_does_not_come_back(database: Database
     assert await open_inputs(stage) == ["m0", "m1", "calm", "later"]
 
 
-async def test_a_strangers_slash_command_is_answered_to_them_alone(stage: IngressHarness) -> None:
+async def test_a_strangers_slash_command_is_answered_to_them_alone(harness: IngressHarness) -> None:
     """The pairing code goes to who gave the command, and nothing is said in the room."""
     command = Command(
-        key="c", address=stage.address(), author=Author(id="9"), name="help", rest="", sent_at=NOW, token="t"
+        key="c",
+        address=harness.address(),
+        author=Author(id="9"),
+        name="help",
+        rest="",
+        sent_at=NOW,
+        token="t",
     )
-    await stage.receive(command, allow=("pairing",))
-    assert "dovecote channels pair chat" in stage.replies[0]
-    await stage.receive(replace(command, key="again"), allow=("pairing",))
-    assert stage.replies[1] == stage.replies[0]
-    assert await stage.list_delivery_bodies() == []
+    await harness.receive(command, allow=("pairing",))
+    assert "dovecote channels pair chat" in harness.replies[0]
+    await harness.receive(replace(command, key="again"), allow=("pairing",))
+    assert harness.replies[1] == harness.replies[0]
+    assert await harness.list_delivery_bodies() == []
 
 
-async def test_a_room_without_its_agent_is_told_of_and_served(stage: IngressHarness) -> None:
+async def test_a_room_without_its_agent_is_told_of_and_served(harness: IngressHarness) -> None:
     """Removing the agent that a room names leaves the room to the channel's agent."""
-    second = stage.agents["second"]
-    desk = replace(stage.channel_context, rooms={"room": RoomSettings(agent=second.id)})
-    async with stage.database.begin() as connection:
-        await records.delete_record(connection, stage.account, second.id)
-    await stage.send_message("hi", context={"rooms": desk.rooms})
-    assert (await stage.get_conversation()).agent == stage.agents["first"].id
+    second = harness.agents["second"]
+    desk = replace(harness.channel_context, rooms={"room": RoomSettings(agent=second.id)})
+    async with harness.database.begin() as connection:
+        await records.delete_record(connection, harness.account, second.id)
+    await harness.send_message("hi", context={"rooms": desk.rooms})
+    assert (await harness.get_conversation()).agent == harness.agents["first"].id

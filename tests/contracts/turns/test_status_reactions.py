@@ -54,9 +54,11 @@ async def reaction_log() -> ReactionLog:
 
 
 @pytest.fixture
-async def status_reactions(stage: IngressHarness, wall: ReactionLog) -> AsyncIterator[StatusReactions]:
+async def status_reactions(
+    harness: IngressHarness, reaction_log: ReactionLog
+) -> AsyncIterator[StatusReactions]:
     """Signs that are given while the test runs."""
-    giving, stop = StatusReactions(stage.database, wall.react, lambda: True), asyncio.Event()
+    giving, stop = StatusReactions(harness.database, reaction_log.react, lambda: True), asyncio.Event()
     async with asyncio.TaskGroup() as group:
         group.create_task(giving.run(stop))
         yield giving
@@ -64,22 +66,22 @@ async def status_reactions(stage: IngressHarness, wall: ReactionLog) -> AsyncIte
 
 
 async def test_every_message_of_a_turn_shows_how_it_ended(
-    stage: IngressHarness, wall: ReactionLog, signs: StatusReactions
+    harness: IngressHarness, reaction_log: ReactionLog, status_reactions: StatusReactions
 ) -> None:
     """Seen first, then the end under each message that the turn answered, one that joined it included."""
-    first = await stage.send_message("one")
-    signs.on_received(stage.address(), first)
-    (turn,) = await stage.list_open_turns()
-    await stage.start_first_turn()
-    await stage.send_command("queue", "steer")
-    second = await stage.send_message("two")
-    async with stage.database.begin() as connection:
-        other = (await stage.list_open_turns())[1]
+    first = await harness.send_message("one")
+    status_reactions.on_received(harness.address(), first)
+    (turn,) = await harness.list_open_turns()
+    await harness.start_first_turn()
+    await harness.send_command("queue", "steer")
+    second = await harness.send_message("two")
+    async with harness.database.begin() as connection:
+        other = (await harness.list_open_turns())[1]
         assert await turn_queue.merge(connection, other, turn, place=0)
         await messages.reassign(connection, other.id, turn.id)
-    signs.on_turn_ended(turn, TurnState.COMPLETED)
-    await wall.until(3)
-    assert wall.reactions == [
+    status_reactions.on_turn_ended(turn, TurnState.COMPLETED)
+    await reaction_log.until(3)
+    assert reaction_log.reactions == [
         (first, StatusReaction.SEEN),
         (first, StatusReaction.DONE),
         (second, StatusReaction.DONE),
@@ -87,24 +89,24 @@ async def test_every_message_of_a_turn_shows_how_it_ended(
 
 
 async def test_a_sign_that_fails_is_left_out(
-    stage: IngressHarness, wall: ReactionLog, signs: StatusReactions
+    harness: IngressHarness, reaction_log: ReactionLog, status_reactions: StatusReactions
 ) -> None:
     """The next ones are given all the same; what has no platform id has no sign."""
-    wall.failures = 1
+    reaction_log.failures = 1
     for platform_id in ("1", None, "2"):
-        signs.on_received(stage.address(), platform_id)
-    await wall.until(1)
-    assert wall.reactions == [("2", StatusReaction.SEEN)]
+        status_reactions.on_received(harness.address(), platform_id)
+    await reaction_log.until(1)
+    assert reaction_log.reactions == [("2", StatusReaction.SEEN)]
 
 
 async def test_signs_nobody_wants_or_that_are_too_many_are_not_kept(
-    stage: IngressHarness, wall: ReactionLog
+    harness: IngressHarness, reaction_log: ReactionLog
 ) -> None:
     """Where no channel shows signs nothing waits; at a slow platform no more than a bounded number."""
-    unwanted = StatusReactions(stage.database, wall.react, lambda: False)
-    unwanted.on_received(stage.address(), "1")
-    flooded = StatusReactions(stage.database, wall.react, lambda: True)
+    unwanted = StatusReactions(harness.database, reaction_log.react, lambda: False)
+    unwanted.on_received(harness.address(), "1")
+    flooded = StatusReactions(harness.database, reaction_log.react, lambda: True)
     for number in range(MAX_QUEUED + 10):
-        flooded.on_received(stage.address(), str(number))
+        flooded.on_received(harness.address(), str(number))
     assert unwanted.queued == 0
     assert flooded.queued == MAX_QUEUED

@@ -98,36 +98,40 @@ async def _stored(store: WorkspaceStore) -> dict[str, str]:
     return {path: (await store.read(SPACE, path, 99)).decode() for path in await store.replica(SPACE).list()}
 
 
-async def test_what_one_machine_did_the_other_sees(one: GatewayHost, two: GatewayHost) -> None:
+async def test_what_one_machine_did_the_other_sees(first_host: GatewayHost, second_host: GatewayHost) -> None:
     """Writes, programs, changes and removals, with the time at which a file was written."""
-    _write(one.files / "deep/file", "first", ago=3600)
-    (one.files / "run").write_text("#!/bin/sh\n")
-    (one.files / "run").chmod(0o755)
-    (one.files / "way-out").symlink_to("/etc/passwd")
-    await one.push_changes()
-    await two.start_copies()
-    assert sorted(path.name for path in two.files.rglob("*")) == ["deep", "file", "run"]
-    assert (two.files / "run").stat().st_mode & 0o777 == 0o755
-    assert (two.files / "deep/file").stat().st_mtime == (one.files / "deep/file").stat().st_mtime
-    _write(two.files / "deep/file", "second")
-    (two.files / "run").unlink()
-    await two.push_changes()
-    await one.start_copies()
-    assert (one.files / "deep/file").read_text() == "second"
-    assert not (one.files / "run").exists()
-    assert (one.files / "way-out").is_symlink()
-    assert await _stored(one.store) == {"deep/file": "second"}
+    _write(first_host.files / "deep/file", "first", ago=3600)
+    (first_host.files / "run").write_text("#!/bin/sh\n")
+    (first_host.files / "run").chmod(0o755)
+    (first_host.files / "way-out").symlink_to("/etc/passwd")
+    await first_host.push_changes()
+    await second_host.start_copies()
+    assert sorted(path.name for path in second_host.files.rglob("*")) == ["deep", "file", "run"]
+    assert (second_host.files / "run").stat().st_mode & 0o777 == 0o755
+    assert (second_host.files / "deep/file").stat().st_mtime == (
+        first_host.files / "deep/file"
+    ).stat().st_mtime
+    _write(second_host.files / "deep/file", "second")
+    (second_host.files / "run").unlink()
+    await second_host.push_changes()
+    await first_host.start_copies()
+    assert (first_host.files / "deep/file").read_text() == "second"
+    assert not (first_host.files / "run").exists()
+    assert (first_host.files / "way-out").is_symlink()
+    assert await _stored(first_host.store) == {"deep/file": "second"}
 
 
-async def test_nothing_is_asked_of_the_bucket_while_nothing_changes(one: GatewayHost, endpoint: str) -> None:
+async def test_nothing_is_asked_of_the_bucket_while_nothing_changes(
+    first_host: GatewayHost, endpoint: str
+) -> None:
     """A call that only reads costs a look at the disk: not even a bucket that is away is noticed."""
-    _write(one.files / "file", "x")
-    await one.push_changes()
-    one.copies.store = _UnreachableStore()
-    await one.push_changes()
-    _write(one.files / "file", "changed")
+    _write(first_host.files / "file", "x")
+    await first_host.push_changes()
+    first_host.copies.store = _UnreachableStore()
+    await first_host.push_changes()
+    _write(first_host.files / "file", "changed")
     with pytest.raises(SandboxError):
-        await one.push_changes()
+        await first_host.push_changes()
 
 
 class _UnreachableStore(S3WorkspaceStore):
@@ -143,90 +147,94 @@ class _UnreachableStore(S3WorkspaceStore):
         raise ProviderUnreachable(namespace)
 
 
-async def test_the_later_writer_of_one_file_wins(one: GatewayHost, two: GatewayHost) -> None:
+async def test_the_later_writer_of_one_file_wins(first_host: GatewayHost, second_host: GatewayHost) -> None:
     """Whichever machine carries last; a file that was written outlives its removal elsewhere."""
     for name in ("late-here", "late-there", "kept"):
-        _write(one.files / name, "old", ago=3600)
-    await one.push_changes()
-    await two.start_copies()
-    _write(two.files / "late-here", "two, before")
-    _write(two.files / "late-there", "two")
-    (two.files / "kept").unlink()
-    await two.push_changes()
-    _write(one.files / "late-here", "one, after", ago=-60)
-    _write(one.files / "late-there", "one, long ago", ago=1800)
-    _write(one.files / "kept", "written again")
-    await one.push_changes()
+        _write(first_host.files / name, "old", ago=3600)
+    await first_host.push_changes()
+    await second_host.start_copies()
+    _write(second_host.files / "late-here", "two, before")
+    _write(second_host.files / "late-there", "two")
+    (second_host.files / "kept").unlink()
+    await second_host.push_changes()
+    _write(first_host.files / "late-here", "one, after", ago=-60)
+    _write(first_host.files / "late-there", "one, long ago", ago=1800)
+    _write(first_host.files / "kept", "written again")
+    await first_host.push_changes()
     expected = {"late-here": "one, after", "late-there": "two", "kept": "written again"}
-    assert await _stored(one.store) == expected
-    assert {path.name: path.read_text() for path in one.files.iterdir()} == expected
+    assert await _stored(first_host.store) == expected
+    assert {path.name: path.read_text() for path in first_host.files.iterdir()} == expected
 
 
-async def test_a_restarted_gateway_carries_what_it_had_not(one: GatewayHost) -> None:
+async def test_a_restarted_gateway_carries_what_it_had_not(first_host: GatewayHost) -> None:
     """What was written and removed before kill -9 is carried, and nothing that is there is carried twice."""
-    _write(one.files / "same", "same", ago=3600)
-    _write(one.files / "gone", "gone", ago=3600)
-    await one.push_changes()
-    before = await one.store.replica(SPACE).list()
-    _write(one.files / "fresh", "fresh")
-    (one.files / "gone").unlink()
-    one.started()
-    await one.push_changes()
-    assert await _stored(one.store) == {"same": "same", "fresh": "fresh"}
-    assert (await one.store.replica(SPACE).list())["same"] == before["same"]
+    _write(first_host.files / "same", "same", ago=3600)
+    _write(first_host.files / "gone", "gone", ago=3600)
+    await first_host.push_changes()
+    before = await first_host.store.replica(SPACE).list()
+    _write(first_host.files / "fresh", "fresh")
+    (first_host.files / "gone").unlink()
+    first_host.started()
+    await first_host.push_changes()
+    assert await _stored(first_host.store) == {"same": "same", "fresh": "fresh"}
+    assert (await first_host.store.replica(SPACE).list())["same"] == before["same"]
 
 
-async def test_what_nobody_remembers_is_compared_by_content(one: GatewayHost) -> None:
+async def test_what_nobody_remembers_is_compared_by_content(first_host: GatewayHost) -> None:
     """Killed after files were carried and before that was written down: alike is alike, later is later."""
-    _write(one.files / "alike", "alike", ago=3600)
-    _write(one.files / "later", "before", ago=3600)
-    await one.push_changes()
-    before = await one.store.replica(SPACE).list()
-    shutil.rmtree(one.place / "carried")
-    _write(one.files / "later", "after!", ago=-60)
-    one.started()
-    await one.push_changes()
-    now = await one.store.replica(SPACE).list()
+    _write(first_host.files / "alike", "alike", ago=3600)
+    _write(first_host.files / "later", "before", ago=3600)
+    await first_host.push_changes()
+    before = await first_host.store.replica(SPACE).list()
+    shutil.rmtree(first_host.place / "carried")
+    _write(first_host.files / "later", "after!", ago=-60)
+    first_host.started()
+    await first_host.push_changes()
+    now = await first_host.store.replica(SPACE).list()
     assert now["alike"] == before["alike"]
-    assert await _stored(one.store) == {"alike": "alike", "later": "after!"}
-    assert (one.files / "alike").stat().st_mtime < time.time() - 3000
+    assert await _stored(first_host.store) == {"alike": "alike", "later": "after!"}
+    assert (first_host.files / "alike").stat().st_mtime < time.time() - 3000
 
 
-async def test_a_copy_that_is_lost_takes_nothing_away(one: GatewayHost, two: GatewayHost) -> None:
+async def test_a_copy_that_is_lost_takes_nothing_away(
+    first_host: GatewayHost, second_host: GatewayHost
+) -> None:
     """An empty directory where files were is no removal: of a disk that was replaced nobody asked for one."""
-    _write(one.files / "precious", "x")
-    await one.push_changes()
-    shutil.rmtree(one.place / "workspaces")
-    await one.start_copies()
-    assert (one.files / "precious").read_text() == "x"
-    shutil.rmtree(one.place / "workspaces")
-    one.started()
-    await one.push_changes()
-    assert await _stored(one.store) == {"precious": "x"}
+    _write(first_host.files / "precious", "x")
+    await first_host.push_changes()
+    shutil.rmtree(first_host.place / "workspaces")
+    await first_host.start_copies()
+    assert (first_host.files / "precious").read_text() == "x"
+    shutil.rmtree(first_host.place / "workspaces")
+    first_host.started()
+    await first_host.push_changes()
+    assert await _stored(first_host.store) == {"precious": "x"}
 
 
-async def test_what_a_directory_held_before_goes_into_the_bucket(one: GatewayHost, two: GatewayHost) -> None:
+async def test_what_a_directory_held_before_goes_into_the_bucket(
+    first_host: GatewayHost, second_host: GatewayHost
+) -> None:
     """Whoever changes from a directory to a bucket keeps the files."""
-    _write(one.place / "workspaces" / SPACE / "from-before", "x")
-    assert one.copies.list_existing() == [SPACE]
-    await one.push_changes()
-    await two.start_copies()
-    assert (two.files / "from-before").read_text() == "x"
-    assert GatewayHost(one.store, one.place / "elsewhere").copies.list_existing() == []
+    _write(first_host.place / "workspaces" / SPACE / "from-before", "x")
+    assert first_host.copies.list_existing() == [SPACE]
+    await first_host.push_changes()
+    await second_host.start_copies()
+    assert (second_host.files / "from-before").read_text() == "x"
+    assert GatewayHost(first_host.store, first_host.place / "elsewhere").copies.list_existing() == []
 
 
-async def test_a_workspace_that_is_gone_leaves_no_copy(one: GatewayHost) -> None:
+async def test_a_workspace_that_is_gone_leaves_no_copy(first_host: GatewayHost) -> None:
     """Neither files nor what was remembered of them, so that one of its name would begin with nothing."""
-    _write(one.files / "file", "x")
-    await one.push_changes()
-    await one.copies.delete(SPACE)
-    assert one.copies.list_existing() == []
-    assert list((one.place / "carried").iterdir()) == []
-    assert one.copies.list_synced() == []
+    _write(first_host.files / "file", "x")
+    await first_host.push_changes()
+    await first_host.copies.delete(SPACE)
+    assert first_host.copies.list_existing() == []
+    assert list((first_host.place / "carried").iterdir()) == []
+    assert first_host.copies.list_synced() == []
 
 
 async def test_looks_carry_what_is_held_and_sweep_the_rest(
-    one: GatewayHost, store: S3WorkspaceStore, tmp_path: Path
+    first_host: GatewayHost, store: S3WorkspaceStore, tmp_path: Path
 ) -> None:
     """A copy with unsaved files is carried at the start; copies and objects of what is gone go as well."""
     url = await migrated_sqlite(tmp_path / "gateway.db")
@@ -235,17 +243,21 @@ async def test_looks_carry_what_is_held_and_sweep_the_rest(
         book = Records(open_vault(tmp_path))
         made = await ensure_defaults(connection, book, data=tmp_path, agent=AgentSettings())
     held = namespace(made.account, made.workspace.id)
-    _write(one.copies.directory(held) / "unsaved", "x")
-    _write(one.files / "of-a-workspace-that-is-gone", "x")
-    await one.push_changes()
+    _write(first_host.copies.directory(held) / "unsaved", "x")
+    _write(first_host.files / "of-a-workspace-that-is-gone", "x")
+    await first_host.push_changes()
     workspaces = Workspaces(
-        store=store, root=one.place, syncer=one.copies, working_copies=one.copies, bucket=store
+        store=store,
+        root=first_host.place,
+        syncer=first_host.copies,
+        working_copies=first_host.copies,
+        bucket=store,
     )
     looks = WorkspaceSyncLoop(database, workspaces, interval=60, sweep_enabled=True)
     stop = asyncio.Event()
     running = asyncio.create_task(looks.run(stop))
     async with asyncio.timeout(20):
-        while await store.list_namespaces() != [held] or one.copies.list_existing() != [held]:  # noqa: ASYNC110 - looks do it
+        while await store.list_namespaces() != [held] or first_host.copies.list_existing() != [held]:  # noqa: ASYNC110 - looks do it
             await asyncio.sleep(0.02)
     stop.set()
     await running
@@ -278,7 +290,7 @@ async def _random_step(chance: random.Random, machine: GatewayHost, step: int) -
 
 @pytest.mark.parametrize("seed", [1, 2])
 async def test_machines_that_die_while_they_carry_agree_in_the_end(
-    seed: int, one: GatewayHost, two: GatewayHost
+    seed: int, first_host: GatewayHost, second_host: GatewayHost
 ) -> None:
     """Whatever is written, removed and uploaded wherever: once all is quiet, bucket and copies are one."""
     chance = random.Random(seed)
@@ -287,19 +299,19 @@ async def test_machines_that_die_while_they_carry_agree_in_the_end(
         if chance.random() < 0.15:
             raise _GatewayKilled(point)
 
-    for machine in (one, two):
+    for machine in (first_host, second_host):
         machine.started(checkpoint)
     for step in range(80):
-        machine = chance.choice([one, two])
+        machine = chance.choice([first_host, second_host])
         try:
             await _random_step(chance, machine, step)
         except _GatewayKilled:
             machine.started(checkpoint)
-    for machine in (one, two, one, two):
+    for machine in (first_host, second_host, first_host, second_host):
         machine.started()
         await machine.start_copies()
-    expected = await _stored(one.store)
+    expected = await _stored(first_host.store)
     assert expected
-    for machine in (one, two):
+    for machine in (first_host, second_host):
         there = [path for path in machine.files.rglob("*") if path.is_file()]
         assert {path.relative_to(machine.files).as_posix(): path.read_text() for path in there} == expected

@@ -57,7 +57,7 @@ async def _output_of(sandbox: Sandbox, script: str) -> str:
 
 
 async def test_files_go_in_and_come_back(
-    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
     """Contents, times, programs' bits and removals are carried both ways; links and hidden names are safe."""
     (rig.workspace / "deep/er").mkdir(parents=True)
@@ -67,7 +67,7 @@ async def test_files_go_in_and_come_back(
     (rig.workspace / "-rf").write_text("odd")
     (rig.workspace / "secret").symlink_to("/etc/passwd")
     sandbox, spec = await provider.create(rig.spec(namespace=SPACE)), rig.spec(namespace=SPACE)
-    await carrier.sync(sandbox, spec)
+    await workspace_sync.sync(sandbox, spec)
     assert await _output_of(sandbox, "./run.sh; cat -- -rf; ls -A | wc -l") == "ran\nodd3\n"
     assert await sandbox.read("deep/er/file é\n.txt", limit=99) == b"\0stored\xff"
 
@@ -75,7 +75,7 @@ async def test_files_go_in_and_come_back(
         sandbox, "rm -- -rf; mkdir new; echo made >new/one; chmod +x new/one; ln -s /etc/passwd out"
     )
     await _output_of(sandbox, "head -c 5000000 /dev/urandom >large; md5sum <large >sum; rm -r deep")
-    await carrier.sync(sandbox, spec)
+    await workspace_sync.sync(sandbox, spec)
     stored = sorted(str(path.relative_to(rig.workspace)) for path in rig.workspace.rglob("*"))
     assert stored == ["large", "new", "new/one", "run.sh", "secret", "sum"]
     assert (rig.workspace / "new/one").read_text() == "made\n"
@@ -84,53 +84,53 @@ async def test_files_go_in_and_come_back(
 
     (rig.workspace / "new/one").unlink()
     (rig.workspace / "run.sh").write_text("echo uploaded")
-    await carrier.sync(sandbox, spec)
+    await workspace_sync.sync(sandbox, spec)
     assert await _output_of(sandbox, "sh run.sh; [ -e new ] || echo gone") == "uploaded\ngone\n"
     assert not (await sandbox_transfer.list_files(sandbox)).keys() & {sandbox_transfer.STAGING_DIRECTORY}
     await provider.destroy(sandbox.id)
 
 
 async def test_a_new_machine_gets_the_files_of_the_old_one(
-    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
     """A machine that is empty because it is new takes nothing away from the store."""
     first = await provider.create(rig.spec(namespace=SPACE))
     await _output_of(first, "echo kept >file")
-    await carrier.sync(first, rig.spec(namespace=SPACE))
+    await workspace_sync.sync(first, rig.spec(namespace=SPACE))
     await provider.destroy(first.id)
     second = await provider.create(rig.spec(namespace=SPACE))
-    await carrier.sync(second, rig.spec(namespace=SPACE))
+    await workspace_sync.sync(second, rig.spec(namespace=SPACE))
     assert await _output_of(second, "cat file") == "kept\n"
     assert (rig.workspace / "file").read_text() == "kept\n"
     await provider.destroy(second.id)
 
 
 async def test_bounds_of_what_is_carried(
-    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
     """A sparse giant stays inside while the rest comes back; a store that is too large is refused by name."""
     sandbox = await provider.create(rig.spec(namespace=SPACE))
     await _output_of(sandbox, "truncate -s 50G giant; echo small >small")
-    await carrier.sync(sandbox, rig.spec(namespace=SPACE))
+    await workspace_sync.sync(sandbox, rig.spec(namespace=SPACE))
     assert [path.name for path in rig.workspace.iterdir()] == ["small"]
-    await carrier.sync(sandbox, rig.spec(namespace=SPACE))
+    await workspace_sync.sync(sandbox, rig.spec(namespace=SPACE))
     assert await _output_of(sandbox, "ls") == "giant\nsmall\n"
     (rig.workspace / "heavy").write_bytes(b"x" * 10 * 1024 * 1024)
     with pytest.raises(ProviderRefused, match="sync_limit_mb"):
-        await carrier.sync(sandbox, rig.spec(namespace=SPACE))
+        await workspace_sync.sync(sandbox, rig.spec(namespace=SPACE))
     await provider.destroy(sandbox.id)
 
 
 async def test_a_read_only_workspace_goes_in_only(
-    rig: ProviderRig, provider: Provider, carrier: WorkspaceSync
+    rig: ProviderRig, provider: Provider, workspace_sync: WorkspaceSync
 ) -> None:
     """What a command writes into a read-only workspace elsewhere is never carried to the store."""
     (rig.workspace / "fixed").write_text("fixed")
     spec = rig.spec(read_only=True, namespace=SPACE)
     sandbox = await provider.create(spec)
-    await carrier.sync(sandbox, spec)
+    await workspace_sync.sync(sandbox, spec)
     await sandbox.run(ExecRequest(script="echo more >more; echo changed >fixed"))
-    await carrier.sync(sandbox, spec)
+    await workspace_sync.sync(sandbox, spec)
     assert [(path.name, path.read_text()) for path in rig.workspace.iterdir()] == [("fixed", "fixed")]
     await provider.destroy(sandbox.id)
 

@@ -48,9 +48,9 @@ async def wait_for_approval_message(
     return post, found.group()
 
 
-async def test_a_press_decides_and_is_answered(rig: ChatGateway) -> None:
+async def test_a_press_decides_and_is_answered(chat_gateway: ChatGateway) -> None:
     """The pressed command runs, the press is answered, the question shows who decided and has no buttons."""
-    platform, process = rig
+    platform, process = chat_gateway
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     assert [button["text"] for button in post.buttons] == ["Approve", "Deny"]
     press = await platform.press(CHAT, post.id, f"approve:{approval}")
@@ -62,9 +62,9 @@ async def test_a_press_decides_and_is_answered(rig: ChatGateway) -> None:
     await wait_for_message(platform, "pigeon", after=1)
 
 
-async def test_a_late_press_is_told_who_was_first(rig: ChatGateway) -> None:
+async def test_a_late_press_is_told_who_was_first(chat_gateway: ChatGateway) -> None:
     """A decision over HTTP shows in the chat; a later, different press is answered and changes nothing."""
-    platform, process = rig
+    platform, process = chat_gateway
     await platform.fail(502, times=1000, method="editMessageText")
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     async with process.http() as session:
@@ -80,9 +80,11 @@ async def test_a_late_press_is_told_who_was_first(rig: ChatGateway) -> None:
 
 
 @pytest.mark.parametrize(("word", "verdict"), [("approve", "Approved by"), ("deny", "Denied by")])
-async def test_a_typed_decision_counts_like_a_press(rig: ChatGateway, word: str, verdict: str) -> None:
+async def test_a_typed_decision_counts_like_a_press(
+    chat_gateway: ChatGateway, word: str, verdict: str
+) -> None:
     """`/approve ID` and `/deny ID` decide; the question shows it, and a second word about it is told so."""
-    platform, process = rig
+    platform, process = chat_gateway
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     await send_and_wait(platform, f"/{word} {approval}", containing=f"{verdict.split(maxsplit=1)[0]}: ")
     await platform.wait_until(lambda: verdict in post.text, seconds=20)
@@ -90,9 +92,9 @@ async def test_a_typed_decision_counts_like_a_press(rig: ChatGateway, word: str,
     await send_and_wait(platform, f"/{other} {approval}", containing="Too late: already")
 
 
-async def test_a_question_waits_through_kill_9_for_a_button(rig: ChatGateway) -> None:
+async def test_a_question_waits_through_kill_9_for_a_button(chat_gateway: ChatGateway) -> None:
     """Killed while it waits, the turn still waits after the start; the old message's button decides it."""
-    platform, process = rig
+    platform, process = chat_gateway
     post, approval = await wait_for_approval_message(platform, process, "echo pigeon >> ran; cat ran")
     await process.kill()
     await process.start()
@@ -102,18 +104,18 @@ async def test_a_question_waits_through_kill_9_for_a_button(rig: ChatGateway) ->
     assert said.count("pigeon") == 1
 
 
-async def test_a_thumb_under_the_question_decides_it(rig: ChatGateway) -> None:
+async def test_a_thumb_under_the_question_decides_it(chat_gateway: ChatGateway) -> None:
     """A reaction counts like a button; applause does not."""
-    platform, process = rig
+    platform, process = chat_gateway
     post, _approval = await wait_for_approval_message(platform, process, "echo pigeon")
     await platform.react(CHAT, post.id, "🎉")
     await platform.react(CHAT, post.id, "👎")
     await platform.wait_until(lambda: "Denied by" in post.text, seconds=20)
 
 
-async def test_a_changed_sandbox_is_asked_about_again(rig: ChatGateway) -> None:
+async def test_a_changed_sandbox_is_asked_about_again(chat_gateway: ChatGateway) -> None:
     """Approved for a sandbox that was changed since: nothing runs until the new question is decided."""
-    platform, process = rig
+    platform, process = chat_gateway
     _post, approval = await wait_for_approval_message(platform, process, "echo pigeon")
     async with process.http() as session:
         change = {"config": {"timeout": 77}}

@@ -81,10 +81,10 @@ async def until_cancelled(process: GatewayProcess, count: int) -> None:
 
 
 async def test_what_is_corrected_while_it_waits_is_answered_once_and_shown(
-    rig: tuple[Simulator, GatewayProcess],
+    chat_gateway: tuple[Simulator, GatewayProcess],
 ) -> None:
     """The edit takes the place of what waits; eyes and a thumb show what became of each message."""
-    platform, _process = rig
+    platform, _process = chat_gateway
     await platform.say(CHAT, WAIT)
     second = await platform.say(CHAT, "!echo teh pigeon")
     await send_and_wait(platform, "/status", containing="1 more waits in line")
@@ -177,9 +177,9 @@ async def test_the_running_turn_hears_what_is_said_at_its_next_step(tmp_path: Pa
         assert server.requests == 2
 
 
-async def test_a_conversations_queue_is_set_over_http(rig: tuple[Simulator, GatewayProcess]) -> None:
+async def test_a_conversations_queue_is_set_over_http(chat_gateway: tuple[Simulator, GatewayProcess]) -> None:
     """A mode alone or with a limit, null for what the agent says; anything else is refused."""
-    platform, process = rig
+    platform, process = chat_gateway
     await send_and_wait(platform, "!echo hi", containing="hi")
     async with process.http() as session, session.get("/conversations") as answer:
         (conversation,) = (await answer.json())["items"]

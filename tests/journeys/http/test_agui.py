@@ -89,23 +89,23 @@ async def agui(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[AguiGa
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_run_is_a_turn_of_its_threads_conversation(stage: AguiGateway) -> None:
+async def test_a_run_is_a_turn_of_its_threads_conversation(agui: AguiGateway) -> None:
     """What is said comes as a message, with what was used; the next run of the thread remembers it."""
-    events = await stage.run("talk", user("my number is 7"))
+    events = await agui.run("talk", user("my number is 7"))
     assert text_of(events) == "echo: my number is 7"
     assert events[-1]["outcome"] == {"type": "success"}
     assert events[-1]["usage"][0]["totalTokens"] == 15
     turn = events[0]["metadata"]["dovecote"]["turnId"]
-    assert (await stage.mine.call("GET", f"/status/{turn}")).body["state"] == "completed"
+    assert (await agui.mine.call("GET", f"/status/{turn}")).body["state"] == "completed"
     answered = {"id": "a", "role": "assistant", "content": text_of(events)}
-    await stage.run("talk", user("my number is 7"), answered, user("which?"))
-    asked = [str(one["content"]) for one in stage.model.bodies[-1]["messages"] if one["role"] == "user"]
+    await agui.run("talk", user("my number is 7"), answered, user("which?"))
+    asked = [str(one["content"]) for one in agui.model.bodies[-1]["messages"] if one["role"] == "user"]
     assert asked == ["my number is 7", "which?"]
 
 
-async def test_tool_calls_are_told_with_their_results(stage: AguiGateway) -> None:
+async def test_tool_calls_are_told_with_their_results(agui: AguiGateway) -> None:
     """A shell's command is a call with its arguments and its output."""
-    events = await stage.run("shell", user("!echo called"), agent="shell")
+    events = await agui.run("shell", user("!echo called"), agent="shell")
     calls = {event["type"]: event for event in events if event["type"].startswith("TOOL_CALL")}
     assert list(calls) == ["TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT"]
     assert json.loads(calls["TOOL_CALL_ARGS"]["delta"]) == {"command": "echo called"}
@@ -114,52 +114,52 @@ async def test_tool_calls_are_told_with_their_results(stage: AguiGateway) -> Non
 
 @pytest.mark.parametrize("approved", [True, False])
 async def test_an_approval_interrupts_a_run_and_the_next_one_goes_on(
-    stage: AguiGateway, *, approved: bool
+    agui: AguiGateway, *, approved: bool
 ) -> None:
     """The run ends with the question; its answer begins a run that tells only what comes after it."""
     thread = f"careful-{approved}"
-    events = await stage.run(thread, user("run: echo done-by-hand"))
+    events = await agui.run(thread, user("run: echo done-by-hand"))
     assert events[-1]["outcome"]["type"] == "interrupt"
     (asked,) = events[-1]["outcome"]["interrupts"]
     assert "echo done-by-hand" in asked["message"]
     answer = {"interruptId": asked["id"], "status": "resolved", "payload": {"approved": approved}}
-    more = await stage.run(thread, user("run: echo done-by-hand"), resume=[answer])
+    more = await agui.run(thread, user("run: echo done-by-hand"), resume=[answer])
     assert more[-1]["outcome"] == {"type": "success"}
     ran = [event for event in more if event["type"] == "TOOL_CALL_RESULT"]
     assert bool(ran) is approved
     assert "result:" in text_of(more)
 
 
-async def test_an_abandoned_interrupt_denies(stage: AguiGateway) -> None:
+async def test_an_abandoned_interrupt_denies(agui: AguiGateway) -> None:
     """A cancelled interrupt, and anything less than a clear yes, lets nothing be carried out."""
-    (asked,) = (await stage.run("left", user("run: echo x")))[-1]["outcome"]["interrupts"]
+    (asked,) = (await agui.run("left", user("run: echo x")))[-1]["outcome"]["interrupts"]
     answer = {"interruptId": asked["id"], "status": "cancelled", "payload": {"approved": True}}
-    await stage.run("left", resume=[answer])
-    shown = (await stage.mine.call("GET", f"/approvals/{asked['id']}")).body
+    await agui.run("left", resume=[answer])
+    shown = (await agui.mine.call("GET", f"/approvals/{asked['id']}")).body
     assert shown["state"] == "denied"
 
 
-async def test_files_of_a_person_lie_in_the_workspace(stage: AguiGateway) -> None:
+async def test_files_of_a_person_lie_in_the_workspace(agui: AguiGateway) -> None:
     """A part that holds bytes is an attachment, also with no words beside it."""
     source = {"type": "data", "value": base64.b64encode(b"a,b\n").decode(), "mimeType": "text/csv"}
-    await stage.run("files", user([{"type": "document", "source": source}]), agent="shell")
-    events = await stage.run("files", user("!cat inbox/document-1.csv"), agent="shell")
+    await agui.run("files", user([{"type": "document", "source": source}]), agent="shell")
+    events = await agui.run("files", user("!cat inbox/document-1.csv"), agent="shell")
     assert "a,b" in text_of(events)
 
 
-async def test_a_cancelled_turn_ends_its_run(stage: AguiGateway) -> None:
+async def test_a_cancelled_turn_ends_its_run(agui: AguiGateway) -> None:
     """The run is told as cancelled: neither failed nor finished."""
     body = {"threadId": "long", "runId": "r", "messages": [user("!sleep 300")]}
-    headers = {"Authorization": f"Bearer {stage.mine.key}"}
-    async with stage.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:
+    headers = {"Authorization": f"Bearer {agui.mine.key}"}
+    async with agui.mine.session.post("/agui?agent=shell", json=body, headers=headers) as answer:
         first = await answer.content.readline()
         turn = json.loads(first.removeprefix(b"data: "))["metadata"]["dovecote"]["turnId"]
-        await stage.mine.call("POST", f"/turns/{turn}/cancel")
+        await agui.mine.call("POST", f"/turns/{turn}/cancel")
         events = checked((first + await answer.read()).decode())
     assert events[-1]["outcome"] == {"type": "cancelled"}
 
 
-async def test_what_cannot_be_run_is_refused(stage: AguiGateway) -> None:
+async def test_what_cannot_be_run_is_refused(agui: AguiGateway) -> None:
     """No question, a caller's own tools, unknown agents and unknown interrupts are problems, not runs."""
     body: dict[str, Any] = {"threadId": "t", "runId": "r", "messages": [user("x")]}
     tool = {"name": "f", "description": "", "parameters": {}}
@@ -172,7 +172,7 @@ async def test_what_cannot_be_run_is_refused(stage: AguiGateway) -> None:
         ("/agui", {"resume": [answer]}, 404),
         ("/agui", {"threadId": "cnv_none"}, 404),
     ):
-        told = await stage.mine.call("POST", path, body | more)
+        told = await agui.mine.call("POST", path, body | more)
         assert told.status == status, (path, more, told.body)
-    twice = await stage.mine.call("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
+    twice = await agui.mine.call("POST", "/agui", body | {"resume": [answer]}, Idempotency_Key="k")
     assert (twice.status, "Idempotency-Key" in twice.body["detail"]) == (422, True)

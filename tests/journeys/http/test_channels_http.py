@@ -24,33 +24,31 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiServer]:
 TELEGRAM = {"name": "tg", "kind": "telegram", "settings": {"token": f"123456:{'A' * 35}"}}
 
 
-async def test_an_agents_webhook_gets_a_secret_that_is_told_once(face: ApiServer) -> None:
+async def test_an_agents_webhook_gets_a_secret_that_is_told_once(api: ApiServer) -> None:
     """The secret made for an agent's hook is in the first answer and in no other."""
     hook = {"hooks": {"webhook": {"url": "https://example.org/hook?x=1"}}}
-    first = await face.mine.call("POST", "/accounts/me/agents", {"name": "a", "config": hook})
+    first = await api.mine.call("POST", "/accounts/me/agents", {"name": "a", "config": hook})
     assert first.body["webhook_secret"].startswith("whsec_")
     secret = first.body["webhook_secret"].removeprefix("whsec_")
-    again = await face.mine.call("PATCH", "/accounts/me/agents/a", {"config": {"instructions": "be brief"}})
-    shown = await face.mine.call("GET", "/accounts/me/agents/a")
+    again = await api.mine.call("PATCH", "/accounts/me/agents/a", {"config": {"instructions": "be brief"}})
+    shown = await api.mine.call("GET", "/accounts/me/agents/a")
     assert again.body["webhook_secret"] is None
     assert secret not in str(again.body) + str(shown.body)
     assert shown.body["config"]["hooks"]["webhook"]["events"] == ["agent.finished"]
-    assert (await face.mine.call("GET", "/accounts/me/webhooks")).body["items"] == []
+    assert (await api.mine.call("GET", "/accounts/me/webhooks")).body["items"] == []
 
 
-async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(face: ApiServer) -> None:
+async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(api: ApiServer) -> None:
     """Making and rotating tell a secret; afterwards both old and new sign."""
-    first = await face.mine.call(
-        "POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"}
-    )
-    second = await face.mine.call("POST", "/webhooks/h/rotate")
+    first = await api.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
+    second = await api.mine.call("POST", "/webhooks/h/rotate")
     assert (first.status, second.status) == (201, 200)
     assert first.body["secret"] != second.body["secret"]
-    assert "secret" not in (await face.mine.call("GET", "/accounts/me/webhooks/h")).body
-    account = (await face.mine.call("GET", "/accounts/me")).body["id"]
-    async with face.context.database.read() as connection:
+    assert "secret" not in (await api.mine.call("GET", "/accounts/me/webhooks/h")).body
+    account = (await api.mine.call("GET", "/accounts/me")).body["id"]
+    async with api.context.database.read() as connection:
         endpoint = await webhooks.get(connection, account, "h")
-    live = webhooks.active_secrets(face.context.records.vault, endpoint)
+    live = webhooks.active_secrets(api.context.records.vault, endpoint)
     assert live == (second.body["secret"], first.body["secret"])
 
 
@@ -68,29 +66,29 @@ async def test_a_webhooks_secret_is_told_once_and_rotates_with_overlap(face: Api
         {"events": ["*"]},
     ],
 )
-async def test_a_wrong_webhook_is_refused(face: ApiServer, body: dict[str, object]) -> None:
+async def test_a_wrong_webhook_is_refused(api: ApiServer, body: dict[str, object]) -> None:
     """URLs that are none, events that do not exist and weak secrets are 422."""
-    answer = await face.mine.call("POST", "/accounts/me/webhooks", body)
+    answer = await api.mine.call("POST", "/accounts/me/webhooks", body)
     assert answer.status == 422, answer.body
     assert answer.body["errors"]
 
 
-async def test_a_channel_goes_live_changes_and_closes(face: ApiServer) -> None:
+async def test_a_channel_goes_live_changes_and_closes(api: ApiServer) -> None:
     """Making, changing and removing a channel each tell the gateway at once; its token is never shown."""
-    made_channel = await face.mine.call("POST", "/accounts/me/channels", TELEGRAM)
+    made_channel = await api.mine.call("POST", "/accounts/me/channels", TELEGRAM)
     assert made_channel.status == 201, made_channel.body
     channel = made_channel.body["id"]
     assert made_channel.body["settings"]["token"] == "***"
-    shown = await face.mine.call("GET", "/accounts/me/channels/tg")
+    shown = await api.mine.call("GET", "/accounts/me/channels/tg")
     assert "AAAA" not in str(shown.body)
-    default = (await face.mine.call("GET", "/accounts/me/agents/default")).body["id"]
+    default = (await api.mine.call("GET", "/accounts/me/agents/default")).body["id"]
     assert shown.body["agent"] == default
     patch = {"settings": {"allow": ["*"], "token": "***"}}
-    changed = await face.mine.call("PATCH", "/accounts/me/channels/tg", patch)
+    changed = await api.mine.call("PATCH", "/accounts/me/channels/tg", patch)
     assert (changed.status, changed.body["settings"]["allow"]) == (200, ["*"])
-    assert (await face.mine.call("DELETE", "/accounts/me/agents/default")).status == 409
-    assert (await face.mine.call("DELETE", f"/accounts/me/channels/{channel}")).status == 204
-    assert [record for _account, record in face.changed] == [channel] * 3
+    assert (await api.mine.call("DELETE", "/accounts/me/agents/default")).status == 409
+    assert (await api.mine.call("DELETE", f"/accounts/me/channels/{channel}")).status == 204
+    assert [record for _account, record in api.changed] == [channel] * 3
 
 
 @pytest.mark.parametrize(
@@ -105,34 +103,34 @@ async def test_a_channel_goes_live_changes_and_closes(face: ApiServer) -> None:
         ({"surplus": 1}, "/surplus"),
     ],
 )
-async def test_a_wrong_channel_says_where(face: ApiServer, change: dict[str, object], pointer: str) -> None:
+async def test_a_wrong_channel_says_where(api: ApiServer, change: dict[str, object], pointer: str) -> None:
     """Unknown platforms, agents and settings, and blank tokens, are 422 and open nothing."""
-    answer = await face.mine.call("POST", "/accounts/me/channels", TELEGRAM | change)
+    answer = await api.mine.call("POST", "/accounts/me/channels", TELEGRAM | change)
     assert answer.status == 422
     assert pointer in [fault["pointer"] for fault in answer.body["errors"]]
-    assert face.changed == []
+    assert api.changed == []
 
 
-async def test_a_channel_of_the_configuration_file_is_changed_there(face: ApiServer, tmp_path: Path) -> None:
+async def test_a_channel_of_the_configuration_file_is_changed_there(api: ApiServer, tmp_path: Path) -> None:
     """It is listed as managed, refuses changes over HTTP, and is gone when the file no longer has it."""
 
     async def start(**channels: dict[str, object]) -> None:
-        async with face.context.database.begin() as connection:
+        async with api.context.database.begin() as connection:
             await ensure_defaults(
-                connection, face.context.records, data=tmp_path, agent=AgentSettings(), channels=channels
+                connection, api.context.records, data=tmp_path, agent=AgentSettings(), channels=channels
             )
 
     await start(telegram={"token": f"1:{'A' * 35}"})
-    (listed,) = (await face.mine.call("GET", "/accounts/me/channels")).body["items"]
+    (listed,) = (await api.mine.call("GET", "/accounts/me/channels")).body["items"]
     assert (listed["name"], listed["managed"]) == ("telegram", True)
     path = f"/accounts/me/channels/{listed['id']}"
-    assert (await face.mine.call("PATCH", path, {"settings": {"allow": ["*"]}})).status == 409
-    assert (await face.mine.call("DELETE", path)).status == 409
+    assert (await api.mine.call("PATCH", path, {"settings": {"allow": ["*"]}})).status == 409
+    assert (await api.mine.call("DELETE", path)).status == 409
     await start(telegram={"token": f"2:{'B' * 35}"})
-    (again,) = (await face.mine.call("GET", "/accounts/me/channels")).body["items"]
+    (again,) = (await api.mine.call("GET", "/accounts/me/channels")).body["items"]
     assert again["id"] == listed["id"]
     await start()
-    assert (await face.mine.call("GET", "/accounts/me/channels")).body["items"] == []
+    assert (await api.mine.call("GET", "/accounts/me/channels")).body["items"] == []
 
 
 class WebhookStub:

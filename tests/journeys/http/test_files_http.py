@@ -81,11 +81,11 @@ WRITE_OUTBOX = (
 )
 
 
-async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: FilesGateway) -> None:
+async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(files_gateway: FilesGateway) -> None:
     """Message and finish carry the files; a link is for anybody, a bare path for the owner alone."""
-    conversation, status = await stage.turn("left", WRITE_OUTBOX)
-    (said,) = await stage.events_of_kind(conversation, "message.completed")
-    (done,) = await stage.events_of_kind(conversation, "agent.finished")
+    conversation, status = await files_gateway.turn("left", WRITE_OUTBOX)
+    (said,) = await files_gateway.events_of_kind(conversation, "message.completed")
+    (done,) = await files_gateway.events_of_kind(conversation, "agent.finished")
     page, result = said["files"]
     assert [(one["name"], one["size"], one["type"]) for one in (page, result)] == [
         ("p age.html", 6, "text/html"),
@@ -94,21 +94,23 @@ async def test_what_a_turn_leaves_is_told_with_links_that_fetch_it(stage: FilesG
     assert result["sha256"] == hashlib.sha256(b"one").hexdigest()
     assert [one["id"] for one in done["files"]] == [page["id"], result["id"]]
     assert [one["id"] for one in status.body["files"]] == [page["id"], result["id"]]
-    fetched = await stage.anonymous.call("GET", page["url"])
+    fetched = await files_gateway.anonymous.call("GET", page["url"])
     assert (fetched.status, fetched.body) == (200, b"<html>")
     assert fetched.headers["Content-Type"] == "application/octet-stream"
     assert fetched.headers["Content-Disposition"].startswith("attachment")
     assert fetched.headers["X-Content-Type-Options"] == "nosniff"
     bare = result["url"].partition("?")[0]
-    assert (await stage.mine.call("GET", bare)).body == b"one"
-    assert (await stage.other.call("GET", bare)).status == 404
-    assert (await stage.anonymous.call("GET", bare)).status == 404
+    assert (await files_gateway.mine.call("GET", bare)).body == b"one"
+    assert (await files_gateway.other.call("GET", bare)).status == 404
+    assert (await files_gateway.anonymous.call("GET", bare)).status == 404
 
 
-async def test_wrong_and_expired_links_are_the_same_nothing(stage: FilesGateway) -> None:
+async def test_wrong_and_expired_links_are_the_same_nothing(files_gateway: FilesGateway) -> None:
     """No change of a link fetches anything, and none says why."""
-    conversation, _ = await stage.turn("links", "!mkdir -p outbox; echo x > outbox/x; echo y > outbox/y")
-    (said,) = await stage.events_of_kind(conversation, "message.completed")
+    conversation, _ = await files_gateway.turn(
+        "links", "!mkdir -p outbox; echo x > outbox/x; echo y > outbox/y"
+    )
+    (said,) = await files_gateway.events_of_kind(conversation, "message.completed")
     one, two = (file["url"] for file in said["files"])
     signature = one.partition("signature=")[2]
     wrong = [
@@ -120,32 +122,32 @@ async def test_wrong_and_expired_links_are_the_same_nothing(stage: FilesGateway)
         f"{one.partition('?')[0]}?expires=1&signature={signature}",
         f"{one.partition('?')[0]}?expires=nonsense&signature=%FF",
     ]
-    answers = [await stage.anonymous.call("GET", url) for url in wrong]
+    answers = [await files_gateway.anonymous.call("GET", url) for url in wrong]
     assert [answer.status for answer in answers] == [404] * len(wrong)
     assert len({answer.body["detail"] for answer in answers}) == 1
 
 
-async def test_each_file_is_sent_once_and_a_changed_one_again(stage: FilesGateway) -> None:
+async def test_each_file_is_sent_once_and_a_changed_one_again(files_gateway: FilesGateway) -> None:
     """An outbox that nobody empties is not sent anew with every turn, in any conversation."""
-    conversation, _ = await stage.turn("once", "!mkdir -p outbox; echo 1 > outbox/once")
-    await stage.turn("once", "!ls outbox; touch outbox/once")
-    await stage.turn("once", "!echo 2 > outbox/once")
-    other, _ = await stage.turn("another", "!ls outbox")
-    said = await stage.events_of_kind(conversation, "message.completed")
+    conversation, _ = await files_gateway.turn("once", "!mkdir -p outbox; echo 1 > outbox/once")
+    await files_gateway.turn("once", "!ls outbox; touch outbox/once")
+    await files_gateway.turn("once", "!echo 2 > outbox/once")
+    other, _ = await files_gateway.turn("another", "!ls outbox")
+    said = await files_gateway.events_of_kind(conversation, "message.completed")
     assert [len(one["files"]) for one in said] == [1, 0, 1]
-    assert [one["files"] for one in await stage.events_of_kind(other, "message.completed")] == [[]]
+    assert [one["files"] for one in await files_gateway.events_of_kind(other, "message.completed")] == [[]]
 
 
-async def test_links_out_and_what_is_too_much_are_declined(stage: FilesGateway) -> None:
+async def test_links_out_and_what_is_too_much_are_declined(files_gateway: FilesGateway) -> None:
     """A link is no file; what is too large or too many is told to people, once."""
     script = (
         "!mkdir -p outbox; ln -s $(printf '\\57etc\\57passwd') outbox/link; "
         "yes | head -c 100001 > outbox/a-large; "
         "for name in b c d e; do echo $name > outbox/$name; done"
     )
-    conversation, _ = await stage.turn("much", script)
-    await stage.turn("much", "!echo again")
-    said, notice, again = await stage.events_of_kind(conversation, "message.completed")
+    conversation, _ = await files_gateway.turn("much", script)
+    await files_gateway.turn("much", "!echo again")
+    said, notice, again = await files_gateway.events_of_kind(conversation, "message.completed")
     assert [one["name"] for one in said["files"]] == ["b", "c", "d"]
     assert (notice["role"], again["files"]) == ("notice", [])
     assert "outbox/a-large" in notice["text"]
@@ -153,21 +155,21 @@ async def test_links_out_and_what_is_too_much_are_declined(stage: FilesGateway) 
     assert "link" not in notice["text"]
 
 
-async def test_a_job_s_files_are_told_with_its_end(stage: FilesGateway) -> None:
+async def test_a_job_s_files_are_told_with_its_end(files_gateway: FilesGateway) -> None:
     """The job's event and its follow-up's finish carry what it left; the follow-up's message does not."""
-    conversation, _ = await stage.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
+    conversation, _ = await files_gateway.turn("job", "!&mkdir -p outbox; echo late > outbox/late.txt")
     async with asyncio.timeout(30):
-        while len(await stage.events_of_kind(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
+        while len(await files_gateway.events_of_kind(conversation, "agent.finished")) < 2:  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    (ended,) = await stage.events_of_kind(conversation, "job.completed")
-    _, follow_up = await stage.events_of_kind(conversation, "agent.finished")
-    said = await stage.events_of_kind(conversation, "message.completed")
+    (ended,) = await files_gateway.events_of_kind(conversation, "job.completed")
+    _, follow_up = await files_gateway.events_of_kind(conversation, "agent.finished")
+    said = await files_gateway.events_of_kind(conversation, "message.completed")
     assert [one["name"] for one in ended["files"]] == ["late.txt"]
     assert [one["id"] for one in follow_up["files"]] == [ended["files"][0]["id"]]
-    asked = await stage.mine.call("GET", f"/status/{ended['resultId']}")
+    asked = await files_gateway.mine.call("GET", f"/status/{ended['resultId']}")
     assert [one["name"] for one in asked.body["files"]] == ["late.txt"]
-    shown = await stage.mine.call("GET", f"/jobs/{ended['resultId']}")
-    whole = await stage.mine.call("GET", "/conversations/job/snapshot")
+    shown = await files_gateway.mine.call("GET", f"/jobs/{ended['resultId']}")
+    whole = await files_gateway.mine.call("GET", "/conversations/job/snapshot")
     for job in (shown.body, whole.body["jobs"][0]):
         assert [one["id"] for one in job["files"]] == [ended["files"][0]["id"]]
     assert [one["files"] for one in said] == [[], []]
@@ -178,36 +180,36 @@ def inline(name: str, content: bytes) -> dict[str, str]:
     return {"name": name, "content": base64.b64encode(content).decode()}
 
 
-async def test_attachments_land_in_the_inbox_under_safe_names(stage: FilesGateway) -> None:
+async def test_attachments_land_in_the_inbox_under_safe_names(files_gateway: FilesGateway) -> None:
     """Names neither leave the inbox nor overwrite each other, and the files belong to the conversation."""
     attached = [inline("../../etc/passwd", b"1"), inline("a.txt", b"22"), inline("a.txt", b"333")]
-    conversation, status = await stage.turn(
+    conversation, status = await files_gateway.turn(
         "names", "!cd inbox; ls -1 a*.txt passwd; cat a*.txt passwd", attachments=attached
     )
     assert "a (2).txt\na.txt\npasswd\n333221" in status.body["output"]
-    (received,) = await stage.events_of_kind(conversation, "message.received")
+    (received,) = await files_gateway.events_of_kind(conversation, "message.received")
     assert [(one["name"], one["size"]) for one in received["files"]] == [
         ("passwd", 1),
         ("a.txt", 2),
         ("a.txt", 3),
     ]
-    assert (await stage.anonymous.call("GET", received["files"][2]["url"])).body == b"333"
-    assert (await stage.mine.call("DELETE", f"/conversations/{conversation}")).status in {202, 204}
-    assert (await stage.anonymous.call("GET", received["files"][2]["url"])).status == 404
+    assert (await files_gateway.anonymous.call("GET", received["files"][2]["url"])).body == b"333"
+    assert (await files_gateway.mine.call("DELETE", f"/conversations/{conversation}")).status in {202, 204}
+    assert (await files_gateway.anonymous.call("GET", received["files"][2]["url"])).status == 404
 
 
-async def test_a_posted_file_is_named_by_its_link(stage: FilesGateway) -> None:
+async def test_a_posted_file_is_named_by_its_link(files_gateway: FilesGateway) -> None:
     """What was posted to /files, or came out as a result, goes in by its url; another's does not."""
-    headers = {"Authorization": f"Bearer {stage.mine.key}"}
-    url = f"{stage.mine.url}/files?name=big.bin"
-    async with stage.mine.session.post(url, data=b"z" * 90_000, headers=headers) as answer:
+    headers = {"Authorization": f"Bearer {files_gateway.mine.key}"}
+    url = f"{files_gateway.mine.url}/files?name=big.bin"
+    async with files_gateway.mine.session.post(url, data=b"z" * 90_000, headers=headers) as answer:
         assert answer.status == 201
         posted = await answer.json()
-    _, status = await stage.turn(
+    _, status = await files_gateway.turn(
         "posted", "!wc -c < inbox/big.bin", attachments=[{"name": "big.bin", "url": posted["url"]}]
     )
     assert "90000" in status.body["output"]
-    refused = await stage.other.call(
+    refused = await files_gateway.other.call(
         "POST", "/agents/default/turns", {"input": "x", "attachments": [{"name": "b", "url": posted["url"]}]}
     )
     assert refused.status == 422
@@ -224,50 +226,52 @@ REFUSED: tuple[dict[str, str], ...] = (
 )
 
 
-async def test_what_cannot_be_attached_is_refused(stage: FilesGateway) -> None:
+async def test_what_cannot_be_attached_is_refused(files_gateway: FilesGateway) -> None:
     """Nothing is fetched, nothing is stored, and the answer says which part is wrong."""
-    headers = {"Authorization": f"Bearer {stage.mine.key}", "Content-Type": "application/json"}
+    headers = {"Authorization": f"Bearer {files_gateway.mine.key}", "Content-Type": "application/json"}
     for attachment in REFUSED:
         body = io.BytesIO(json.dumps({"input": "x", "attachments": [attachment]}).encode())
-        url = f"{stage.mine.url}/agents/default/turns"
-        async with stage.mine.session.post(url, data=body, headers=headers) as answer:
+        url = f"{files_gateway.mine.url}/agents/default/turns"
+        async with files_gateway.mine.session.post(url, data=body, headers=headers) as answer:
             problem = await answer.json()
         assert answer.status == 422, problem
         assert problem["errors"][0]["pointer"].startswith("/attachments")
 
 
-async def test_what_is_too_large_is_told_to_the_person_and_the_agent(stage: FilesGateway) -> None:
+async def test_what_is_too_large_is_told_to_the_person_and_the_agent(files_gateway: FilesGateway) -> None:
     """A file beyond the operator's bound is not taken, and both hear why."""
-    conversation, status = await stage.turn(
+    conversation, status = await files_gateway.turn(
         "large", "what is it?", attachments=[inline("large.bin", b"\0" * 100_001)]
     )
-    notice, said = await stage.events_of_kind(conversation, "message.completed")
+    notice, said = await files_gateway.events_of_kind(conversation, "message.completed")
     assert "large.bin" in notice["text"]
     assert "is the most" in notice["text"]
     assert "[attachment large.bin is not here" in said["text"]
     assert status.body["state"] == "completed"
 
 
-async def test_without_a_workspace_only_pictures_are_of_use(stage: FilesGateway) -> None:
+async def test_without_a_workspace_only_pictures_are_of_use(files_gateway: FilesGateway) -> None:
     """An agent without a workspace is shown pictures; what it cannot keep is told, and nothing is swept."""
-    made = await stage.mine.call("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
+    made = await files_gateway.mine.call("POST", "/accounts/me/agents", {"name": "bare", "config": {}})
     assert made.status == 201, made.body
     attached = [inline("cat.png", PNG), inline("a.csv", b"1,2")]
     body = {"input": "look", "conversation": "bare", "attachments": attached}
-    taken = await stage.mine.call("POST", "/agents/bare/turns", body)
+    taken = await files_gateway.mine.call("POST", "/agents/bare/turns", body)
     async with asyncio.timeout(30):
-        while not await stage.events_of_kind(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
+        while not await files_gateway.events_of_kind(taken.body["conversationId"], "turn.completed"):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
-    notice, said = await stage.events_of_kind(taken.body["conversationId"], "message.completed")
+    notice, said = await files_gateway.events_of_kind(taken.body["conversationId"], "message.completed")
     assert "`a.csv`: there is no workspace" in notice["text"]
     assert "[attached image: cat.png, 16 bytes, image/png; there is no workspace" in said["text"]
     assert "[attachment a.csv is not here: there is no workspace" in said["text"]
 
 
-async def test_a_socket_sends_attachments(stage: FilesGateway) -> None:
+async def test_a_socket_sends_attachments(files_gateway: FilesGateway) -> None:
     """The WebSocket's send takes small files inline."""
-    headers = {"Authorization": f"Bearer {stage.mine.key}"}
-    async with stage.mine.session.ws_connect(f"{stage.mine.url}/ws", headers=headers) as socket:
+    headers = {"Authorization": f"Bearer {files_gateway.mine.key}"}
+    async with files_gateway.mine.session.ws_connect(
+        f"{files_gateway.mine.url}/ws", headers=headers
+    ) as socket:
         await socket.send_json({"type": "subscribe", "conversation": "ws", "after": 0})
         frame = {"type": "send", "conversation": "ws", "text": "!cat inbox/n.txt", "id": "1"}
         await socket.send_json(frame | {"attachments": [inline("n.txt", b"from a socket")]})

@@ -35,181 +35,179 @@ async def create_record(client: ApiClient, plural: str, name: str = "mine", **co
     return str(answer.body["id"])
 
 
-async def test_a_key_learns_its_own_id(face: ApiServer) -> None:
+async def test_a_key_learns_its_own_id(api: ApiServer) -> None:
     """Who asks for the account is told the id of its key, under which its messages are shown."""
-    keys = {
-        key["name"]: key["id"] for key in (await face.mine.call("GET", "/accounts/me/keys")).body["items"]
-    }
-    assert (await face.mine.call("GET", "/accounts/me")).body["key"] == keys["default"]
+    keys = {key["name"]: key["id"] for key in (await api.mine.call("GET", "/accounts/me/keys")).body["items"]}
+    assert (await api.mine.call("GET", "/accounts/me")).body["key"] == keys["default"]
 
 
-async def test_a_key_does_what_its_scopes_say(face: ApiServer) -> None:
+async def test_a_key_does_what_its_scopes_say(api: ApiServer) -> None:
     """A reading key reads; making records, keys and accounts needs more."""
-    key = (await face.mine.call("POST", "/accounts/me/keys", {"name": "r", "scopes": ["read"]})).body["key"]
-    reader = ApiClient(session=face.mine.session, url=face.url, key=key)
+    key = (await api.mine.call("POST", "/accounts/me/keys", {"name": "r", "scopes": ["read"]})).body["key"]
+    reader = ApiClient(session=api.mine.session, url=api.url, key=key)
     assert (await reader.call("GET", "/accounts/me/agents")).status == 200
     assert (await reader.call("POST", "/accounts/me/agents", {"name": "a"})).status == 403
     assert (await reader.call("POST", "/accounts/me/keys", {"name": "k"})).status == 403
     assert (await reader.call("POST", "/accounts", {"name": "k"})).status == 403
 
 
-async def test_a_key_is_renamed_by_its_name(face: ApiServer) -> None:
+async def test_a_key_is_renamed_by_its_name(api: ApiServer) -> None:
     """Who changes a key by its old name is shown the key under its new one."""
-    made_key = await face.mine.call("POST", "/accounts/me/keys", {"name": "old", "scopes": ["read"]})
-    renamed = await face.mine.call("PATCH", "/accounts/me/keys/old", {"name": "new"})
+    made_key = await api.mine.call("POST", "/accounts/me/keys", {"name": "old", "scopes": ["read"]})
+    renamed = await api.mine.call("PATCH", "/accounts/me/keys/old", {"name": "new"})
     assert (renamed.status, renamed.body["name"]) == (200, "new")
     assert renamed.body["id"] == made_key.body["id"]
-    assert (await face.mine.call("GET", "/accounts/me/keys/old")).status == 404
+    assert (await api.mine.call("GET", "/accounts/me/keys/old")).status == 404
 
 
-async def test_a_revoked_key_opens_nothing(face: ApiServer) -> None:
+async def test_a_revoked_key_opens_nothing(api: ApiServer) -> None:
     """The next request with a revoked key is 401."""
-    made_key = await face.mine.call("POST", "/accounts/me/keys", {"name": "k"})
-    client = ApiClient(session=face.mine.session, url=face.url, key=made_key.body["key"])
+    made_key = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"})
+    client = ApiClient(session=api.mine.session, url=api.url, key=made_key.body["key"])
     assert (await client.call("GET", "/accounts/me")).status == 200
-    assert (await face.mine.call("DELETE", "/accounts/me/keys/k")).status == 204
+    assert (await api.mine.call("DELETE", "/accounts/me/keys/k")).status == 204
     assert (await client.call("GET", "/accounts/me")).status == 401
 
 
-async def test_only_the_operator_makes_accounts(face: ApiServer) -> None:
+async def test_only_the_operator_makes_accounts(api: ApiServer) -> None:
     """An account's own key is not enough, whatever fields come with it; nobody is 401."""
     body = {"name": "new"}
-    assert (await face.mine.call("POST", "/accounts", body)).status == 403
-    assert (await face.nobody.call("POST", "/accounts", body)).status == 401
-    made_account = await face.operator.call("POST", "/accounts", body)
+    assert (await api.mine.call("POST", "/accounts", body)).status == 403
+    assert (await api.nobody.call("POST", "/accounts", body)).status == 401
+    made_account = await api.operator.call("POST", "/accounts", body)
     assert made_account.status == 201
-    fresh = ApiClient(session=face.mine.session, url=face.url, key=made_account.body["key"])
+    fresh = ApiClient(session=api.mine.session, url=api.url, key=made_account.body["key"])
     assert (await fresh.call("GET", "/accounts/me")).body["id"] == made_account.body["id"]
-    assert (await face.operator.call("POST", "/accounts", body)).status == 409
-    assert (await face.operator.call("GET", "/accounts/me")).status == 401
+    assert (await api.operator.call("POST", "/accounts", body)).status == 409
+    assert (await api.operator.call("GET", "/accounts/me")).status == 401
 
 
-async def test_the_operator_sees_and_ends_accounts(face: ApiServer) -> None:
+async def test_the_operator_sees_and_ends_accounts(api: ApiServer) -> None:
     """Accounts are listed, found by id or name, given a further key, and deleted; by nobody else."""
-    theirs = (await face.other.call("GET", "/accounts/me")).body
-    listed = (await face.operator.call("GET", "/accounts")).body["items"]
+    theirs = (await api.other.call("GET", "/accounts/me")).body
+    listed = (await api.operator.call("GET", "/accounts")).body["items"]
     assert [one["name"] for one in listed] == ["default", "other"]
     for named in ("other", theirs["id"]):
-        assert (await face.operator.call("GET", f"/accounts/{named}")).body["id"] == theirs["id"]
+        assert (await api.operator.call("GET", f"/accounts/{named}")).body["id"] == theirs["id"]
     lost = {"name": "again", "scopes": ["read"]}
-    told = await face.operator.call("POST", "/accounts/other/keys", lost)
+    told = await api.operator.call("POST", "/accounts/other/keys", lost)
     assert (told.status, told.body["scopes"]) == (201, ["read"])
-    again = ApiClient(session=face.mine.session, url=face.url, key=told.body["key"])
+    again = ApiClient(session=api.mine.session, url=api.url, key=told.body["key"])
     assert (await again.call("GET", "/accounts/me")).body["id"] == theirs["id"]
     budget = {"seconds": 60.0, "requests": 7, "tokens": 0, "cost": 0.0}
-    assert (await face.operator.call("PUT", "/accounts/other/budget", budget)).body == budget
-    used = await face.operator.call("GET", "/accounts/other/usage")
+    assert (await api.operator.call("PUT", "/accounts/other/budget", budget)).body == budget
+    used = await api.operator.call("GET", "/accounts/other/usage")
     assert (used.status, used.body["budget"], used.body["total"]["requests"]) == (200, budget, 0)
-    assert (await face.operator.call("PUT", "/accounts/none/budget", budget)).status == 404
+    assert (await api.operator.call("PUT", "/accounts/none/budget", budget)).status == 404
     asked = [("GET", "/accounts"), ("GET", "/accounts/other"), ("DELETE", "/accounts/other")]
     asked.append(("GET", "/accounts/other/usage"))
     for method, path in [*asked, ("POST", "/accounts/other/keys")]:
         body = lost if method == "POST" else None
-        assert (await face.mine.call(method, path, body)).status == 403
-        assert (await face.nobody.call(method, path, body)).status == 401
-    assert (await face.operator.call("DELETE", "/accounts/other")).status == 204
+        assert (await api.mine.call(method, path, body)).status == 403
+        assert (await api.nobody.call(method, path, body)).status == 401
+    assert (await api.operator.call("DELETE", "/accounts/other")).status == 204
     assert (await again.call("GET", "/accounts/me")).status == 401
-    assert (await face.operator.call("GET", "/accounts/other")).status == 404
-    assert (await face.operator.call("POST", "/accounts/other/keys", lost)).status == 404
+    assert (await api.operator.call("GET", "/accounts/other")).status == 404
+    assert (await api.operator.call("POST", "/accounts/other/keys", lost)).status == 404
 
 
-async def test_a_removed_account_is_gone_with_its_keys(face: ApiServer) -> None:
+async def test_a_removed_account_is_gone_with_its_keys(api: ApiServer) -> None:
     """After its removal the account's key opens nothing; the other account is untouched."""
-    await create_record(face.other, "agents")
-    assert (await face.other.call("DELETE", "/accounts/me")).status == 204
-    assert (await face.other.call("GET", "/accounts/me")).status == 401
-    assert (await face.mine.call("GET", "/accounts/me/agents")).status == 200
+    await create_record(api.other, "agents")
+    assert (await api.other.call("DELETE", "/accounts/me")).status == 204
+    assert (await api.other.call("GET", "/accounts/me")).status == 401
+    assert (await api.mine.call("GET", "/accounts/me/agents")).status == 200
 
 
-async def test_the_same_post_twice_is_carried_out_once(face: ApiServer) -> None:
+async def test_the_same_post_twice_is_carried_out_once(api: ApiServer) -> None:
     """An Idempotency-Key answers the second request as the first, the secret included."""
     body = {"url": "https://example.org/"}
-    first = await face.mine.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
-    second = await face.mine.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    first = await api.mine.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    second = await api.mine.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
     assert (second.status, second.body) == (first.status, first.body)
     assert second.headers["Idempotency-Replayed"] == "true"
-    assert len((await face.mine.call("GET", "/accounts/me/webhooks")).body["items"]) == 1
-    foreign = await face.other.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
+    assert len((await api.mine.call("GET", "/accounts/me/webhooks")).body["items"]) == 1
+    foreign = await api.other.call("POST", "/accounts/me/webhooks", body, Idempotency_Key="k1")
     assert foreign.body["id"] != first.body["id"]
 
 
-async def test_the_same_key_for_something_else_is_refused(face: ApiServer) -> None:
+async def test_the_same_key_for_something_else_is_refused(api: ApiServer) -> None:
     """Another body or another path under a used key is a 422."""
-    await face.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
-    other_body = await face.mine.call("POST", "/accounts/me/agents", {"name": "b"}, Idempotency_Key="k")
-    other_path = await face.mine.call("POST", "/accounts/me/keys", {"name": "a"}, Idempotency_Key="k")
+    await api.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
+    other_body = await api.mine.call("POST", "/accounts/me/agents", {"name": "b"}, Idempotency_Key="k")
+    other_path = await api.mine.call("POST", "/accounts/me/keys", {"name": "a"}, Idempotency_Key="k")
     assert (other_body.status, other_path.status) == (422, 422)
 
 
-async def test_a_refused_post_gives_its_key_back(face: ApiServer) -> None:
+async def test_a_refused_post_gives_its_key_back(api: ApiServer) -> None:
     """What was refused may be corrected under the same key."""
-    refused = await face.mine.call("POST", "/accounts/me/agents", {"name": ""}, Idempotency_Key="k")
+    refused = await api.mine.call("POST", "/accounts/me/agents", {"name": ""}, Idempotency_Key="k")
     fault = {"name": "a", "config": {"sandbox": "nowhere"}}
-    again = await face.mine.call("POST", "/accounts/me/agents", fault, Idempotency_Key="k")
-    corrected = await face.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
+    again = await api.mine.call("POST", "/accounts/me/agents", fault, Idempotency_Key="k")
+    corrected = await api.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="k")
     assert (refused.status, again.status, corrected.status) == (422, 422, 201)
 
 
-async def test_the_same_post_at_once_is_carried_out_once(face: ApiServer) -> None:
+async def test_the_same_post_at_once_is_carried_out_once(api: ApiServer) -> None:
     """Of ten concurrent requests with one key one is carried out, and all get its answer."""
     body = {"name": "k"}
     answers = await asyncio.gather(
-        *(face.mine.call("POST", "/accounts/me/keys", body, Idempotency_Key="k") for _ in range(10))
+        *(api.mine.call("POST", "/accounts/me/keys", body, Idempotency_Key="k") for _ in range(10))
     )
     assert {answer.status for answer in answers} == {201}
     assert len({answer.body["key"] for answer in answers}) == 1
-    named = [k for k in (await face.mine.call("GET", "/accounts/me/keys")).body["items"] if k["name"] == "k"]
+    named = [k for k in (await api.mine.call("GET", "/accounts/me/keys")).body["items"] if k["name"] == "k"]
     assert len(named) == 1
 
 
-async def test_told_secrets_are_not_kept_in_clear(face: ApiServer, tmp_path: Path) -> None:
+async def test_told_secrets_are_not_kept_in_clear(api: ApiServer, tmp_path: Path) -> None:
     """An answer that is kept for repeats is sealed."""
-    told = await face.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
+    told = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"}, Idempotency_Key="k")
     assert not files_with_text(tmp_path, told.body["key"])
 
 
-async def test_defaults_stay_at_every_start_and_follow_the_settings(face: ApiServer, tmp_path: Path) -> None:
+async def test_defaults_stay_at_every_start_and_follow_the_settings(api: ApiServer, tmp_path: Path) -> None:
     """A second start makes nothing new; the model of the settings becomes the default agent's."""
 
     async def start(model: str) -> str:
-        async with face.context.database.begin() as connection:
+        async with api.context.database.begin() as connection:
             ready = await ensure_defaults(
-                connection, face.context.records, data=tmp_path, agent=AgentSettings(model=model)
+                connection, api.context.records, data=tmp_path, agent=AgentSettings(model=model)
             )
         return ready.agent.id
 
     key = (tmp_path / "key").read_text()
     patched = {"config": {"instructions": "be kind"}}
-    await face.mine.call("PATCH", "/accounts/me/agents/default", patched)
+    await api.mine.call("PATCH", "/accounts/me/agents/default", patched)
     first, second = await start("builtin:shell"), await start("openai:gpt")
     assert first == second
     assert (tmp_path / "key").read_text() == key
     assert (tmp_path / "key").stat().st_mode & 0o777 == 0o600
-    config = (await face.mine.call("GET", "/accounts/me/agents/default")).body["config"]
+    config = (await api.mine.call("GET", "/accounts/me/agents/default")).body["config"]
     assert (config["model"], config["instructions"]) == ("openai:gpt", "be kind")
     for plural in PLURALS:
-        assert len((await face.mine.call("GET", f"/accounts/me/{plural}")).body["items"]) == 1
+        assert len((await api.mine.call("GET", f"/accounts/me/{plural}")).body["items"]) == 1
 
 
-async def test_a_revoked_default_key_is_replaced_at_the_next_start(face: ApiServer, tmp_path: Path) -> None:
+async def test_a_revoked_default_key_is_replaced_at_the_next_start(api: ApiServer, tmp_path: Path) -> None:
     """The key file always opens the default account."""
     old = (tmp_path / "key").read_text()
-    await face.mine.call("DELETE", "/accounts/me/keys/default")
-    async with face.context.database.begin() as connection:
-        await ensure_defaults(connection, face.context.records, data=tmp_path, agent=AgentSettings())
-    fresh = ApiClient(session=face.mine.session, url=face.url, key=(tmp_path / "key").read_text().strip())
+    await api.mine.call("DELETE", "/accounts/me/keys/default")
+    async with api.context.database.begin() as connection:
+        await ensure_defaults(connection, api.context.records, data=tmp_path, agent=AgentSettings())
+    fresh = ApiClient(session=api.mine.session, url=api.url, key=(tmp_path / "key").read_text().strip())
     assert fresh.key != old.strip()
     assert (await fresh.call("GET", "/accounts/me")).status == 200
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE"])
 @pytest.mark.parametrize("path", ["/nothing", "/nothing.js", "/vendor/nothing.mjs", "/v2/x"])
-async def test_what_does_not_exist_has_no_methods(face: ApiServer, method: str, path: str) -> None:
+async def test_what_does_not_exist_has_no_methods(api: ApiServer, method: str, path: str) -> None:
     """An unknown path is 404 whatever is done to it; the console's own files take GET alone."""
     body: dict[str, str] | None = {} if method in ("POST", "PUT") else None
-    assert (await face.mine.call(method, path, body)).status == 404
-    assert (await face.mine.call("GET", "/app.js")).status == (await face.mine.call("GET", "/")).status == 200
-    assert (await face.mine.call("POST", "/app.js", {})).status == 405
+    assert (await api.mine.call(method, path, body)).status == 404
+    assert (await api.mine.call("GET", "/app.js")).status == (await api.mine.call("GET", "/")).status == 200
+    assert (await api.mine.call("POST", "/app.js", {})).status == 405
 
 
 @pytest.mark.parametrize(
@@ -224,11 +222,11 @@ async def test_what_does_not_exist_has_no_methods(face: ApiServer, method: str, 
     ],
 )
 async def test_what_is_refused_says_where(
-    face: ApiServer, method: str, path: str, headers: dict[str, str], pointer: str
+    api: ApiServer, method: str, path: str, headers: dict[str, str], pointer: str
 ) -> None:
     """Every 422 names the place of what is wrong, in the body or outside it."""
-    used = await face.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="used")
+    used = await api.mine.call("POST", "/accounts/me/agents", {"name": "a"}, Idempotency_Key="used")
     assert used.status == 201
     body: object = None if method != "POST" else {"name": "b"} if headers else []
-    answer = await face.mine.call(method, path, body, **headers)
+    answer = await api.mine.call(method, path, body, **headers)
     assert (answer.status, [fault["pointer"] for fault in answer.body["errors"]]) == (422, [pointer])

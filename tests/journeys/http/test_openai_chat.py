@@ -55,30 +55,30 @@ def user(text: str) -> ChatCompletionMessageParam:
     return {"role": "user", "content": text}
 
 
-async def test_agents_are_listed_as_models(stage: OpenAIChatGateway) -> None:
+async def test_agents_are_listed_as_models(openai_gateway: OpenAIChatGateway) -> None:
     """The models of the account are its agents, each found by its name."""
-    names = [model.id async for model in stage.client.models.list()]
+    names = [model.id async for model in openai_gateway.client.models.list()]
     assert sorted(names) == ["default", "shell"]
-    assert (await stage.client.models.retrieve("shell")).owned_by == "dovecote"
+    assert (await openai_gateway.client.models.retrieve("shell")).owned_by == "dovecote"
     with pytest.raises(openai.NotFoundError):
-        await stage.client.models.retrieve("gpt-unknown")
+        await openai_gateway.client.models.retrieve("gpt-unknown")
 
 
-async def test_a_completion_is_a_turn(stage: OpenAIChatGateway) -> None:
+async def test_a_completion_is_a_turn(openai_gateway: OpenAIChatGateway) -> None:
     """The answer is what the agent said, with what it used; the turn is found by the completion's id."""
-    made = await stage.client.chat.completions.create(
+    made = await openai_gateway.client.chat.completions.create(
         model="default", messages=[user("hello there")], temperature=0.2
     )
     assert (made.choices[0].message.content, made.choices[0].finish_reason) == ("echo: hello there", "stop")
     assert made.usage is not None
     assert (made.usage.prompt_tokens, made.usage.completion_tokens) == (10, 5)
-    turn = (await stage.mine.call("GET", f"/status/{made.id}")).body
+    turn = (await openai_gateway.mine.call("GET", f"/status/{made.id}")).body
     assert (turn["state"], turn["output"]) == ("completed", "echo: hello there")
 
 
-async def test_a_completion_streams_while_the_model_writes(stage: OpenAIChatGateway) -> None:
+async def test_a_completion_streams_while_the_model_writes(openai_gateway: OpenAIChatGateway) -> None:
     """Chunks come in order, make the whole answer, and end with what was used."""
-    stream = await stage.client.chat.completions.create(
+    stream = await openai_gateway.client.chat.completions.create(
         model="default",
         messages=[user("one two three four")],
         stream=True,
@@ -92,7 +92,7 @@ async def test_a_completion_streams_while_the_model_writes(stage: OpenAIChatGate
     assert chunks[-1].usage.total_tokens == 15
 
 
-async def test_a_shell_runs_only_what_is_said_now(stage: OpenAIChatGateway) -> None:
+async def test_a_shell_runs_only_what_is_said_now(openai_gateway: OpenAIChatGateway) -> None:
     """A command of an earlier message is told as said before, and is not run again."""
     said: list[ChatCompletionMessageParam] = [
         {"role": "system", "content": "!echo from the system"},
@@ -100,53 +100,57 @@ async def test_a_shell_runs_only_what_is_said_now(stage: OpenAIChatGateway) -> N
         {"role": "assistant", "content": "earlier"},
         user("!echo now"),
     ]
-    made = await stage.client.chat.completions.create(model="shell", messages=said)
-    log = (await stage.mine.call("GET", f"/turns/{made.id}/log")).body["items"]
+    made = await openai_gateway.client.chat.completions.create(model="shell", messages=said)
+    log = (await openai_gateway.mine.call("GET", f"/turns/{made.id}/log")).body["items"]
     assert [step["args"]["command"] for step in log] == ["echo now"]
     assert "now" in str(made.choices[0].message.content)
 
 
-async def test_earlier_messages_reach_a_model_that_does_not_know_them(stage: OpenAIChatGateway) -> None:
+async def test_earlier_messages_reach_a_model_that_does_not_know_them(
+    openai_gateway: OpenAIChatGateway,
+) -> None:
     """Without a conversation the whole of what the client knows is told; with one the agent remembers."""
     said: list[ChatCompletionMessageParam] = [
         user("the number is 7"),
         {"role": "assistant", "content": "noted"},
         user("which number?"),
     ]
-    await stage.client.chat.completions.create(model="default", messages=said)
-    told = str(stage.model.bodies[-1]["messages"][-1]["content"])
+    await openai_gateway.client.chat.completions.create(model="default", messages=said)
+    told = str(openai_gateway.model.bodies[-1]["messages"][-1]["content"])
     assert "> user: the number is 7" in told
     assert told.endswith("which number?")
     for text in ("the number is 8", "which one?"):
-        await stage.client.chat.completions.create(
+        await openai_gateway.client.chat.completions.create(
             model="default", messages=[*said[:2], user(text)], extra_body={"conversation": "kept"}
         )
-    remembered = stage.model.bodies[-1]["messages"]
+    remembered = openai_gateway.model.bodies[-1]["messages"]
     assert [str(one["content"]) for one in remembered if one["role"] == "user"] == [
         "the number is 8",
         "which one?",
     ]
 
 
-async def test_pictures_go_to_the_model(stage: OpenAIChatGateway) -> None:
+async def test_pictures_go_to_the_model(openai_gateway: OpenAIChatGateway) -> None:
     """A picture in a data: URL is an attachment of the turn; any other address is refused, never fetched."""
     parts: list[Any] = [
         {"type": "text", "text": "what is it?"},
         {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}},
     ]
-    await stage.client.chat.completions.create(model="default", messages=[{"role": "user", "content": parts}])
-    content = stage.model.bodies[-1]["messages"][-1]["content"]
+    await openai_gateway.client.chat.completions.create(
+        model="default", messages=[{"role": "user", "content": parts}]
+    )
+    content = openai_gateway.model.bodies[-1]["messages"][-1]["content"]
     assert any(one.get("type") == "image_url" for one in content if isinstance(one, dict))
     parts[1]["image_url"]["url"] = "http://127.0.0.1:9/x.png"
     with pytest.raises(openai.UnprocessableEntityError, match="not fetched"):
-        await stage.client.chat.completions.create(
+        await openai_gateway.client.chat.completions.create(
             model="default", messages=[{"role": "user", "content": parts}]
         )
 
 
-async def test_what_an_agent_cannot_do_is_refused(stage: OpenAIChatGateway) -> None:
+async def test_what_an_agent_cannot_do_is_refused(openai_gateway: OpenAIChatGateway) -> None:
     """A caller's own tools, two choices, an unknown agent and an empty question are told as errors."""
-    create: Any = stage.client.chat.completions.create
+    create: Any = openai_gateway.client.chat.completions.create
     tool = {"type": "function", "function": {"name": "f", "parameters": {}}}
     refused: list[dict[str, Any]] = [
         {"messages": [user("x")], "tools": [tool]},
@@ -161,9 +165,9 @@ async def test_what_an_agent_cannot_do_is_refused(stage: OpenAIChatGateway) -> N
         await create(model="gpt-unknown", messages=[user("x")])
 
 
-async def test_an_answer_waits_for_the_decision_of_a_person(stage: OpenAIChatGateway) -> None:
+async def test_an_answer_waits_for_the_decision_of_a_person(openai_gateway: OpenAIChatGateway) -> None:
     """The stream says what it waits for, and goes on once somebody has approved it."""
-    stream = await stage.client.chat.completions.create(
+    stream = await openai_gateway.client.chat.completions.create(
         model="default", messages=[user("run: echo approved")], stream=True
     )
     words, decided = "", False
@@ -172,32 +176,34 @@ async def test_an_answer_waits_for_the_decision_of_a_person(stage: OpenAIChatGat
             words += chunk.choices[0].delta.content or ""
             if "waits for a person" in words and not decided:
                 decided = True
-                (asked,) = (await stage.mine.call("GET", "/approvals?state=pending")).body["items"]
-                await stage.mine.call("POST", f"/approvals/{asked['id']}", {"decision": "approve"})
+                (asked,) = (await openai_gateway.mine.call("GET", "/approvals?state=pending")).body["items"]
+                await openai_gateway.mine.call("POST", f"/approvals/{asked['id']}", {"decision": "approve"})
     assert decided
     assert "approved" in words.partition("]")[2]
 
 
-async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(stage: OpenAIChatGateway) -> None:
+async def test_a_cancelled_turn_is_an_error_that_is_not_asked_again(
+    openai_gateway: OpenAIChatGateway,
+) -> None:
     """A turn that somebody cancels ends the completion with its reason; the client asks once."""
     asking = asyncio.create_task(
-        stage.client.chat.completions.create(
+        openai_gateway.client.chat.completions.create(
             model="shell", messages=[user("!sleep 300")], extra_body={"conversation": "long"}
         )
     )
     async with asyncio.timeout(60):
-        while not (turns := await _turns_of(stage, "long")):  # noqa: ASYNC110 - the gateway is another process
+        while not (turns := await _turns_of(openai_gateway, "long")):  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.05)
-    await stage.mine.call("POST", f"/turns/{turns[0]}/cancel")
+    await openai_gateway.mine.call("POST", f"/turns/{turns[0]}/cancel")
     with pytest.raises(openai.APIStatusError, match="cancelled") as refused:
         await asking
     assert refused.value.status_code == 424
-    assert len(await _turns_of(stage, "long")) == 1
+    assert len(await _turns_of(openai_gateway, "long")) == 1
 
 
-async def test_a_client_that_goes_away_ends_nothing(stage: OpenAIChatGateway) -> None:
+async def test_a_client_that_goes_away_ends_nothing(openai_gateway: OpenAIChatGateway) -> None:
     """The turn of an abandoned stream goes on to its end, and nothing is logged as a failure."""
-    stream = await stage.client.chat.completions.create(
+    stream = await openai_gateway.client.chat.completions.create(
         model="shell",
         messages=[user("!echo one; sleep 1; echo home")],
         stream=True,
@@ -206,11 +212,13 @@ async def test_a_client_that_goes_away_ends_nothing(stage: OpenAIChatGateway) ->
     first = await anext(aiter(stream))
     await stream.close()
     async with asyncio.timeout(60):
-        while (turn := (await stage.mine.call("GET", f"/status/{first.id}")).body)["state"] != "completed":  # noqa: ASYNC110 - the gateway is another process
+        while (turn := (await openai_gateway.mine.call("GET", f"/status/{first.id}")).body)[
+            "state"
+        ] != "completed":  # noqa: ASYNC110 - the gateway is another process
             await asyncio.sleep(0.05)
     assert "home" in turn["output"]
-    await stage.client.models.retrieve("shell")
-    assert not [line for line in stage.process.log if "[error" in line or "Traceback" in line]
+    await openai_gateway.client.models.retrieve("shell")
+    assert not [line for line in openai_gateway.process.log if "[error" in line or "Traceback" in line]
 
 
 async def _turns_of(stage: OpenAIChatGateway, conversation: str) -> list[str]:

@@ -49,24 +49,30 @@ async def responses_gateway(tmp_path_factory: pytest.TempPathFactory) -> AsyncIt
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def test_a_response_is_a_turn_and_the_next_one_goes_on(stage: ResponsesGateway) -> None:
+async def test_a_response_is_a_turn_and_the_next_one_goes_on(responses_gateway: ResponsesGateway) -> None:
     """The answer is whole, with what was used; the next response of it is in the same conversation."""
-    first = await stage.client.responses.create(model="default", input="my number is 7")
+    first = await responses_gateway.client.responses.create(model="default", input="my number is 7")
     assert (first.status, first.output_text) == ("completed", "echo: my number is 7")
     assert first.usage is not None
     assert first.usage.total_tokens == 15
-    second = await stage.client.responses.create(
+    second = await responses_gateway.client.responses.create(
         model="default", input="which?", previous_response_id=first.id, instructions="Be brief."
     )
     assert second.conversation == first.conversation
-    asked = [str(one["content"]) for one in stage.model.bodies[-1]["messages"] if one["role"] == "user"]
+    asked = [
+        str(one["content"]) for one in responses_gateway.model.bodies[-1]["messages"] if one["role"] == "user"
+    ]
     assert asked == ["my number is 7", "> system: Be brief.\n\nwhich?"]
-    assert (await stage.client.responses.retrieve(first.id)).output_text == first.output_text
+    assert (await responses_gateway.client.responses.retrieve(first.id)).output_text == first.output_text
 
 
-async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: ResponsesGateway) -> None:
+async def test_a_streamed_response_can_be_read_again_from_anywhere(
+    responses_gateway: ResponsesGateway,
+) -> None:
     """Its events are numbered without repetition, make the whole, and come the same from every position."""
-    stream = await stage.client.responses.create(model="default", input="one two three", stream=True)
+    stream = await responses_gateway.client.responses.create(
+        model="default", input="one two three", stream=True
+    )
     events = [event async for event in stream]
     numbers = [event.sequence_number for event in events]
     assert numbers == sorted(set(numbers))
@@ -82,40 +88,44 @@ async def test_a_streamed_response_can_be_read_again_from_anywhere(stage: Respon
     assert words == "echo: one two three"
     response: Any = events[0]
     for place in (0, 3, len(events) - 2):
-        again = await stage.client.responses.retrieve(
+        again = await responses_gateway.client.responses.retrieve(
             response.response.id, stream=True, starting_after=numbers[place]
         )
         rest = [(event.sequence_number, event.type) async for event in again]
         assert rest == list(zip(numbers, kinds, strict=True))[place + 1 :]
 
 
-async def test_a_response_in_the_background_survives_kill_9(stage: ResponsesGateway) -> None:
+async def test_a_response_in_the_background_survives_kill_9(responses_gateway: ResponsesGateway) -> None:
     """It is there under its id after the gateway died, and its stream goes on to its end."""
-    queued = await stage.client.responses.create(model="shell", input="!sleep 1; echo home", background=True)
+    queued = await responses_gateway.client.responses.create(
+        model="shell", input="!sleep 1; echo home", background=True
+    )
     assert (queued.status in {"queued", "in_progress"}, queued.background) == (True, True)
-    await stage.process.kill()
-    await stage.process.start()
-    done = await stage.until(queued.id, "completed")
-    stream = await stage.client.responses.retrieve(queued.id, stream=True)
+    await responses_gateway.process.kill()
+    await responses_gateway.process.start()
+    done = await responses_gateway.until(queued.id, "completed")
+    stream = await responses_gateway.client.responses.retrieve(queued.id, stream=True)
     events = [event async for event in stream]
     last: Any = events[-1]
     assert last.type == "response.completed"
     assert last.response.output_text == done.output_text
 
 
-async def test_a_response_is_cancelled(stage: ResponsesGateway) -> None:
+async def test_a_response_is_cancelled(responses_gateway: ResponsesGateway) -> None:
     """The running command ends, and the response says so; its stream ends as failed."""
-    queued = await stage.client.responses.create(model="shell", input="!sleep 300", background=True)
-    await stage.until(queued.id, "in_progress")
-    await stage.client.responses.cancel(queued.id)
-    assert (await stage.until(queued.id, "cancelled")).error is not None
-    stream = await stage.client.responses.retrieve(queued.id, stream=True)
+    queued = await responses_gateway.client.responses.create(
+        model="shell", input="!sleep 300", background=True
+    )
+    await responses_gateway.until(queued.id, "in_progress")
+    await responses_gateway.client.responses.cancel(queued.id)
+    assert (await responses_gateway.until(queued.id, "cancelled")).error is not None
+    stream = await responses_gateway.client.responses.retrieve(queued.id, stream=True)
     assert [event.type async for event in stream][-1] == "response.failed"
 
 
-async def test_what_cannot_be_is_refused(stage: ResponsesGateway) -> None:
+async def test_what_cannot_be_is_refused(responses_gateway: ResponsesGateway) -> None:
     """Unknown responses are 404 on every path; two places, foreign tools and no words are 422."""
-    responses: Any = stage.client.responses
+    responses: Any = responses_gateway.client.responses
     for asking in (responses.retrieve("trn_none"), responses.cancel("trn_none")):
         with pytest.raises(openai.NotFoundError):
             await asking

@@ -55,89 +55,89 @@ async def create_record(client: ApiClient, plural: str, name: str = "mine", **co
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-async def test_a_record_lives_from_making_to_removal(face: ApiServer, plural: str) -> None:
+async def test_a_record_lives_from_making_to_removal(api: ApiServer, plural: str) -> None:
     """It is made, listed, shown by id and by name, renamed, and gone after its removal."""
-    record = await create_record(face.mine, plural)
-    listed = await face.mine.call("GET", f"/accounts/me/{plural}")
+    record = await create_record(api.mine, plural)
+    listed = await api.mine.call("GET", f"/accounts/me/{plural}")
     assert record in [item["id"] for item in listed.body["items"]]
-    shown = await face.mine.call("GET", f"/accounts/me/{plural}/mine")
+    shown = await api.mine.call("GET", f"/accounts/me/{plural}/mine")
     assert shown.body["id"] == record
-    renamed = await face.mine.call("PATCH", f"/accounts/me/{plural}/{record}", {"name": "yours"})
+    renamed = await api.mine.call("PATCH", f"/accounts/me/{plural}/{record}", {"name": "yours"})
     assert (renamed.status, renamed.body["name"]) == (200, "yours")
-    removed = await face.mine.call("DELETE", f"/accounts/me/{plural}/yours")
+    removed = await api.mine.call("DELETE", f"/accounts/me/{plural}/yours")
     assert (removed.status, removed.body) == (204, b"")
-    assert (await face.mine.call("GET", f"/accounts/me/{plural}/{record}")).status == 404
+    assert (await api.mine.call("GET", f"/accounts/me/{plural}/{record}")).status == 404
 
 
 @pytest.mark.parametrize("plural", PLURALS)
-async def test_another_account_finds_nothing(face: ApiServer, plural: str) -> None:
+async def test_another_account_finds_nothing(api: ApiServer, plural: str) -> None:
     """Reading, changing and removing another account's record is 404, as if it were not there."""
-    record = await create_record(face.mine, plural)
+    record = await create_record(api.mine, plural)
     for wanted in (record, "mine"):
         path = f"/accounts/me/{plural}/{wanted}"
-        assert (await face.other.call("GET", path)).status == 404
-        assert (await face.other.call("PATCH", path, {"name": "stolen"})).status == 404
-        assert (await face.other.call("DELETE", path)).status == 404
-    assert (await face.mine.call("GET", f"/accounts/me/{plural}/{record}")).body["name"] == "mine"
+        assert (await api.other.call("GET", path)).status == 404
+        assert (await api.other.call("PATCH", path, {"name": "stolen"})).status == 404
+        assert (await api.other.call("DELETE", path)).status == 404
+    assert (await api.mine.call("GET", f"/accounts/me/{plural}/{record}")).body["name"] == "mine"
 
 
-async def test_another_account_finds_no_key_and_no_webhook(face: ApiServer) -> None:
+async def test_another_account_finds_no_key_and_no_webhook(api: ApiServer) -> None:
     """Keys and webhooks of one account cannot be seen, ended or rotated by another."""
-    key = await face.mine.call("POST", "/accounts/me/keys", {"name": "k"})
-    hook = await face.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
+    key = await api.mine.call("POST", "/accounts/me/keys", {"name": "k"})
+    hook = await api.mine.call("POST", "/accounts/me/webhooks", {"url": "https://example.org/", "name": "h"})
     paths = [f"/accounts/me/keys/{key.body['id']}", f"/accounts/me/webhooks/{hook.body['id']}"]
     for path in [*paths, "/accounts/me/keys/k", "/accounts/me/webhooks/h"]:
-        assert (await face.other.call("GET", path)).status == 404
-        assert (await face.other.call("DELETE", path)).status == 404
+        assert (await api.other.call("GET", path)).status == 404
+        assert (await api.other.call("DELETE", path)).status == 404
     for name in (hook.body["id"], "h"):
-        assert (await face.other.call("POST", f"/webhooks/{name}/rotate")).status == 404
+        assert (await api.other.call("POST", f"/webhooks/{name}/rotate")).status == 404
 
 
 @pytest.mark.parametrize("wanted", ODD_IDS)
-async def test_a_strange_id_is_not_found(face: ApiServer, wanted: str) -> None:
+async def test_a_strange_id_is_not_found(api: ApiServer, wanted: str) -> None:
     """Patterns, paths, control characters and walls of text are no id of anything."""
     for plural in EVERY:
         path = f"/accounts/me/{plural}/{quote(wanted, safe='')}"
         for method, body in (("GET", None), ("PATCH", {"name": "n"}), ("DELETE", None)):
-            answer = await face.mine.call(method, path, body)
+            answer = await api.mine.call(method, path, body)
             assert answer.status in (404, 405), (method, plural, answer)
 
 
-async def test_a_name_is_taken_once(face: ApiServer) -> None:
+async def test_a_name_is_taken_once(api: ApiServer) -> None:
     """A second record of the same name is a conflict; another account may use the name."""
-    await create_record(face.mine, "sandboxes")
-    again = await face.mine.call("POST", "/accounts/me/sandboxes", {"name": "mine"})
+    await create_record(api.mine, "sandboxes")
+    again = await api.mine.call("POST", "/accounts/me/sandboxes", {"name": "mine"})
     assert (again.status, again.body["title"]) == (409, "Conflict")
-    await create_record(face.other, "sandboxes")
+    await create_record(api.other, "sandboxes")
 
 
-async def test_variables_are_sealed_and_never_shown(face: ApiServer, tmp_path: Path) -> None:
+async def test_variables_are_sealed_and_never_shown(api: ApiServer, tmp_path: Path) -> None:
     """A sandbox's variables are shown by name; their values are nowhere in answers or files."""
-    record = await create_record(face.mine, "sandboxes", envVars={"TOKEN": CANARY, "B": f"{CANARY}-2"})
-    shown = await face.mine.call("GET", f"/accounts/me/sandboxes/{record}")
+    record = await create_record(api.mine, "sandboxes", envVars={"TOKEN": CANARY, "B": f"{CANARY}-2"})
+    shown = await api.mine.call("GET", f"/accounts/me/sandboxes/{record}")
     assert shown.body["config"]["envVars"] == {"TOKEN": "***", "B": "***"}
     patch = {"config": {"envVars": {"TOKEN": "***", "B": None, "C": "c"}}}
-    changed = await face.mine.call("PATCH", f"/accounts/me/sandboxes/{record}", patch)
+    changed = await api.mine.call("PATCH", f"/accounts/me/sandboxes/{record}", patch)
     assert set(changed.body["config"]["envVars"]) == {"TOKEN", "C"}
-    async with face.context.database.read() as connection:
-        account = (await face.mine.call("GET", "/accounts/me")).body["id"]
-        stored = await face.context.records.get(connection, account, "sandbox", record)
-    assert face.context.records.sandbox_config(stored).env_vars == {"TOKEN": CANARY, "C": "c"}
+    async with api.context.database.read() as connection:
+        account = (await api.mine.call("GET", "/accounts/me")).body["id"]
+        stored = await api.context.records.get(connection, account, "sandbox", record)
+    assert api.context.records.sandbox_config(stored).env_vars == {"TOKEN": CANARY, "C": "c"}
     assert not files_with_text(tmp_path, CANARY)
 
 
-async def test_a_secret_of_another_record_does_not_open(face: ApiServer) -> None:
+async def test_a_secret_of_another_record_does_not_open(api: ApiServer) -> None:
     """A ciphertext copied into another row is refused, not revealed."""
-    account = (await face.mine.call("GET", "/accounts/me")).body["id"]
-    await create_record(face.mine, "sandboxes", "one", envVars={"TOKEN": CANARY})
-    await create_record(face.mine, "sandboxes", "two", envVars={"TOKEN": "other"})
-    async with face.context.database.begin() as connection:
+    account = (await api.mine.call("GET", "/accounts/me")).body["id"]
+    await create_record(api.mine, "sandboxes", "one", envVars={"TOKEN": CANARY})
+    await create_record(api.mine, "sandboxes", "two", envVars={"TOKEN": "other"})
+    async with api.context.database.begin() as connection:
         one = await records.get(connection, account, "sandbox", "one")
         two = await records.get(connection, account, "sandbox", "two")
     assert one is not None
     assert two is not None
     with pytest.raises(DecryptionFailed):
-        face.context.records.with_secrets(replace(two, encrypted_secrets=one.encrypted_secrets))
+        api.context.records.with_secrets(replace(two, encrypted_secrets=one.encrypted_secrets))
 
 
 @pytest.mark.parametrize(
@@ -155,72 +155,72 @@ async def test_a_secret_of_another_record_does_not_open(face: ApiServer) -> None
     ],
 )
 async def test_a_wrong_sandbox_says_where_and_what_is_allowed(
-    face: ApiServer, config: dict[str, object], pointer: str, says: str
+    api: ApiServer, config: dict[str, object], pointer: str, says: str
 ) -> None:
     """Each wrong field is a 422 that points at it and names what was given or is allowed."""
-    answer = await face.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config})
+    answer = await api.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config})
     assert answer.status == 422
     assert answer.headers["Content-Type"].startswith("application/problem+json")
     (fault,) = [fault for fault in answer.body["errors"] if fault["pointer"] == pointer]
     assert says in fault["detail"]
 
 
-async def test_a_value_of_a_variable_is_not_repeated_in_a_problem(face: ApiServer) -> None:
+async def test_a_value_of_a_variable_is_not_repeated_in_a_problem(api: ApiServer) -> None:
     """What was given for a secret is not echoed when it is refused."""
     config = {"envVars": {"A": f"{CANARY}\0"}}
-    answer = await face.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config})
+    answer = await api.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config})
     config2 = {"envVars": {"1A": CANARY}}
-    again = await face.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config2})
+    again = await api.mine.call("POST", "/accounts/me/sandboxes", {"name": "n", "config": config2})
     assert (answer.status, again.status) == (422, 422)
     assert CANARY not in str(answer.body) + str(again.body)
 
 
-async def test_an_agent_refers_to_records_by_name_and_keeps_their_ids(face: ApiServer) -> None:
+async def test_an_agent_refers_to_records_by_name_and_keeps_their_ids(api: ApiServer) -> None:
     """Names in an agent's config become ids, so that renaming breaks nothing."""
-    sandbox = await create_record(face.mine, "sandboxes", "box")
-    workspace = await create_record(face.mine, "workspaces", "space")
+    sandbox = await create_record(api.mine, "sandboxes", "box")
+    workspace = await create_record(api.mine, "workspaces", "space")
     config = {"sandbox": "box", "workspaces": [{"name": "w", "workspaceId": "space", "sandbox": "box"}]}
-    agent = await create_record(face.mine, "agents", "ag", **config)
-    shown = (await face.mine.call("GET", f"/accounts/me/agents/{agent}")).body["config"]
+    agent = await create_record(api.mine, "agents", "ag", **config)
+    shown = (await api.mine.call("GET", f"/accounts/me/agents/{agent}")).body["config"]
     assert shown["sandbox"] == sandbox
     assert shown["workspaces"][0]["workspaceId"] == workspace
     assert shown["workspaces"][0]["sandbox"] == sandbox
 
 
-async def test_an_agent_cannot_refer_to_another_accounts_records(face: ApiServer) -> None:
+async def test_an_agent_cannot_refer_to_another_accounts_records(api: ApiServer) -> None:
     """A foreign id is as unknown as a wrong one, and the answer points at it."""
-    sandbox = await create_record(face.mine, "sandboxes", "box")
+    sandbox = await create_record(api.mine, "sandboxes", "box")
     config = {"sandbox": sandbox, "workspaces": [{"name": "w", "workspaceId": "nowhere"}]}
-    answer = await face.other.call("POST", "/accounts/me/agents", {"name": "a", "config": config})
+    answer = await api.other.call("POST", "/accounts/me/agents", {"name": "a", "config": config})
     assert answer.status == 422
     pointers = {fault["pointer"] for fault in answer.body["errors"]}
     assert pointers == {"/config/sandbox", "/config/workspaces/0/workspaceId"}
 
 
-async def test_what_is_used_is_not_removed(face: ApiServer) -> None:
+async def test_what_is_used_is_not_removed(api: ApiServer) -> None:
     """A sandbox that an agent works in stays until the agent lets it go."""
-    await create_record(face.mine, "sandboxes", "box")
-    await create_record(face.mine, "agents", "ag", sandbox="box")
-    refused = await face.mine.call("DELETE", "/accounts/me/sandboxes/box")
+    await create_record(api.mine, "sandboxes", "box")
+    await create_record(api.mine, "agents", "ag", sandbox="box")
+    refused = await api.mine.call("DELETE", "/accounts/me/sandboxes/box")
     assert refused.status == 409
     assert "'ag'" in refused.body["detail"]
-    await face.mine.call("PATCH", "/accounts/me/agents/ag", {"config": {"sandbox": None}})
-    assert (await face.mine.call("DELETE", "/accounts/me/sandboxes/box")).status == 204
+    await api.mine.call("PATCH", "/accounts/me/agents/ag", {"config": {"sandbox": None}})
+    assert (await api.mine.call("DELETE", "/accounts/me/sandboxes/box")).status == 204
 
 
-async def test_lists_go_by_pages(face: ApiServer) -> None:
+async def test_lists_go_by_pages(api: ApiServer) -> None:
     """`limit` and `cursor` walk through everything once; a wrong cursor is a 422."""
     for number in range(5):
-        await create_record(face.mine, "workspaces", f"w{number}")
+        await create_record(api.mine, "workspaces", f"w{number}")
     seen: list[str] = []
     path = "/accounts/me/workspaces?limit=2"
     cursor = ""
     while True:
-        page = (await face.mine.call("GET", path + cursor)).body
+        page = (await api.mine.call("GET", path + cursor)).body
         seen += [item["name"] for item in page["items"]]
         if page["next"] is None:
             break
         cursor = f"&cursor={page['next']}"
     assert sorted(seen) == ["default", "w0", "w1", "w2", "w3", "w4"]
     for wrong in ("limit=0", "limit=100000", "limit=x", "cursor=*", "cursor=%00", "cursor="):
-        assert (await face.mine.call("GET", f"/accounts/me/workspaces?{wrong}")).status == 422, wrong
+        assert (await api.mine.call("GET", f"/accounts/me/workspaces?{wrong}")).status == 422, wrong

@@ -64,63 +64,68 @@ async def turns_gateway(tmp_path: Path) -> AsyncIterator[TurnsGateway]:
         )
 
 
-async def test_a_turn_is_asked_for_and_its_log_kept(stage: TurnsGateway) -> None:
+async def test_a_turn_is_asked_for_and_its_log_kept(turns_gateway: TurnsGateway) -> None:
     """The command's output is the turn's, and the run log tells the call with its arguments."""
-    done = await stage.turn("!echo over http")
+    done = await turns_gateway.turn("!echo over http")
     assert "over http" in done.body["output"]
-    log = (await stage.mine.call("GET", f"/turns/{done.body['id']}/log")).body["items"]
+    log = (await turns_gateway.mine.call("GET", f"/turns/{done.body['id']}/log")).body["items"]
     assert [(step["tool"], step["state"]) for step in log] == [("bash", "done")]
     assert log[0]["args"]["command"] == "echo over http"
 
 
-async def test_the_same_turn_twice_is_one_turn(stage: TurnsGateway) -> None:
+async def test_the_same_turn_twice_is_one_turn(turns_gateway: TurnsGateway) -> None:
     """An Idempotency-Key makes a repetition the same turn, also when both come at once."""
     body = {"input": "!echo once", "conversation": "demo"}
     answers = await asyncio.gather(
-        *(stage.mine.call("POST", "/agents/default/turns", body, Idempotency_Key="k") for _ in range(5))
+        *(
+            turns_gateway.mine.call("POST", "/agents/default/turns", body, Idempotency_Key="k")
+            for _ in range(5)
+        )
     )
     assert {answer.status for answer in answers} == {202}
     assert len({answer.body["turnId"] for answer in answers}) == 1
 
 
-async def test_a_running_command_is_cancelled(stage: TurnsGateway) -> None:
+async def test_a_running_command_is_cancelled(turns_gateway: TurnsGateway) -> None:
     """Cancelling ends the command at once, and the next turn runs."""
-    taken = await stage.mine.call(
+    taken = await turns_gateway.mine.call(
         "POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "c"}
     )
     turn = taken.body["turnId"]
-    await stage.until(f"/status/{turn}", "running")
-    cancelled = await stage.mine.call("POST", f"/turns/{turn}/cancel")
+    await turns_gateway.until(f"/status/{turn}", "running")
+    cancelled = await turns_gateway.mine.call("POST", f"/turns/{turn}/cancel")
     assert cancelled.status == 202
-    assert (await stage.until(f"/status/{turn}", "cancelled")).body["finished_at"]
-    assert (await stage.turn("!echo next", "c")).body["state"] == "completed"
-    again = await stage.mine.call("POST", f"/turns/{turn}/cancel")
+    assert (await turns_gateway.until(f"/status/{turn}", "cancelled")).body["finished_at"]
+    assert (await turns_gateway.turn("!echo next", "c")).body["state"] == "completed"
+    again = await turns_gateway.mine.call("POST", f"/turns/{turn}/cancel")
     assert (again.status, again.body["state"]) == (202, "cancelled")
 
 
-async def test_a_job_is_listed_read_and_stopped(stage: TurnsGateway) -> None:
+async def test_a_job_is_listed_read_and_stopped(turns_gateway: TurnsGateway) -> None:
     """A background job shows its output while it runs, and stops when it is told to."""
-    await stage.mine.call("POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]})
-    await stage.turn("!&echo started; sleep 300")
-    (job,) = (await stage.mine.call("GET", "/jobs?state=running")).body["items"]
-    await stage.holds(f"/jobs/{job['id']}/logs", lambda log: "started" in log["output"])
-    stopped = await stage.mine.call("POST", f"/jobs/{job['id']}/stop")
+    await turns_gateway.mine.call(
+        "POST", "/accounts/me/webhooks", {"url": "https://10.0.0.1/", "events": ["job.*"]}
+    )
+    await turns_gateway.turn("!&echo started; sleep 300")
+    (job,) = (await turns_gateway.mine.call("GET", "/jobs?state=running")).body["items"]
+    await turns_gateway.holds(f"/jobs/{job['id']}/logs", lambda log: "started" in log["output"])
+    stopped = await turns_gateway.mine.call("POST", f"/jobs/{job['id']}/stop")
     assert (stopped.status, stopped.body["state"]) == (202, "stopped")
-    status = (await stage.mine.call("GET", f"/status/{job['id']}")).body
+    status = (await turns_gateway.mine.call("GET", f"/status/{job['id']}")).body
     assert (status["kind"], status["state"]) == ("job", "stopped")
     assert status["follow_up_turn"].startswith("trn_")
     assert [owed["type"] for owed in status["deliveries"]] == ["job.started", "job.stopped"]
 
 
-async def test_another_account_sees_nothing_of_it(stage: TurnsGateway) -> None:
+async def test_another_account_sees_nothing_of_it(turns_gateway: TurnsGateway) -> None:
     """Turns, conversations, jobs, deliveries, webhooks and approvals of one account are 404 to the other."""
-    hook = (await stage.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})).body[
-        "id"
-    ]
-    done = await stage.turn("!&sleep 300", webhook={"id": "h"})
+    hook = (
+        await turns_gateway.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})
+    ).body["id"]
+    done = await turns_gateway.turn("!&sleep 300", webhook={"id": "h"})
     conversation, turn = done.body["conversationId"], done.body["id"]
-    job = (await stage.mine.call("GET", "/jobs")).body["items"][0]["id"]
-    delivery = (await stage.mine.call("GET", "/deliveries")).body["items"][0]["id"]
+    job = (await turns_gateway.mine.call("GET", "/jobs")).body["items"][0]["id"]
+    delivery = (await turns_gateway.mine.call("GET", "/deliveries")).body["items"][0]["id"]
     reading = [
         f"/status/{turn}",
         f"/status/{job}",
@@ -142,74 +147,86 @@ async def test_another_account_sees_nothing_of_it(stage: TurnsGateway) -> None:
         f"/webhooks/{hook}/rotate",
     ]
     for path in reading:
-        assert (await stage.mine.call("GET", path)).status == 200, path
-        assert (await stage.other.call("GET", path)).status == 404, path
+        assert (await turns_gateway.mine.call("GET", path)).status == 200, path
+        assert (await turns_gateway.other.call("GET", path)).status == 404, path
     for path in changing:
-        assert (await stage.other.call("POST", path)).status == 404, path
-    say = await stage.other.call("POST", f"/conversations/{conversation}/messages", {"text": "hi"})
-    replay = await stage.other.call("POST", f"/webhooks/{hook}/replay", {"after": "2026-01-01T00:00:00Z"})
-    ask = await stage.other.call("POST", "/agents/default/turns", {"input": "x", "webhook": {"id": hook}})
+        assert (await turns_gateway.other.call("POST", path)).status == 404, path
+    say = await turns_gateway.other.call("POST", f"/conversations/{conversation}/messages", {"text": "hi"})
+    replay = await turns_gateway.other.call(
+        "POST", f"/webhooks/{hook}/replay", {"after": "2026-01-01T00:00:00Z"}
+    )
+    ask = await turns_gateway.other.call(
+        "POST", "/agents/default/turns", {"input": "x", "webhook": {"id": hook}}
+    )
     assert (say.status, replay.status, ask.status) == (404, 404, 404)
     for path in ("/conversations", "/jobs", "/deliveries", "/approvals", "/accounts/me/webhooks"):
-        assert (await stage.other.call("GET", path)).body["items"] == [], path
-    own = await stage.mine.call("POST", f"/jobs/{job}/stop")
+        assert (await turns_gateway.other.call("GET", path)).body["items"] == [], path
+    own = await turns_gateway.mine.call("POST", f"/jobs/{job}/stop")
     assert own.body["state"] == "stopped"
 
 
-async def test_a_dead_delivery_is_listed_tried_again_and_dropped(stage: TurnsGateway) -> None:
+async def test_a_dead_delivery_is_listed_tried_again_and_dropped(turns_gateway: TurnsGateway) -> None:
     """What the egress rules refuse is dead with its reason; a retry is another attempt."""
-    await stage.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})
-    sent = await stage.mine.call("POST", "/webhooks/h/test")
+    await turns_gateway.mine.call("POST", "/accounts/me/webhooks", {"url": UNUSED_URL, "name": "h"})
+    sent = await turns_gateway.mine.call("POST", "/webhooks/h/test")
     delivery = f"/deliveries/{sent.body['delivery']}"
-    dead = await stage.until(delivery, "dead")
+    dead = await turns_gateway.until(delivery, "dead")
     assert "refused" in dead.body["error"]
     assert len(dead.body["attempts"]) == 1
-    assert (await stage.mine.call("POST", f"{delivery}/retry")).status == 202
-    await stage.holds(delivery, lambda shown: len(shown["attempts"]) == 2 and shown["state"] == "dead")
-    listed = (await stage.mine.call("GET", "/deliveries?state=dead")).body["items"]
+    assert (await turns_gateway.mine.call("POST", f"{delivery}/retry")).status == 202
+    await turns_gateway.holds(
+        delivery, lambda shown: len(shown["attempts"]) == 2 and shown["state"] == "dead"
+    )
+    listed = (await turns_gateway.mine.call("GET", "/deliveries?state=dead")).body["items"]
     assert [one["id"] for one in listed] == [sent.body["delivery"]]
 
 
-async def test_a_webhook_made_later_is_sent_what_was_told_before(stage: TurnsGateway) -> None:
+async def test_a_webhook_made_later_is_sent_what_was_told_before(turns_gateway: TurnsGateway) -> None:
     """A replay by time plans what the endpoint wants and never had; by id exactly what is named."""
-    done = await stage.turn("!echo hi")
+    done = await turns_gateway.turn("!echo hi")
     body = {"url": UNUSED_URL, "name": "late", "events": ["turn.*", "message.completed"]}
-    await stage.mine.call("POST", "/accounts/me/webhooks", body)
-    by_time = await stage.mine.call("POST", "/webhooks/late/replay", {"after": "2026-01-01T00:00:00Z"})
+    await turns_gateway.mine.call("POST", "/accounts/me/webhooks", body)
+    by_time = await turns_gateway.mine.call(
+        "POST", "/webhooks/late/replay", {"after": "2026-01-01T00:00:00Z"}
+    )
     assert by_time.status == 202
-    types = {one["type"] for one in (await stage.mine.call("GET", "/deliveries")).body["items"]}
+    types = {one["type"] for one in (await turns_gateway.mine.call("GET", "/deliveries")).body["items"]}
     assert types == {"turn.queued", "turn.started", "turn.completed", "message.completed"}
-    events = await stage.process.events(done.body["conversationId"])
+    events = await turns_gateway.process.events(done.body["conversationId"])
     received = next(event for event in events if event["type"] == "message.received")
-    by_id = await stage.mine.call("POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]})
+    by_id = await turns_gateway.mine.call(
+        "POST", "/webhooks/late/replay", {"ids": [received["id"], "evt_of_nobody"]}
+    )
     assert by_id.body["replayed"] == 1
-    nothing = await stage.mine.call("POST", "/webhooks/late/replay", {})
+    nothing = await turns_gateway.mine.call("POST", "/webhooks/late/replay", {})
     assert nothing.status == 422
 
 
-async def test_a_snapshot_continues_in_the_stream(stage: TurnsGateway) -> None:
+async def test_a_snapshot_continues_in_the_stream(turns_gateway: TurnsGateway) -> None:
     """Events after a snapshot's seq hold nothing the snapshot misses, and the snapshot holds the talk."""
-    await stage.turn("!echo one")
-    shot = (await stage.mine.call("GET", "/conversations/demo/snapshot")).body
+    await turns_gateway.turn("!echo one")
+    shot = (await turns_gateway.mine.call("GET", "/conversations/demo/snapshot")).body
     assert [message["role"] for message in shot["messages"]] == ["user", "assistant"]
-    await stage.turn("!echo two")
-    page = await stage.mine.call("GET", f"/conversations/demo/events?after={shot['seq']}")
+    await turns_gateway.turn("!echo two")
+    page = await turns_gateway.mine.call("GET", f"/conversations/demo/events?after={shot['seq']}")
     said = [event["data"]["text"] for event in page.body["items"] if event["type"] == "message.received"]
     assert said[-1] == "!echo two"
 
 
-async def test_a_waiting_queue_is_bounded(stage: TurnsGateway) -> None:
+async def test_a_waiting_queue_is_bounded(turns_gateway: TurnsGateway) -> None:
     """The fifty-first waiting message is refused politely; another conversation is not held up."""
-    await stage.mine.call("POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "full"})
+    await turns_gateway.mine.call(
+        "POST", "/agents/default/turns", {"input": "!sleep 300", "conversation": "full"}
+    )
     refused = None
     for _ in range(60):
-        answer = await stage.mine.call("POST", "/conversations/full/messages", {"text": "!true"})
+        answer = await turns_gateway.mine.call("POST", "/conversations/full/messages", {"text": "!true"})
         if answer.status != 202:
             refused = answer
             break
     assert refused is not None
     assert (refused.status, refused.headers["Retry-After"]) == (429, "5")
-    assert (await stage.turn("!echo free", "other")).body["state"] == "completed"
+    assert (await turns_gateway.turn("!echo free", "other")).body["state"] == "completed"
 
 
 WRONG: list[tuple[str, object, int]] = [
@@ -233,8 +250,8 @@ WRONG: list[tuple[str, object, int]] = [
 ]
 
 
-async def test_what_cannot_be_is_a_4xx(stage: TurnsGateway) -> None:
+async def test_what_cannot_be_is_a_4xx(turns_gateway: TurnsGateway) -> None:
     """Wrong shapes are 422, unknown ids 404, a wrong job token 401."""
     for path, body, status in WRONG:
-        answer = await stage.mine.call("POST", path, body)
+        answer = await turns_gateway.mine.call("POST", path, body)
         assert answer.status == status, (path, body, answer.body)

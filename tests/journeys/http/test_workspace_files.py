@@ -44,27 +44,27 @@ def stored(data: Path) -> list[Path]:
     return list((data / "workspaces").iterdir())
 
 
-async def test_a_file_goes_up_comes_down_and_goes(face: ApiServer) -> None:
+async def test_a_file_goes_up_comes_down_and_goes(api: ApiServer) -> None:
     """Bytes come back as they went; directories are made and listed; removal removes."""
     content = bytes(range(256)) * 10
-    assert (await put(face.mine, "a/b/c.bin", content)).status == 204
-    assert (await put(face.mine, quote("ü \N{PILE OF POO}.txt"), b"x")).status == 204
-    assert (await face.mine.call("GET", f"{FILES}/a/b/c.bin")).body == content
-    listed = (await face.mine.call("GET", FILES)).body["items"]
+    assert (await put(api.mine, "a/b/c.bin", content)).status == 204
+    assert (await put(api.mine, quote("ü \N{PILE OF POO}.txt"), b"x")).status == 204
+    assert (await api.mine.call("GET", f"{FILES}/a/b/c.bin")).body == content
+    listed = (await api.mine.call("GET", FILES)).body["items"]
     assert [(one["name"], one["kind"]) for one in listed] == [
         ("a", "directory"),
         ("ü \N{PILE OF POO}.txt", "file"),
     ]
-    inner = (await face.mine.call("GET", f"{FILES}/a/b")).body["items"]
+    inner = (await api.mine.call("GET", f"{FILES}/a/b")).body["items"]
     assert [(one["path"], one["size"]) for one in inner] == [("a/b/c.bin", 2560)]
-    assert (await face.mine.call("DELETE", f"{FILES}/a")).status == 204
-    assert (await face.mine.call("GET", f"{FILES}/a/b/c.bin")).status == 404
+    assert (await api.mine.call("DELETE", f"{FILES}/a")).status == 204
+    assert (await api.mine.call("GET", f"{FILES}/a/b/c.bin")).status == 404
 
 
-async def test_a_page_written_in_a_sandbox_is_stored_not_shown(face: ApiServer) -> None:
+async def test_a_page_written_in_a_sandbox_is_stored_not_shown(api: ApiServer) -> None:
     """A browser gets every file as data to keep."""
-    await put(face.mine, "page.html", b"<script>alert(1)</script>")
-    answer = await face.mine.call("GET", f"{FILES}/page.html")
+    await put(api.mine, "page.html", b"<script>alert(1)</script>")
+    answer = await api.mine.call("GET", f"{FILES}/page.html")
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert answer.headers["Content-Disposition"] == "attachment"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
@@ -74,86 +74,86 @@ async def test_a_page_written_in_a_sandbox_is_stored_not_shown(face: ApiServer) 
     "path",
     ["../key", "..%2f..%2fkey", "a/../../key", "%2fetc%2fpasswd", "/etc/passwd", "a%00b", "x" * 5000],
 )
-async def test_no_path_leads_out(face: ApiServer, path: str) -> None:
+async def test_no_path_leads_out(api: ApiServer, path: str) -> None:
     """Climbing, absolute and broken paths are refused or not found, for reading, writing and removing."""
     for method in ("GET", "PUT", "DELETE"):
-        url = URL(f"{face.url}{FILES}/{path}", encoded=True)
-        headers = {"Authorization": f"Bearer {face.mine.key}"}
+        url = URL(f"{api.url}{FILES}/{path}", encoded=True)
+        headers = {"Authorization": f"Bearer {api.mine.key}"}
         body = b"x" if method == "PUT" else None
-        async with face.mine.session.request(method, url, headers=headers, data=body) as answer:
+        async with api.mine.session.request(method, url, headers=headers, data=body) as answer:
             told = await answer.read()
         assert answer.status in (404, 405, 409, 422), (method, answer.status, told)
         assert b"root:" not in told
-        assert face.mine.key.encode() not in told
+        assert api.mine.key.encode() not in told
 
 
-async def test_a_link_that_leads_out_opens_nothing(face: ApiServer, tmp_path: Path) -> None:
+async def test_a_link_that_leads_out_opens_nothing(api: ApiServer, tmp_path: Path) -> None:
     """A link a sandbox made to a file of the gateway's is neither read nor written through nor followed."""
-    await put(face.mine, "first", b"x")
-    inside = await folder(face, tmp_path)
+    await put(api.mine, "first", b"x")
+    inside = await folder(api, tmp_path)
     (inside / "stolen").symlink_to(tmp_path / "key")
     (inside / "up").symlink_to(tmp_path)
     before = (tmp_path / "key").read_bytes()
     for path in ("stolen", "up", "up/key"):
-        answer = await face.mine.call("GET", f"{FILES}/{path}")
+        answer = await api.mine.call("GET", f"{FILES}/{path}")
         assert answer.status in (404, 422), answer
-        assert (await put(face.mine, path, b"overwritten")).status in (409, 422)
-    assert (await face.mine.call("DELETE", f"{FILES}/up/key")).status == 422
+        assert (await put(api.mine, path, b"overwritten")).status in (409, 422)
+    assert (await api.mine.call("DELETE", f"{FILES}/up/key")).status == 422
     assert (tmp_path / "key").read_bytes() == before
-    assert (await face.mine.call("DELETE", f"{FILES}/up")).status == 204
+    assert (await api.mine.call("DELETE", f"{FILES}/up")).status == 204
     assert (tmp_path / "key").read_bytes() == before
 
 
-async def test_a_pipe_is_no_file(face: ApiServer, tmp_path: Path) -> None:
+async def test_a_pipe_is_no_file(api: ApiServer, tmp_path: Path) -> None:
     """Opening what is no regular file neither blocks nor works."""
-    await put(face.mine, "first", b"x")
-    os.mkfifo(await folder(face, tmp_path) / "pipe")
-    assert (await face.mine.call("GET", f"{FILES}/pipe")).status == 422
+    await put(api.mine, "first", b"x")
+    os.mkfifo(await folder(api, tmp_path) / "pipe")
+    assert (await api.mine.call("GET", f"{FILES}/pipe")).status == 422
 
 
-async def test_another_account_sees_no_file(face: ApiServer) -> None:
+async def test_another_account_sees_no_file(api: ApiServer) -> None:
     """A workspace of the same name in another account is another workspace; a foreign id is not found."""
-    await put(face.mine, "mine.txt", b"x")
-    workspace = (await face.mine.call("GET", "/accounts/me/workspaces/default")).body["id"]
-    foreign = await face.other.call("GET", f"/accounts/me/workspaces/{workspace}/files/mine.txt")
+    await put(api.mine, "mine.txt", b"x")
+    workspace = (await api.mine.call("GET", "/accounts/me/workspaces/default")).body["id"]
+    foreign = await api.other.call("GET", f"/accounts/me/workspaces/{workspace}/files/mine.txt")
     assert foreign.status == 404
-    await face.other.call("POST", "/accounts/me/workspaces", {"name": "default"})
-    assert (await face.other.call("GET", FILES)).body["items"] == []
+    await api.other.call("POST", "/accounts/me/workspaces", {"name": "default"})
+    assert (await api.other.call("GET", FILES)).body["items"] == []
 
 
-async def test_a_file_beyond_the_limit_is_refused(face: ApiServer) -> None:
+async def test_a_file_beyond_the_limit_is_refused(api: ApiServer) -> None:
     """Too much is a 413 and leaves nothing."""
-    answer = await put(face.mine, "big", b"x" * 100_001)
+    answer = await put(api.mine, "big", b"x" * 100_001)
     assert answer.status == 413
-    assert (await face.mine.call("GET", f"{FILES}/big")).status == 404
+    assert (await api.mine.call("GET", f"{FILES}/big")).status == 404
 
 
-async def test_a_directory_is_listed_by_pages(face: ApiServer) -> None:
+async def test_a_directory_is_listed_by_pages(api: ApiServer) -> None:
     """`limit` and `cursor` walk through the names once."""
     for name in "abcde":
-        await put(face.mine, name, b"x")
-    first = (await face.mine.call("GET", f"{FILES}?limit=3")).body
-    second = (await face.mine.call("GET", f"{FILES}?limit=3&cursor={first['next']}")).body
+        await put(api.mine, name, b"x")
+    first = (await api.mine.call("GET", f"{FILES}?limit=3")).body
+    second = (await api.mine.call("GET", f"{FILES}?limit=3&cursor={first['next']}")).body
     assert [one["name"] for one in first["items"] + second["items"]] == list("abcde")
     assert second["next"] is None
 
 
-async def test_a_file_and_a_directory_cannot_share_a_name(face: ApiServer) -> None:
+async def test_a_file_and_a_directory_cannot_share_a_name(api: ApiServer) -> None:
     """Writing below a file, or a file over a directory, is a conflict."""
-    await put(face.mine, "a/b", b"x")
-    assert (await put(face.mine, "a", b"x")).status == 409
-    assert (await put(face.mine, "a/b/c", b"x")).status in (409, 422)
+    await put(api.mine, "a/b", b"x")
+    assert (await put(api.mine, "a", b"x")).status == 409
+    assert (await put(api.mine, "a/b/c", b"x")).status in (409, 422)
 
 
-async def test_a_workspaces_files_go_with_its_record(face: ApiServer, tmp_path: Path) -> None:
+async def test_a_workspaces_files_go_with_its_record(api: ApiServer, tmp_path: Path) -> None:
     """Removing the record, or the whole account, leaves no file of it."""
-    for client in (face.mine, face.other):
+    for client in (api.mine, api.other):
         await client.call("POST", "/accounts/me/workspaces", {"name": "spare"})
         headers = {"Authorization": f"Bearer {client.key}"}
-        url = f"{face.url}/accounts/me/workspaces/spare/files/a"
+        url = f"{api.url}/accounts/me/workspaces/spare/files/a"
         async with client.session.put(url, data=b"x", headers=headers) as answer:
             assert answer.status == 204
     assert len(stored(tmp_path)) == 2
-    await face.mine.call("DELETE", "/accounts/me/workspaces/spare")
-    await face.other.call("DELETE", "/accounts/me")
+    await api.mine.call("DELETE", "/accounts/me/workspaces/spare")
+    await api.other.call("DELETE", "/accounts/me")
     assert stored(tmp_path) == []

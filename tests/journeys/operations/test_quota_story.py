@@ -62,29 +62,29 @@ async def quota_gateway(tmp_path: Path) -> AsyncIterator[QuotaGateway]:
         yield QuotaGateway(session=session)
 
 
-async def test_a_job_that_fills_the_workspace_says_so(stage: QuotaGateway) -> None:
+async def test_a_job_that_fills_the_workspace_says_so(quota_gateway: QuotaGateway) -> None:
     """It fails with the reason beside its exit code, in its status and in what its chat hears."""
-    await stage.turn(f"!&head -c {2 * LIMIT} /dev/zero >big; echo filled; sleep 300")
-    _status, jobs = await stage.ask("GET", "/jobs")
+    await quota_gateway.turn(f"!&head -c {2 * LIMIT} /dev/zero >big; echo filled; sleep 300")
+    _status, jobs = await quota_gateway.ask("GET", "/jobs")
     (job,) = jobs["items"]
-    told = await stage.ended(job["resultId"])
+    told = await quota_gateway.ended(job["resultId"])
     assert (told["state"], told["error"]) == ("failed", "workspace_full")
-    _status, shown = await stage.ask("GET", f"/jobs/{job['resultId']}")
+    _status, shown = await quota_gateway.ask("GET", f"/jobs/{job['resultId']}")
     assert (shown["reason"], shown["exit_code"]) == ("workspace_full", 143)
-    _status, found = await stage.ask("GET", f"/conversations/{job['conversation']}/events?limit=500")
+    _status, found = await quota_gateway.ask("GET", f"/conversations/{job['conversation']}/events?limit=500")
     (failed,) = [event for event in found["items"] if event["type"] == "job.failed"]
     assert failed["data"]["reason"] == "workspace_full"
 
 
-async def test_uploads_count_against_the_quota(stage: QuotaGateway) -> None:
+async def test_uploads_count_against_the_quota(quota_gateway: QuotaGateway) -> None:
     """What has no room is refused with limit and remedy; a record's diskGb wins over the operator's."""
-    assert (await stage.upload("first", LIMIT - 1000))[0] == 204
-    status, against = await stage.upload("second", 2000)
+    assert (await quota_gateway.upload("first", LIMIT - 1000))[0] == 204
+    status, against = await quota_gateway.upload("second", 2000)
     assert (status, f"may hold {LIMIT}" in against, "diskGb" in against) == (413, True, True)
-    assert (await stage.upload("first", LIMIT))[0] == 204
+    assert (await quota_gateway.upload("first", LIMIT))[0] == 204
     options = {"config": {"options": {"diskGb": 0.003}}}
-    assert (await stage.ask("PATCH", "/accounts/me/sandboxes/default", options))[0] == 200
-    assert (await stage.upload("second", 2000))[0] == 204
-    assert "3000000" in (await stage.upload("third", LIMIT))[1]
-    assert (await stage.ask("DELETE", f"{FILES}/first"))[0] == 204
-    assert (await stage.upload("third", LIMIT))[0] == 204
+    assert (await quota_gateway.ask("PATCH", "/accounts/me/sandboxes/default", options))[0] == 200
+    assert (await quota_gateway.upload("second", 2000))[0] == 204
+    assert "3000000" in (await quota_gateway.upload("third", LIMIT))[1]
+    assert (await quota_gateway.ask("DELETE", f"{FILES}/first"))[0] == 204
+    assert (await quota_gateway.upload("third", LIMIT))[0] == 204

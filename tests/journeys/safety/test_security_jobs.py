@@ -120,11 +120,11 @@ def _race(workspace: Path, outside: Path, stop: threading.Event) -> None:
             link.rename(workspace / "swapped")
 
 
-async def test_m10_a_racing_link_never_leads_out_over_http(face: ApiServer, tmp_path: Path) -> None:
+async def test_m10_a_racing_link_never_leads_out_over_http(api: ApiServer, tmp_path: Path) -> None:
     """While a directory is swapped for links, no download, listing, upload or removal reaches outside."""
-    files = f"{face.url}/accounts/me/workspaces/default/files"
-    key = {"Authorization": f"Bearer {face.mine.key}"}
-    session = face.mine.session
+    files = f"{api.url}/accounts/me/workspaces/default/files"
+    key = {"Authorization": f"Bearer {api.mine.key}"}
+    session = api.mine.session
     async with session.put(f"{files}/real/file", data=BytesIO(b"inside"), headers=key) as answer:
         assert answer.status == 204
     (workspace,) = [path.parents[1] for path in (tmp_path / "workspaces").rglob("real/file")]

@@ -194,59 +194,62 @@ async def _unrefused(town: TwoTenants, route: ApiRoute, records: Iterable[str]) 
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_nobody_reads_what_is_anothers(town: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_nobody_reads_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
     """Whatever id of the first account stands in a path, the stranger is refused and told nothing."""
-    assert await _unrefused(town, route, town.ids) == []
+    assert await _unrefused(tenants, route, tenants.ids) == []
 
 
 @pytest.mark.parametrize("route", CHANGES, ids=_label)
-async def test_m14_nobody_changes_what_is_anothers(town: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_nobody_changes_what_is_anothers(tenants: TwoTenants, route: ApiRoute) -> None:
     """The same holds for everything that changes something."""
-    assert await _unrefused(town, route, town.ids) == []
+    assert await _unrefused(tenants, route, tenants.ids) == []
 
 
 @pytest.mark.parametrize("route", ONE, ids=_label)
-async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(town: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_ids_that_mean_more_elsewhere_mean_nothing(tenants: TwoTenants, route: ApiRoute) -> None:
     """Wildcards of subjects, SQL and paths, control characters, giants: refused, and nobody's answer."""
     clients_own = {"", ".", ".."}  # an HTTP client resolves these itself
-    assert await _unrefused(town, route, [one for one in ODD_IDS if one not in clients_own]) == []
+    assert await _unrefused(tenants, route, [one for one in ODD_IDS if one not in clients_own]) == []
 
 
 @pytest.mark.parametrize("route", [one for one in ONE if one.path not in NEEDS_MORE], ids=_label)
-async def test_m14_the_same_ids_open_their_own_accounts_things(town: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_the_same_ids_open_their_own_accounts_things(tenants: TwoTenants, route: ApiRoute) -> None:
     """With its own key the first account is answered, or the refusals would prove nothing."""
     seen = {
-        (await town.request(town.mine, "GET", _filled(route, record)))[0] for record in town.ids | {"default"}
+        (await tenants.request(tenants.mine, "GET", _filled(route, record)))[0]
+        for record in tenants.ids | {"default"}
     }
     assert 200 in seen or 204 in seen
 
 
 @pytest.mark.parametrize("route", LISTS, ids=_label)
-async def test_m14_no_list_tells_of_another_account(town: TwoTenants, route: ApiRoute) -> None:
+async def test_m14_no_list_tells_of_another_account(tenants: TwoTenants, route: ApiRoute) -> None:
     """What the stranger lists holds no id and no word of the first account."""
-    status, text = await town.request(town.other_tenant, "GET", route.path)
+    status, text = await tenants.request(tenants.other_tenant, "GET", route.path)
     assert status == 200, text
-    assert not [record for record in town.ids - {"shell"} if f'"{record}"' in text]
+    assert not [record for record in tenants.ids - {"shell"} if f'"{record}"' in text]
     assert CANARY not in text
 
 
-async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(town: TwoTenants) -> None:
+async def test_m14_the_audit_log_tells_of_ones_own_deeds_alone(tenants: TwoTenants) -> None:
     """The stranger's log holds what its own keys asked for, whatever ids it named."""
-    await town.other_tenant.call("DELETE", f"/conversations/{town.conversation}")
-    deeds = (await town.other_tenant.call("GET", AUDIT)).body["items"]
-    keys = {one["id"] for one in (await town.other_tenant.call("GET", "/accounts/me/keys")).body["items"]}
-    mine = {one["id"] for one in (await town.mine.call("GET", "/accounts/me/keys")).body["items"]}
+    await tenants.other_tenant.call("DELETE", f"/conversations/{tenants.conversation}")
+    deeds = (await tenants.other_tenant.call("GET", AUDIT)).body["items"]
+    keys = {one["id"] for one in (await tenants.other_tenant.call("GET", "/accounts/me/keys")).body["items"]}
+    mine = {one["id"] for one in (await tenants.mine.call("GET", "/accounts/me/keys")).body["items"]}
     assert deeds
     assert not keys & mine
     assert not {deed["actor"] for deed in deeds} & mine
 
 
 @pytest.mark.parametrize("named", [*ODD_IDS, "mine"])
-async def test_m14_no_socket_follows_anothers_conversation(town: TwoTenants, named: str) -> None:
+async def test_m14_no_socket_follows_anothers_conversation(tenants: TwoTenants, named: str) -> None:
     """Subscribed by id, name or wildcard, a stranger's socket hears nothing of the first account."""
-    asked = town.conversation if named == "mine" else named
-    headers = {"Authorization": f"Bearer {town.other_tenant.key}"}
-    async with town.other_tenant.session.ws_connect(f"{town.process.url}/ws", headers=headers) as socket:
+    asked = tenants.conversation if named == "mine" else named
+    headers = {"Authorization": f"Bearer {tenants.other_tenant.key}"}
+    async with tenants.other_tenant.session.ws_connect(
+        f"{tenants.process.url}/ws", headers=headers
+    ) as socket:
         await socket.send_json({"type": "subscribe", "conversation": asked, "after": 0})
         await socket.send_json({"type": "ping"})
         heard = ""
@@ -288,9 +291,9 @@ async def _reader(town: TwoTenants) -> ApiClient:
     return ApiClient(session=town.other_tenant.session, url=town.process.url, key=key)
 
 
-async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(town: TwoTenants) -> None:
+async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(tenants: TwoTenants) -> None:
     """A reading key is refused on every route that needs more, whatever it says of itself and wherever."""
-    reader = await _reader(town)
+    reader = await _reader(tenants)
     said = {f"X-{name.replace('_', '-').title()}": str(value) for name, value in CLAIMS.items()}
     query = "&".join(f"{name}={quote(str(value))}" for name, value in CLAIMS.items())
     for route in ROUTES:
@@ -301,31 +304,33 @@ async def test_m2_no_field_header_or_parameter_raises_a_keys_scope(town: TwoTena
             path = f"{_filled(route, 'default')}?{query}"
             answer = await reader.call(route.method, path, CLAIMS, **said)
             assert answer.status == 403, (_label(route), answer.status, answer.body)
-    assert (await town.other_tenant.call("GET", "/accounts/me")).body["name"] == "stranger"
+    assert (await tenants.other_tenant.call("GET", "/accounts/me")).body["name"] == "stranger"
 
 
-async def test_m2_no_field_leads_into_another_account(town: TwoTenants) -> None:
+async def test_m2_no_field_leads_into_another_account(tenants: TwoTenants) -> None:
     """Bodies with fields of another account or role are refused as they are, and nothing is made."""
-    first = (await town.mine.call("GET", "/accounts/me")).body["id"]
+    first = (await tenants.mine.call("GET", "/accounts/me")).body["id"]
     for name, value in {**CLAIMS, "account": first, "account_id": first}.items():
         for path, body in (
             ("/agents/default/turns", {"input": "!echo claimed"}),
             ("/accounts/me/agents", {"name": "claimed", "config": {}}),
             ("/accounts/me/keys", {"name": "claimed"}),
         ):
-            answer = await town.other_tenant.call("POST", path, {**body, name: value})
+            answer = await tenants.other_tenant.call("POST", path, {**body, name: value})
             allowed = path.endswith("/keys") and name == "scopes"
             assert answer.status == (201 if allowed else 422), (path, name, answer.body)
-    shown = await town.other_tenant.call("GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first)
+    shown = await tenants.other_tenant.call(
+        "GET", "/accounts/me", None, X_Account=first, X_Forwarded_User=first
+    )
     assert shown.body["name"] == "stranger"
-    assert "claimed" not in (await town.request(town.mine, "GET", "/accounts/me/agents"))[1]
+    assert "claimed" not in (await tenants.request(tenants.mine, "GET", "/accounts/me/agents"))[1]
 
 
-async def test_m2_a_token_field_is_not_a_key(town: TwoTenants) -> None:
+async def test_m2_a_token_field_is_not_a_key(tenants: TwoTenants) -> None:
     """Keys in the query, in cookies, in other headers or in the body are no keys: 401 on every route."""
-    key, session = town.mine.key, town.mine.session
+    key, session = tenants.mine.key, tenants.mine.session
     for route in KEYED:
-        path = f"{town.process.url}{_filled(route, 'default')}?key={key}&token={key}&access_token={key}"
+        path = f"{tenants.process.url}{_filled(route, 'default')}?key={key}&token={key}&access_token={key}"
         headers = {"X-Api-Key": key, "X-Token": key, "Proxy-Authorization": f"Bearer {key}"}
         async with session.request(route.method, path, headers=headers, json={"token": key}) as answer:
             assert (

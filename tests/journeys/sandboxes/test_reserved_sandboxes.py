@@ -106,55 +106,57 @@ async def _cli(face: AccountView, *words: str) -> tuple[int, str]:
     return child.returncode, printed.decode()
 
 
-async def test_a_reserved_sandbox_lives_through_sleep_and_removal(face: AccountView) -> None:
+async def test_a_reserved_sandbox_lives_through_sleep_and_removal(account_view: AccountView) -> None:
     """Commands share one machine; idle it sleeps, which is told; used it wakes; deleted it is gone."""
     patch = {"config": {"lifecycle": {"idleTimeoutSeconds": 1}}}
-    assert (await face.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
-    assert "kept" in (await face.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
-    (box,) = await face.list_sandboxes()
+    assert (await account_view.ask("PATCH", "/accounts/me/sandboxes/default", patch))[0] == 200
+    assert "kept" in (await account_view.turn("echo kept > $HOME/note; cat $HOME/note"))["output"]
+    (box,) = await account_view.list_sandboxes()
     assert (box["state"], box["scope"], box["boot"]) == ("active", "WORKSPACE", 1)
-    await face.sandbox_events("sandbox.suspended")
-    (box,) = await face.list_sandboxes()
+    await account_view.sandbox_events("sandbox.suspended")
+    (box,) = await account_view.list_sandboxes()
     assert (box["paused"], box["seconds"] > 0) == (True, True)
-    assert "kept" in (await face.turn("cat $HOME/note"))["output"]
-    started = await face.sandbox_events("sandbox.started", many=2)
+    assert "kept" in (await account_view.turn("cat $HOME/note"))["output"]
+    started = await account_view.sandbox_events("sandbox.started", many=2)
     assert [event["data"]["reason"] for event in started] == ["created", "woken"]
-    status, _ = await face.ask("DELETE", f"/sandboxes/{box['id']}")
+    status, _ = await account_view.ask("DELETE", f"/sandboxes/{box['id']}")
     assert status == 204
-    assert await face.list_sandboxes() == []
-    (stopped,) = await face.sandbox_events("sandbox.stopped")
+    assert await account_view.list_sandboxes() == []
+    (stopped,) = await account_view.sandbox_events("sandbox.stopped")
     assert stopped["data"]["reason"] == "removed"
-    assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
+    assert not list((account_view.process.data / "sandboxes" / "sandboxes").glob("*"))
 
 
-async def test_the_command_line_shows_and_uses_sandboxes(face: AccountView) -> None:
+async def test_the_command_line_shows_and_uses_sandboxes(account_view: AccountView) -> None:
     """`dovecote sandboxes list|show|exec|stop|sweep|rm`, with a result for programs too."""
-    await face.turn("true")
-    (box,) = await face.list_sandboxes()
-    _status, used = await face.ask("GET", "/accounts/me/usage")
+    await account_view.turn("true")
+    (box,) = await account_view.list_sandboxes()
+    _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert used["total"]["sandbox_seconds"] > 0
-    code, printed = await _cli(face, "sandboxes", "list", "--json")
+    code, printed = await _cli(account_view, "sandboxes", "list", "--json")
     assert (code, json.loads(printed)[0]["id"], json.loads(printed)[0]["name"]) == (0, box["id"], "default")
-    code, printed = await _cli(face, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
+    code, printed = await _cli(account_view, "sandboxes", "exec", "default", "echo out; echo err >&2; exit 3")
     assert (code, sorted(printed.split())) == (3, ["err", "out"])
-    code, printed = await _cli(face, "sandboxes", "stop", box["id"])
-    assert (code, (await face.list_sandboxes())[0]["state"]) == (0, "suspended")
-    orphan = face.process.data / "sandboxes" / "sandboxes" / "host-orphan"
+    code, printed = await _cli(account_view, "sandboxes", "stop", box["id"])
+    assert (code, (await account_view.list_sandboxes())[0]["state"]) == (0, "suspended")
+    orphan = account_view.process.data / "sandboxes" / "sandboxes" / "host-orphan"
     orphan.mkdir(parents=True)
-    label = next((face.process.data / "sandboxes" / "sandboxes").glob("*/label")).read_text()
+    label = next((account_view.process.data / "sandboxes" / "sandboxes").glob("*/label")).read_text()
     (orphan / "label").write_text(f"{label[:-3]}xyz")
     foreign = orphan.with_name("host-foreign")
     foreign.mkdir()
     (foreign / "label").write_text("dovecote-somebody-else")
-    code, printed = await _cli(face, "sandboxes", "sweep")
+    code, printed = await _cli(account_view, "sandboxes", "sweep")
     assert (code, printed.strip()) == (0, "1 removed")
     assert (orphan.exists(), foreign.exists()) == (False, True)
-    assert (await _cli(face, "sandboxes", "rm", box["id"]))[0] == 0
-    assert await face.list_sandboxes() == []
-    _status, used = await face.ask("GET", "/accounts/me/usage")
+    assert (await _cli(account_view, "sandboxes", "rm", box["id"]))[0] == 0
+    assert await account_view.list_sandboxes() == []
+    _status, used = await account_view.ask("GET", "/accounts/me/usage")
     assert next((part["kind"], part["what"]) for part in used["parts"]) == ("sandbox", "host")
-    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"limits": {"budgetSeconds": 0.001}}})
-    refused = await face.turn("true")
+    await account_view.ask(
+        "PATCH", "/accounts/me/agents/default", {"config": {"limits": {"budgetSeconds": 0.001}}}
+    )
+    refused = await account_view.turn("true")
     assert (refused["state"], "sandbox seconds" in refused["error"]) == ("failed", True)
 
 
@@ -172,48 +174,52 @@ def _write_wheel(directory: Path) -> None:
             wheel.writestr(name, text)
 
 
-async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(face: AccountView) -> None:
+async def test_what_pip_installed_is_there_again_after_the_sandbox_was_destroyed(
+    account_view: AccountView,
+) -> None:
     """Installed into HOME, destroyed with its machine, imported by the next turn from the snapshot."""
-    await face.turn("true")
-    await face.saved()
-    (empty,) = face.snapshots()
-    (workspace,) = (face.process.data / "workspaces").iterdir()
+    await account_view.turn("true")
+    await account_view.saved()
+    (empty,) = account_view.snapshots()
+    (workspace,) = (account_view.process.data / "workspaces").iterdir()
     _write_wheel(workspace)
     pip = "python3 -m pip install --user --quiet --no-index --find-links . pigeon"
-    installed = await face.turn(f"{pip} && python3 -c 'import pigeon; print(pigeon.NAME)'")
+    installed = await account_view.turn(f"{pip} && python3 -c 'import pigeon; print(pigeon.NAME)'")
     if "No module named pip" in installed["output"]:
         pytest.skip("this machine's python3 has no pip")
     assert "homing" in installed["output"], installed["output"]
-    await face.replaced(empty)
-    for place in (face.process.data / "sandboxes" / "sandboxes").iterdir():
+    await account_view.replaced(empty)
+    for place in (account_view.process.data / "sandboxes" / "sandboxes").iterdir():
         shutil.rmtree(place)
-    again = await face.turn("python3 -c 'import pigeon; print(pigeon.NAME)'")
+    again = await account_view.turn("python3 -c 'import pigeon; print(pigeon.NAME)'")
     assert "homing" in again["output"], again["output"]
-    assert (await face.sandbox_events("sandbox.started", many=2))[-1]["data"]["reason"] == "restored"
+    assert (await account_view.sandbox_events("sandbox.started", many=2))[-1]["data"]["reason"] == "restored"
 
 
-async def test_a_removed_workspace_takes_its_sandbox_along(face: AccountView) -> None:
+async def test_a_removed_workspace_takes_its_sandbox_along(account_view: AccountView) -> None:
     """Deleting a workspace or a sandbox record leaves no live sandbox of it."""
     made = {}
     for kind in ("sandboxes", "workspaces"):
         config = {"persistent": True} if kind == "sandboxes" else {}
-        _s, made[kind] = await face.ask("POST", f"/accounts/me/{kind}", {"name": "mine", "config": config})
+        _s, made[kind] = await account_view.ask(
+            "POST", f"/accounts/me/{kind}", {"name": "mine", "config": config}
+        )
     use = {"name": "mine", "workspaceId": made["workspaces"]["id"], "sandbox": made["sandboxes"]["id"]}
-    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
-    await face.turn("true")
-    (box,) = await face.list_sandboxes()
+    await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": [use]}})
+    await account_view.turn("true")
+    (box,) = await account_view.list_sandboxes()
     assert box["workspace"] == made["workspaces"]["id"]
-    await face.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
-    assert (await face.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
-    assert await face.list_sandboxes() == []
-    assert not list((face.process.data / "sandboxes" / "sandboxes").glob("*"))
+    await account_view.ask("PATCH", "/accounts/me/agents/default", {"config": {"workspaces": []}})
+    assert (await account_view.ask("DELETE", "/accounts/me/workspaces/mine"))[0] == 204
+    assert await account_view.list_sandboxes() == []
+    assert not list((account_view.process.data / "sandboxes" / "sandboxes").glob("*"))
 
 
-async def test_a_removed_account_takes_its_sandboxes_along(face: AccountView) -> None:
+async def test_a_removed_account_takes_its_sandboxes_along(account_view: AccountView) -> None:
     """Deleting an account leaves neither machines nor snapshots of it; others keep theirs."""
-    await face.turn("true")
+    await account_view.turn("true")
     async with aiohttp.ClientSession(
-        face.process.url, headers={"Authorization": f"Bearer {ADMIN}"}
+        account_view.process.url, headers={"Authorization": f"Bearer {ADMIN}"}
     ) as operator:
         async with operator.post("/accounts", json={"name": "other"}) as answer:
             made = await answer.json()
@@ -221,30 +227,32 @@ async def test_a_removed_account_takes_its_sandboxes_along(face: AccountView) ->
         async with operator.put(f"/accounts/{made['id']}/budget", json=budget) as answer:
             assert (answer.status, (await answer.json())["tokens"]) == (200, 5)
     async with aiohttp.ClientSession(
-        face.process.url, headers={"Authorization": f"Bearer {made['key']}"}
+        account_view.process.url, headers={"Authorization": f"Bearer {made['key']}"}
     ) as session:
-        other = AccountView(face.process, session)
+        other = AccountView(account_view.process, session)
         await other.ask("POST", "/accounts/me/sandboxes", {"name": "box", "config": {"persistent": True}})
         await other.ask("POST", "/accounts/me/agents", {"name": "default", "config": {"sandbox": "box"}})
         await other.turn("echo kept > $HOME/note")
         await other.saved()
-        places = face.process.data / "sandboxes" / "sandboxes"
+        places = account_view.process.data / "sandboxes" / "sandboxes"
         assert len(list(places.iterdir())) == 2
         assert (await other.ask("DELETE", "/accounts/me"))[0] == 204
-    assert len(list(places.iterdir())) == len(await face.list_sandboxes()) == 1
-    assert len(list((face.process.data / "snapshots").iterdir())) <= 1
+    assert len(list(places.iterdir())) == len(await account_view.list_sandboxes()) == 1
+    assert len(list((account_view.process.data / "snapshots").iterdir())) <= 1
 
 
-async def test_a_job_that_outlives_its_sandbox_is_told_of(face: AccountView) -> None:
+async def test_a_job_that_outlives_its_sandbox_is_told_of(account_view: AccountView) -> None:
     """At the end of its life a sandbox goes although a job runs, and the chat hears why the job failed."""
     lifecycle = {"lifecycle": {"idleTimeoutSeconds": 1, "maxLifetimeSeconds": 4}}
-    await face.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
-    await face.turn("true")
-    await face.turn("&sleep 300")
-    (failed,) = await face.sandbox_events("job.failed")
+    await account_view.ask("PATCH", "/accounts/me/sandboxes/default", {"config": lifecycle})
+    await account_view.turn("true")
+    await account_view.turn("&sleep 300")
+    (failed,) = await account_view.sandbox_events("job.failed")
     assert failed["data"]["reason"] == "sandbox_expired"
-    (stopped,) = await face.sandbox_events("sandbox.stopped")
+    (stopped,) = await account_view.sandbox_events("sandbox.stopped")
     assert stopped["data"]["reason"] == "expired"
     assert not [
-        event for event in await face.sandbox_events("sandbox.started") if event["data"]["reason"] == "woken"
+        event
+        for event in await account_view.sandbox_events("sandbox.started")
+        if event["data"]["reason"] == "woken"
     ]

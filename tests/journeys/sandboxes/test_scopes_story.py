@@ -83,14 +83,14 @@ async def scopes_gateway(tmp_path: Path) -> AsyncIterator[ScopesGateway]:
         yield stage
 
 
-async def test_a_scope_says_who_works_in_one_sandbox(stage: ScopesGateway) -> None:
+async def test_a_scope_says_who_works_in_one_sandbox(scopes_gateway: ScopesGateway) -> None:
     """Each sees what those left in HOME with whom it shares, and nothing of anybody else's."""
     for scope, sharers in SHARING.items():
-        await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": {"isolation": scope}})
+        await scopes_gateway.ask("PATCH", "/accounts/me/sandboxes/default", {"config": {"isolation": scope}})
         for caller in CALLERS:
-            await stage.seen(caller, f"{scope}-{caller}")
-        assert await stage.seen("first", f"{scope}-first") == sharers, scope
-        apart = await stage.seen("apart", f"{scope}-apart")
+            await scopes_gateway.seen(caller, f"{scope}-{caller}")
+        assert await scopes_gateway.seen("first", f"{scope}-first") == sharers, scope
+        apart = await scopes_gateway.seen("apart", f"{scope}-apart")
         assert apart == {"apart"}, scope
 
 

@@ -80,52 +80,64 @@ async def _cli(stage: ServicesGateway, *words: str) -> Any:
     return json.loads(printed)
 
 
-async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(stage: ServicesGateway) -> None:
+async def test_a_web_server_outlives_the_gateway_and_sleeps_with_its_sandbox(
+    services_gateway: ServicesGateway,
+) -> None:
     """Started by the agent, known after kill -9, asleep with the sandbox, awake with it, one all the time."""
     config = {
         "network": {"mode": "allow-all"},
         "permissionMode": "bypass",
         "lifecycle": {"idleTimeoutSeconds": 1},
     }
-    await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
+    await services_gateway.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
     port = closed_port()
     fetch = (
         f"python3 -c \"from urllib.request import urlopen as u; print(u('http://127.0.0.1:{port}/').status)\""
     )
     server = f"echo $$ >>~/begun; exec python3 -u -m http.server {port} --bind 127.0.0.1"
-    started = json.loads(await stage.use("service", action="start", name="web", command=server, port=port))
+    started = json.loads(
+        await services_gateway.use("service", action="start", name="web", command=server, port=port)
+    )
     assert (started["state"], started["ready"]) == ("running", True)
 
-    await stage.process.kill()
-    await stage.process.start()
-    (web,) = json.loads(await stage.use("service", action="status"))
+    await services_gateway.process.kill()
+    await services_gateway.process.start()
+    (web,) = json.loads(await services_gateway.use("service", action="status"))
     assert (web["state"], web["starts"]) == ("running", 1)
-    assert json.loads(await stage.use("bash", command=fetch))["stdout"] == "200\n"
+    assert json.loads(await services_gateway.use("bash", command=fetch))["stdout"] == "200\n"
 
-    await stage.until("suspended")
+    await services_gateway.until("suspended")
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET / HTTP/1.0\r\n\r\n")  # the kernel takes it, nobody reads it yet
-    assert json.loads(await stage.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n") == 2
+    assert (
+        json.loads(await services_gateway.use("bash", command=f"{fetch}; cat ~/begun"))["stdout"].count("\n")
+        == 2
+    )
     async with asyncio.timeout(TIMEOUT_SECONDS):
         assert (await reader.read()).startswith(b"HTTP/1.0 200")
     writer.close()
-    (shown,) = await _cli(stage, "services", "default")
+    (shown,) = await _cli(services_gateway, "services", "default")
     assert (shown["name"], shown["state"], shown["starts"]) == ("web", "running", 1)
 
 
-async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(stage: ServicesGateway) -> None:
+async def test_a_service_is_there_again_in_the_machine_made_from_the_snapshot(
+    services_gateway: ServicesGateway,
+) -> None:
     """Kept awake to the end of its life a machine goes with its processes; the next one starts them again."""
     lifecycle = {"maxLifetimeSeconds": 4, "idleTimeoutSeconds": 1, "keepAwake": True}
     config = {"permissionMode": "bypass", "lifecycle": lifecycle}
-    await stage.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
+    await services_gateway.ask("PATCH", "/accounts/me/sandboxes/default", {"config": config})
     beat = "echo begun >>~/begun; exec sleep 300"
-    assert json.loads(await stage.use("service", action="start", name="beat", command=beat))["starts"] == 1
-    await stage.until("cold")
-    told = [event["type"] for event in await stage.process.events("demo")]
+    assert (
+        json.loads(await services_gateway.use("service", action="start", name="beat", command=beat))["starts"]
+        == 1
+    )
+    await services_gateway.until("cold")
+    told = [event["type"] for event in await services_gateway.process.events("demo")]
     assert "sandbox.stopped" in told
     assert "sandbox.suspended" not in told
-    (shown,) = json.loads(await stage.use("service", action="status"))
+    (shown,) = json.loads(await services_gateway.use("service", action="status"))
     assert (shown["name"], shown["starts"], shown["started_again_with_its_sandbox"]) == ("beat", 2, True)
-    assert json.loads(await stage.use("bash", command="sort -u ~/begun"))["stdout"] == "begun\n"
-    logs = json.loads(await stage.use("service", action="logs", name="beat"))
+    assert json.loads(await services_gateway.use("bash", command="sort -u ~/begun"))["stdout"] == "begun\n"
+    logs = json.loads(await services_gateway.use("service", action="logs", name="beat"))
     assert "[started again with its sandbox]" in logs["output"]

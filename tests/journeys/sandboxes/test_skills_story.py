@@ -70,20 +70,22 @@ async def skills_gateway(tmp_path: Path) -> AsyncIterator[SkillsGateway]:
             yield SkillsGateway(process=process, session=session, mine=mine, model=model)
 
 
-async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stage: SkillsGateway) -> None:
+async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(
+    skills_gateway: SkillsGateway,
+) -> None:
     """The guide is in the instructions, the skill in the tool's words, all files in the workspace."""
-    made = await stage.mine.call(
+    made = await skills_gateway.mine.call(
         "POST", "/accounts/me/skills", {"name": "reports", "config": {"description": "how to write reports"}}
     )
     assert made.status == 201, made.body
     skill, agent = "/accounts/me/skills/reports/files", "/accounts/me/agents/default/files"
-    assert await stage.upload(f"{skill}/SKILL.md", b"Begin with the result.") == 204
-    assert await stage.upload(f"{skill}/forms/a.txt", b"form A") == 204
-    assert await stage.upload(f"{agent}/AGENTS.md", b"You are careful.") == 204
-    assert await stage.upload(f"{agent}/knowledge/old.txt", b"old") == 204
+    assert await skills_gateway.upload(f"{skill}/SKILL.md", b"Begin with the result.") == 204
+    assert await skills_gateway.upload(f"{skill}/forms/a.txt", b"form A") == 204
+    assert await skills_gateway.upload(f"{agent}/AGENTS.md", b"You are careful.") == 204
+    assert await skills_gateway.upload(f"{agent}/knowledge/old.txt", b"old") == 204
 
-    assert (await stage.turn("write a report")).body["output"] == "All read."
-    first, *rest = stage.model.bodies
+    assert (await skills_gateway.turn("write a report")).body["output"] == "All read."
+    first, *rest = skills_gateway.model.bodies
     assert first["messages"][0]["content"].startswith("You are careful.")
     tools: dict[str, Any] = {one["function"]["name"]: one["function"] for one in first["tools"]}
     assert "reports: how to write reports" in tools["load_skill"]["description"]
@@ -92,26 +94,28 @@ async def test_a_skill_is_loaded_and_an_agents_files_stand_in_its_workspace(stag
     assert last_text(rest[1]) == "     1\tform A"
     assert last_text(rest[2]) == "knowledge/old.txt"
 
-    assert (await stage.mine.call("DELETE", f"{agent}/knowledge/old.txt")).status == 204
-    assert await stage.upload(f"{agent}/knowledge/new.txt", b"new") == 204
-    assert (await stage.turn("look again")).body["output"] == "Again."
-    assert last_text(stage.model.bodies[-1]) == "knowledge/new.txt"
+    assert (await skills_gateway.mine.call("DELETE", f"{agent}/knowledge/old.txt")).status == 204
+    assert await skills_gateway.upload(f"{agent}/knowledge/new.txt", b"new") == 204
+    assert (await skills_gateway.turn("look again")).body["output"] == "Again."
+    assert last_text(skills_gateway.model.bodies[-1]) == "knowledge/new.txt"
 
 
-async def test_bundles_are_bounded_and_the_accounts_own(stage: SkillsGateway) -> None:
+async def test_bundles_are_bounded_and_the_accounts_own(skills_gateway: SkillsGateway) -> None:
     """Ways out, other places, too much and another account's are refused; the rest is read back."""
     agent = "/accounts/me/agents/default/files"
     for path in ("elsewhere/x", "skills/../../x", "AGENTS.md/../x"):
-        assert await stage.upload(f"{agent}/{path.replace('..', '%2e%2e')}", b"x") in (404, 422), path
-    assert await stage.upload(f"{agent}/knowledge/big", bytes(1024 * 1024 + 1)) == 413
-    assert await stage.upload(f"{agent}/knowledge/one", b"content") == 204
-    listed = (await stage.mine.call("GET", agent)).body["items"]
+        assert await skills_gateway.upload(f"{agent}/{path.replace('..', '%2e%2e')}", b"x") in (404, 422), (
+            path
+        )
+    assert await skills_gateway.upload(f"{agent}/knowledge/big", bytes(1024 * 1024 + 1)) == 413
+    assert await skills_gateway.upload(f"{agent}/knowledge/one", b"content") == 204
+    listed = (await skills_gateway.mine.call("GET", agent)).body["items"]
     assert [(one["path"], one["size"]) for one in listed] == [("knowledge/one", 7)]
-    assert (await stage.mine.call("GET", f"{agent}/knowledge/one")).body == b"content"
-    operator = ApiClient(session=stage.session, url=stage.process.url, key=ADMIN_KEY)
+    assert (await skills_gateway.mine.call("GET", f"{agent}/knowledge/one")).body == b"content"
+    operator = ApiClient(session=skills_gateway.session, url=skills_gateway.process.url, key=ADMIN_KEY)
     other = (await operator.call("POST", "/accounts", {"name": "other"})).body["key"]
-    stranger = ApiClient(session=stage.session, url=stage.process.url, key=other)
-    assert (await stage.mine.call("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
-    assert await stage.upload("/accounts/me/skills/mine/files/SKILL.md", b"x", key=other) == 404
+    stranger = ApiClient(session=skills_gateway.session, url=skills_gateway.process.url, key=other)
+    assert (await skills_gateway.mine.call("POST", "/accounts/me/skills", {"name": "mine"})).status == 201
+    assert await skills_gateway.upload("/accounts/me/skills/mine/files/SKILL.md", b"x", key=other) == 404
     assert (await stranger.call("GET", "/accounts/me/skills/mine/files/SKILL.md")).status == 404
-    assert (await stage.mine.call("DELETE", "/accounts/me/skills/mine")).status == 204
+    assert (await skills_gateway.mine.call("DELETE", "/accounts/me/skills/mine")).status == 204

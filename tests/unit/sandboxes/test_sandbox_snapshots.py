@@ -140,28 +140,28 @@ def instance() -> MemoryInstance:
 
 
 @pytest.fixture
-def sandbox(machine: MemoryInstance) -> MemorySandbox:
+def sandbox(instance: MemoryInstance) -> MemorySandbox:
     """The sandbox that stands for it."""
-    return MemorySandbox(SandboxId("memory-1"), {SandboxId("memory-1"): machine})
+    return MemorySandbox(SandboxId("memory-1"), {SandboxId("memory-1"): instance})
 
 
 async def test_the_same_content_is_kept_once(
-    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path
+    sandbox: MemorySandbox, instance: MemoryInstance, tmp_path: Path
 ) -> None:
     """A snapshot that would say what the last one says is not kept; a newer one replaces older ones."""
     store = LocalSnapshotStore(tmp_path / "store")
     keeper = Snapshotter(store, tmp_path / "scratch")
-    first = await keeper.save(box, row(lock_version=1))
+    first = await keeper.save(sandbox, row(lock_version=1))
     assert first is not None
-    assert await keeper.save(box, row(lock_version=2, snapshot=first)) is None
-    machine.home["note"] = b"two"
-    second = await keeper.save(box, row(lock_version=3, snapshot=first))
+    assert await keeper.save(sandbox, row(lock_version=2, snapshot=first)) is None
+    instance.home["note"] = b"two"
+    second = await keeper.save(sandbox, row(lock_version=3, snapshot=first))
     assert second is not None
     await keeper.prune(second)
     assert list(await store.list()) == [second]
-    machine.home.clear()
-    assert await keeper.restore(box, second)
-    assert machine.home == {"note": b"two"}
+    instance.home.clear()
+    assert await keeper.restore(sandbox, second)
+    assert instance.home == {"note": b"two"}
     await keeper.delete_all(SPEC.label)
     assert not await store.list()
 
@@ -172,23 +172,23 @@ def _damaged(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [_damaged, Path.unlink], ids=["damaged", "lost"])
 async def test_a_damaged_or_lost_snapshot_is_not_restored(
-    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path, harm: Callable[[Path], None]
+    sandbox: MemorySandbox, instance: MemoryInstance, tmp_path: Path, harm: Callable[[Path], None]
 ) -> None:
     """The hash is a part of the name; what differs from it is not unpacked, and the sandbox starts cold."""
     keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch")
-    name = await keeper.save(box, row())
+    name = await keeper.save(sandbox, row())
     assert name is not None
     harm(tmp_path / "store" / name)
-    machine.home.clear()
-    assert not await keeper.restore(box, name)
-    assert not machine.home
+    instance.home.clear()
+    assert not await keeper.restore(sandbox, name)
+    assert not instance.home
 
 
 async def test_a_snapshot_larger_than_allowed_is_not_taken(
-    box: MemorySandbox, machine: MemoryInstance, tmp_path: Path
+    sandbox: MemorySandbox, instance: MemoryInstance, tmp_path: Path
 ) -> None:
     """The sandbox goes on without one; nothing of it stays behind."""
-    machine.home["noise"] = os.urandom(10_000)
+    instance.home["noise"] = os.urandom(10_000)
     keeper = Snapshotter(LocalSnapshotStore(tmp_path / "store"), tmp_path / "scratch", limit=5000)
-    assert await keeper.save(box, row()) is None
+    assert await keeper.save(sandbox, row()) is None
     assert not list((tmp_path / "scratch").iterdir())

@@ -91,41 +91,45 @@ def harness(tmp_path: Path) -> ReaperHarness:
 
 
 @pytest.mark.parametrize("persistent", [True, False])
-async def test_files_come_home_before_the_machine_ends(stage: ReaperHarness, *, persistent: bool) -> None:
+async def test_files_come_home_before_the_machine_ends(harness: ReaperHarness, *, persistent: bool) -> None:
     """At the end of its life, and of a passing one when its turn is over, nothing is left behind."""
     spec = replace(SPEC, persistent=persistent)
-    await stage.pool().acquire(replace(REQUEST, spec=spec))
-    stage.now += timedelta(seconds=101)
-    await stage.reaper().run_once()
-    assert (stage.workspace_sync.sync_count, stage.provider.instances, stage.reservations.rows) == (1, {}, {})
+    await harness.pool().acquire(replace(REQUEST, spec=spec))
+    harness.now += timedelta(seconds=101)
+    await harness.reaper().run_once()
+    assert (harness.workspace_sync.sync_count, harness.provider.instances, harness.reservations.rows) == (
+        1,
+        {},
+        {},
+    )
 
 
-async def test_one_that_does_not_answer_is_waited_for(stage: ReaperHarness) -> None:
+async def test_one_that_does_not_answer_is_waited_for(harness: ReaperHarness) -> None:
     """Its files may be had later; after an hour, or where it will never give them, it ends without."""
-    await stage.pool().acquire(REQUEST)
-    stage.workspace_sync.error = ProviderUnreachable()
-    stage.now += timedelta(seconds=101)
-    await stage.reaper().run_once()
-    assert SPEC.label in stage.reservations.rows
-    stage.now += timedelta(seconds=SYNC_RETRY_SECONDS)
-    await stage.reaper().run_once()
-    assert (stage.provider.instances, stage.reservations.rows) == ({}, {})
-    await stage.pool().acquire(REQUEST)
-    stage.workspace_sync.error = ProviderRefused("too much")
-    stage.now += timedelta(seconds=101)
-    await stage.reaper().run_once()
-    assert not stage.reservations.rows
+    await harness.pool().acquire(REQUEST)
+    harness.workspace_sync.error = ProviderUnreachable()
+    harness.now += timedelta(seconds=101)
+    await harness.reaper().run_once()
+    assert SPEC.label in harness.reservations.rows
+    harness.now += timedelta(seconds=SYNC_RETRY_SECONDS)
+    await harness.reaper().run_once()
+    assert (harness.provider.instances, harness.reservations.rows) == ({}, {})
+    await harness.pool().acquire(REQUEST)
+    harness.workspace_sync.error = ProviderRefused("too much")
+    harness.now += timedelta(seconds=101)
+    await harness.reaper().run_once()
+    assert not harness.reservations.rows
 
 
-async def test_a_row_whose_provider_is_no_more_is_given_up(stage: ReaperHarness) -> None:
+async def test_a_row_whose_provider_is_no_more_is_given_up(harness: ReaperHarness) -> None:
     """It stays for a week after its last use, then it goes with its jobs; the machine is not ours to find."""
-    await stage.pool().acquire(REQUEST)
-    elsewhere = stage.reaper(open_here=False)
-    stage.now += timedelta(seconds=MISSING_PROVIDER_SECONDS - 1)
+    await harness.pool().acquire(REQUEST)
+    elsewhere = harness.reaper(open_here=False)
+    harness.now += timedelta(seconds=MISSING_PROVIDER_SECONDS - 1)
     await elsewhere.run_once()
-    assert SPEC.label in stage.reservations.rows
-    stage.now += timedelta(seconds=2)
+    assert SPEC.label in harness.reservations.rows
+    harness.now += timedelta(seconds=2)
     await elsewhere.run_once()
-    assert stage.reservations.rows == {}
-    assert stage.end_reasons == ["sandbox_provider_removed"]
-    assert stage.reservations.changes[-1] == ("sandbox.delete", "provider_removed")
+    assert harness.reservations.rows == {}
+    assert harness.end_reasons == ["sandbox_provider_removed"]
+    assert harness.reservations.changes[-1] == ("sandbox.delete", "provider_removed")

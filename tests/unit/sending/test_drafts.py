@@ -33,167 +33,167 @@ async def run_ready_tasks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_reply_grows_and_becomes_the_final_text(stage: DraftHarness) -> None:
+async def test_a_reply_grows_and_becomes_the_final_text(harness: DraftHarness) -> None:
     """What is being said is sent once and then edited, and the final text takes the same place."""
-    async with stage.drafts() as drafts:
+    async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
+            await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
             heard("msg_1", "Hello wor")
-            await stage.channel.until(lambda: stage.visible_texts == ["Hello wor …"])
+            await harness.channel.until(lambda: harness.visible_texts == ["Hello wor …"])
             heard("msg_1", None)
-        outcome = await stage.deliver_final_text(drafts, "Hello world")
+        outcome = await harness.deliver_final_text(drafts, "Hello world")
     assert (outcome.kind, outcome.platform_id) == (OutcomeKind.DELIVERED, "1")
-    assert stage.visible_texts == ["Hello world"]
-    assert stage.platform_calls.count("send") == 1
+    assert harness.visible_texts == ["Hello world"]
+    assert harness.platform_calls.count("send") == 1
 
 
-async def test_a_quick_reply_has_no_draft(stage: DraftHarness) -> None:
+async def test_a_quick_reply_has_no_draft(harness: DraftHarness) -> None:
     """A message that is complete before its time is sent once, as a whole."""
-    async with stage.drafts(after=60) as drafts:
+    async with harness.drafts(after=60) as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
             heard("msg_1", None)
-        await stage.deliver_final_text(drafts, "Hello")
-    assert stage.platform_calls == ["send"]
-    assert stage.visible_texts == ["Hello"]
+        await harness.deliver_final_text(drafts, "Hello")
+    assert harness.platform_calls == ["send"]
+    assert harness.visible_texts == ["Hello"]
 
 
-async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(stage: DraftHarness) -> None:
+async def test_the_turn_is_never_held_up_and_the_final_text_comes_last(harness: DraftHarness) -> None:
     """While the platform keeps a draft's call, the turn ends; the final text waits for that call."""
-    stage.channel.frozen = asyncio.Event()
-    async with stage.drafts() as drafts:
+    harness.channel.frozen = asyncio.Event()
+    async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.called.wait()
+            await harness.channel.called.wait()
             heard("msg_1", None)
-        delivering = asyncio.create_task(stage.deliver_final_text(drafts, "Hello"))
+        delivering = asyncio.create_task(harness.deliver_final_text(drafts, "Hello"))
         await asyncio.wait({delivering}, timeout=0.05)
-        assert stage.platform_calls == ["send"]
-        stage.channel.frozen.set()
+        assert harness.platform_calls == ["send"]
+        harness.channel.frozen.set()
         assert (await delivering).kind is OutcomeKind.DELIVERED
-    assert stage.visible_texts == ["Hello"]
+    assert harness.visible_texts == ["Hello"]
 
 
-async def test_nothing_is_edited_after_the_final_text(stage: DraftHarness) -> None:
+async def test_nothing_is_edited_after_the_final_text(harness: DraftHarness) -> None:
     """A turn that goes on talking after its message was delivered changes nothing any more."""
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
-        await stage.deliver_final_text(drafts, "Hello")
+        await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
+        await harness.deliver_final_text(drafts, "Hello")
         heard("msg_1", "Hello and a late thought")
         heard("msg_2", "Next")
-        await stage.channel.until(lambda: len(stage.visible_texts) == 2)
-    assert stage.visible_texts == ["Hello", "Next …"]
+        await harness.channel.until(lambda: len(harness.visible_texts) == 2)
+    assert harness.visible_texts == ["Hello", "Next …"]
 
 
-async def test_another_process_waits_for_the_writer_and_then_takes_over(stage: DraftHarness) -> None:
+async def test_another_process_waits_for_the_writer_and_then_takes_over(harness: DraftHarness) -> None:
     """A delivery in another process is told to wait while a call may be under way, then finds the draft."""
-    async with stage.drafts() as writer, stage.drafts() as other:
+    async with harness.drafts() as writer, harness.drafts() as other:
         async with writer.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
-            waiting = await stage.deliver_final_text(other, "Hello")
+            await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
+            waiting = await harness.deliver_final_text(other, "Hello")
             assert (waiting.kind, waiting.pause_destination) == (OutcomeKind.RETRY, True)
             heard("msg_1", None)
-        while (await stage.deliver_final_text(other, "Hello")).kind is not OutcomeKind.DELIVERED:
+        while (await harness.deliver_final_text(other, "Hello")).kind is not OutcomeKind.DELIVERED:
             pass
-    assert stage.visible_texts == ["Hello"]
+    assert harness.visible_texts == ["Hello"]
 
 
-async def test_a_repeated_turn_goes_on_with_the_same_draft(stage: DraftHarness) -> None:
+async def test_a_repeated_turn_goes_on_with_the_same_draft(harness: DraftHarness) -> None:
     """After a crash the repeated message edits what its first attempt left in the chat."""
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
-    async with stage.drafts() as drafts:
+        await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
+    async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hi the")
-            await stage.channel.until(lambda: stage.visible_texts == ["Hi the …"])
+            await harness.channel.until(lambda: harness.visible_texts == ["Hi the …"])
             heard("msg_1", None)
-        await stage.deliver_final_text(drafts, "Hi there")
-    assert stage.visible_texts == ["Hi there"]
+        await harness.deliver_final_text(drafts, "Hi there")
+    assert harness.visible_texts == ["Hi there"]
 
 
 @pytest.mark.parametrize("trouble", [Unreachable(), Rejected()])
-async def test_a_draft_that_fails_is_given_up(stage: DraftHarness, trouble: Exception) -> None:
+async def test_a_draft_that_fails_is_given_up(harness: DraftHarness, trouble: Exception) -> None:
     """When the first call fails no other is made, and the final text is sent afresh."""
-    stage.channel.errors.append(trouble)  # type: ignore[arg-type]
-    async with stage.drafts() as drafts:
+    harness.channel.errors.append(trouble)  # type: ignore[arg-type]
+    async with harness.drafts() as drafts:
         async with drafts.publish_while("cnv_1") as heard:
             assert heard is not None
             heard("msg_1", "Hel")
-            await stage.channel.called.wait()
+            await harness.channel.called.wait()
             heard("msg_1", "Hello")
             heard("msg_1", None)
-        while (await stage.deliver_final_text(drafts, "Hello world")).kind is not OutcomeKind.DELIVERED:
+        while (await harness.deliver_final_text(drafts, "Hello world")).kind is not OutcomeKind.DELIVERED:
             pass
-    assert stage.visible_texts == ["Hello world"]
-    assert stage.platform_calls == ["send", "send"]
+    assert harness.visible_texts == ["Hello world"]
+    assert harness.platform_calls == ["send", "send"]
 
 
-async def test_a_429_for_an_edit_closes_the_room_for_drafts(stage: DraftHarness) -> None:
+async def test_a_429_for_an_edit_closes_the_room_for_drafts(harness: DraftHarness) -> None:
     """After a platform's wait the draft stays as it is until the wait is over."""
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         heard("msg_1", "Hel")
-        await stage.channel.until(lambda: stage.visible_texts == ["Hel …"])
-        stage.channel.errors.append(RateLimited(60))
+        await harness.channel.until(lambda: harness.visible_texts == ["Hel …"])
+        harness.channel.errors.append(RateLimited(60))
         heard("msg_1", "Hello")
-        await stage.channel.until(lambda: not stage.channel.errors)
+        await harness.channel.until(lambda: not harness.channel.errors)
         for length in range(5, 50):
             heard("msg_1", "Hello world, and so on and so forth for a long while"[:length])
         await run_ready_tasks()
-    assert stage.platform_calls == ["send", "edit"]
+    assert harness.platform_calls == ["send", "edit"]
 
 
-async def test_only_the_latest_text_is_shown(stage: DraftHarness) -> None:
+async def test_only_the_latest_text_is_shown(harness: DraftHarness) -> None:
     """However fast a text grows, edits stay within the budget, and the last one shows the newest text."""
-    stage.limits = replace(HIGH_LIMITS, room_sends_per_second=40)
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
+    harness.limits = replace(HIGH_LIMITS, room_sends_per_second=40)
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1") as heard:
         assert heard is not None
         text = ""
         for number in range(30):
             text += f"{number} "
             heard("msg_1", text)
             await run_ready_tasks()
-        await stage.channel.until(lambda: stage.visible_texts == [text.strip() + " …"])
-    assert len(stage.platform_calls) < 15
+        await harness.channel.until(lambda: harness.visible_texts == [text.strip() + " …"])
+    assert len(harness.platform_calls) < 15
 
 
-async def test_a_typing_sign_comes_before_the_first_word(stage: DraftHarness) -> None:
+async def test_a_typing_sign_comes_before_the_first_word(harness: DraftHarness) -> None:
     """While nothing is said yet a typing sign shows, where the platform has one."""
-    stage.features = frozenset({ChannelFeature.EDIT, ChannelFeature.TYPING})
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1"):
-        await stage.channel.until(lambda: stage.platform_calls == ["typing"])
-    stage.features = EDITS
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_1"):
+    harness.features = frozenset({ChannelFeature.EDIT, ChannelFeature.TYPING})
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1"):
+        await harness.channel.until(lambda: harness.platform_calls == ["typing"])
+    harness.features = EDITS
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_1"):
         pass
-    assert stage.platform_calls == ["typing"]
+    assert harness.platform_calls == ["typing"]
 
 
-async def test_a_conversation_without_a_chat_has_no_drafts(stage: DraftHarness) -> None:
+async def test_a_conversation_without_a_chat_has_no_drafts(harness: DraftHarness) -> None:
     """Where no chat listens nobody takes what is being said."""
-    async with stage.drafts() as drafts, drafts.publish_while("cnv_2") as heard:
+    async with harness.drafts() as drafts, drafts.publish_while("cnv_2") as heard:
         assert heard is None
 
 
-async def test_drafts_are_forgotten_in_time(stage: DraftHarness) -> None:
+async def test_drafts_are_forgotten_in_time(harness: DraftHarness) -> None:
     """A draft older than any delivery that could claim it is dropped."""
     old = datetime.now(UTC) - timedelta(days=4)
-    async with stage.database.begin() as connection:
+    async with harness.database.begin() as connection:
         call = DraftWrite(message="msg_0", target="here", turn="trn_0", text="", now=old, busy_until=old)
         await draft_store.begin_write(connection, call)
-    async with stage.drafts():
+    async with harness.drafts():
         pass
-    async with stage.database.read() as connection:
+    async with harness.database.read() as connection:
         assert await draft_store.get(connection, "msg_0", "here") is None
 
 

@@ -199,7 +199,7 @@ def proxy_environment(target: WebhookReceiver) -> Iterator[None]:
             os.environ[name] = value
 
 
-@pytest.mark.usefixtures("proxied")
+@pytest.mark.usefixtures("proxy_environment")
 async def test_proxies_of_the_environment_are_not_used(target: WebhookReceiver) -> None:
     """A proxy in the environment sees none of our calls."""
     async with webhook_receiver() as permitted, Egress() as egress:

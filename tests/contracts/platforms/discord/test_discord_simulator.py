@@ -59,61 +59,61 @@ async def control(simulator: Simulator) -> AsyncIterator[ControlClient]:
         yield ControlClient(simulator, http)
 
 
-async def test_an_outside_program_drives_it(outside: ControlClient) -> None:
+async def test_an_outside_program_drives_it(control: ControlClient) -> None:
     """Say, command, press, send a file, look at what the bot said, and set faults, all by HTTP."""
-    assert (await outside.act("server_channel", chat=5005))["id"] == "5005"
-    number = await outside.act("say", chat=5005, text="hello")
-    file = await outside.act(
+    assert (await control.act("server_channel", chat=5005))["id"] == "5005"
+    number = await control.act("say", chat=5005, text="hello")
+    file = await control.act(
         "send_file", chat=5005, content_base64=base64.b64encode(b"abc").decode(), name="a", media_type="b/c"
     )
-    assert (await outside.call("GET", f"channels/5005/messages/{file}"))[1]["attachments"][0]["size"] == 3
+    assert (await control.call("GET", f"channels/5005/messages/{file}"))[1]["attachments"][0]["size"] == 3
     row = {"type": 1, "components": [{"type": 2, "style": 2, "label": "No", "custom_id": "n"}]}
-    _, sent, _ = await outside.call("POST", "channels/5005/messages", content="May I?", components=[row])
-    asked = await outside.act("press", chat=5005, message=sent["id"], button="No")
+    _, sent, _ = await control.call("POST", "channels/5005/messages", content="May I?", components=[row])
+    asked = await control.act("press", chat=5005, message=sent["id"], button="No")
     assert asked == (400, asked[1]), "the argument is called number"
-    asked = await outside.act("press", chat=5005, number=sent["id"], button="No")
+    asked = await control.act("press", chat=5005, number=sent["id"], button="No")
     assert asked["reaction"] is None
-    await outside.act("fail", status=502, name="create")
-    assert (await outside.call("POST", "channels/5005/messages", content="x"))[0] == 502
-    await outside.act("deny", chat=5005, permissions=["Send Messages"])
-    status, told, _ = await outside.call("POST", "channels/5005/messages", content="x")
+    await control.act("fail", status=502, name="create")
+    assert (await control.call("POST", "channels/5005/messages", content="x"))[0] == 502
+    await control.act("deny", chat=5005, permissions=["Send Messages"])
+    status, told, _ = await control.call("POST", "channels/5005/messages", content="x")
     assert (status, told["code"]) == (403, 50013)
-    assert [post["text"] for post in await outside.view("messages")] == ["May I?"]
-    assert [name for name, _, _ in await outside.view("calls")].count("create") == 3
-    assert (await outside.view("state"))["identified"] == 0
-    assert (await outside.view("settings"))["public_key"]
-    assert (await outside.act("unheard_of"))[0] == 404
+    assert [post["text"] for post in await control.view("messages")] == ["May I?"]
+    assert [name for name, _, _ in await control.view("calls")].count("create") == 3
+    assert (await control.view("state"))["identified"] == 0
+    assert (await control.view("settings"))["public_key"]
+    assert (await control.act("unheard_of"))[0] == 404
     assert number.isdecimal()
 
 
-async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, outside: ControlClient) -> None:
+async def test_a_nonce_counts_for_two_minutes(simulator: Simulator, control: ControlClient) -> None:
     """The same nonce is the same message within the window, for its channel, if it is enforced."""
     where, fields = f"channels/{CHAT}/messages", {"content": "x", "nonce": "n", "enforce_nonce": True}
-    _, first, _ = await outside.call("POST", where, **fields)
-    _, again, _ = await outside.call("POST", where, **fields)
-    _, loose, _ = await outside.call("POST", where, **{**fields, "enforce_nonce": False})
+    _, first, _ = await control.call("POST", where, **fields)
+    _, again, _ = await control.call("POST", where, **fields)
+    _, loose, _ = await control.call("POST", where, **{**fields, "enforce_nonce": False})
     await simulator.pass_time(121)
-    _, later, _ = await outside.call("POST", where, **fields)
+    _, later, _ = await control.call("POST", where, **fields)
     assert first["id"] == again["id"]
     assert len({first["id"], loose["id"], later["id"]}) == 3
 
 
-async def test_buckets_refuse_what_is_too_much(simulator: Simulator, outside: ControlClient) -> None:
+async def test_buckets_refuse_what_is_too_much(simulator: Simulator, control: ControlClient) -> None:
     """A bucket is a channel's; its headers say what is left, and its refusal for how long."""
     await simulator.limit("create", 1, 20.0)
     where = f"channels/{CHAT}/messages"
-    _, _, headers = await outside.call("POST", where, content="x")
+    _, _, headers = await control.call("POST", where, content="x")
     assert (headers["X-RateLimit-Remaining"], headers["X-RateLimit-Limit"]) == ("0", "1")
-    status, told, headers = await outside.call("POST", where, content="y")
+    status, told, headers = await control.call("POST", where, content="y")
     assert (status, told["global"], headers["X-RateLimit-Scope"]) == (429, False, "user")
     assert 19 < told["retry_after"] <= 20
-    assert (await outside.call("PATCH", f"{where}/1", content="z"))[0] == 404
+    assert (await control.call("PATCH", f"{where}/1", content="z"))[0] == 404
     await simulator.limit("*", 0, 20.0)
-    status, told, headers = await outside.call("GET", "users/@me")
+    status, told, headers = await control.call("GET", "users/@me")
     assert (status, told["global"], headers["X-RateLimit-Scope"]) == (429, True, "global")
 
 
-async def test_what_makes_no_sense_is_refused(outside: ControlClient) -> None:
+async def test_what_makes_no_sense_is_refused(control: ControlClient) -> None:
     """Too long, empty, unknown, wrong rows: refused with the documented codes."""
     where = f"channels/{CHAT}/messages"
     row = {"type": 1, "components": [{"type": 2, "label": "x", "custom_id": "same"}] * 2}
@@ -126,7 +126,7 @@ async def test_what_makes_no_sense_is_refused(outside: ControlClient) -> None:
         ("GET", f"{where}/77", {}),
         ("PUT", "applications/1/commands", {"name": "x"}),
     ]
-    refusals = [(await outside.call(method, path, **fields))[:2] for method, path, fields in bad]
+    refusals = [(await control.call(method, path, **fields))[:2] for method, path, fields in bad]
     assert [(status, told["code"]) for status, told in refusals] == [
         (400, 50035),
         (400, 50006),
@@ -138,7 +138,7 @@ async def test_what_makes_no_sense_is_refused(outside: ControlClient) -> None:
     ]
 
 
-async def test_an_endpoint_has_to_pass_discords_trial(simulator: Simulator, outside: ControlClient) -> None:
+async def test_an_endpoint_has_to_pass_discords_trial(simulator: Simulator, control: ControlClient) -> None:
     """An address that answers no ping, or takes a forged one, is not set."""
     assert not await simulator.set_endpoint(f"{simulator.url}/_control/state")
     assert simulator.rest.endpoint is None

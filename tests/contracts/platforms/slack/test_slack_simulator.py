@@ -209,25 +209,25 @@ async def socket_events(simulator: Simulator) -> AsyncIterator[asyncio.Queue[Soc
 
 
 async def test_the_sdk_listens_by_socket(
-    simulator: Simulator, heard: asyncio.Queue[SocketModeRequest]
+    simulator: Simulator, socket_events: asyncio.Queue[SocketModeRequest]
 ) -> None:
     """The SDK's Socket Mode client is told, acknowledges, and is not told again."""
     await simulator.say(ROOM, "hello")
     async with asyncio.timeout(10):
-        request = await heard.get()
+        request = await socket_events.get()
         while simulator.sockets.waiting:
             await simulator.sockets.changed.wait()
     assert (request.type, request.payload["event"]["text"]) == ("events_api", "hello")
 
 
 async def test_the_sdk_follows_a_refresh(
-    simulator: Simulator, heard: asyncio.Queue[SocketModeRequest]
+    simulator: Simulator, socket_events: asyncio.Queue[SocketModeRequest]
 ) -> None:
     """Asked to, the SDK opens another connection, and what was said meanwhile is told there."""
     await simulator.sockets.refresh("refresh_requested")
     await simulator.say(ROOM, "hello again")
     async with asyncio.timeout(20):
-        request = await heard.get()
+        request = await socket_events.get()
     assert (request.payload["event"]["text"], simulator.sockets.connected) == ("hello again", 2)
 
 
