@@ -117,7 +117,7 @@ async def _serve(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     async with open_gateway(settings, stop) as gateway:
-        log.info("gateway.started", address=gateway.url, roles=",".join(sorted(settings.roles)))
+        log.info("ready", address=gateway.url, roles=",".join(sorted(settings.roles)))
         print(f"console: {gateway.url}/  (key: {settings.data_dir / 'key'})", flush=True)  # noqa: T201
         await stop.wait()
         log.info("gateway.stop_requested")

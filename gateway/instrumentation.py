@@ -10,7 +10,7 @@ from datetime import datetime
 
 import structlog
 
-from channels.message import Update
+from channels.message import ButtonPress, Command, Message, Reaction, RoomMigrated, Update
 from channels.port import Accept
 from delivery.broker.port import Lease, Leases
 from delivery.database.clock import utc_now
@@ -56,6 +56,16 @@ LEASE_KINDS = {"t": "conversation", "d": "destination", "a": "bot"}
 
 MAX_START_TIMES = 10_000
 """Beginnings that we remember to tell how long things took."""
+
+
+UPDATE_KINDS: dict[type[Update], str] = {
+    Message: "message",
+    Command: "command",
+    ButtonPress: "press",
+    Reaction: "reaction",
+    RoomMigrated: "moved",
+}
+"""Values of the metric label `kind`."""
 
 
 class StartTimes:
@@ -256,7 +266,7 @@ class InstrumentedUpdateHandler(UpdateAcceptor):
         platform = str(context.record.config.get("kind", ""))
 
         async def counted(update: Update) -> None:
-            kind, outcome = type(update).__name__.lower(), "failed"
+            kind, outcome = UPDATE_KINDS[type(update)], "failed"
             try:
                 await take(update)
                 outcome = "taken"

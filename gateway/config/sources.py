@@ -21,11 +21,11 @@ SECRET_KEY_PATTERN = re.compile(
 URL_CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
-    "OPENAI_API_KEY": ("vendors", "openai"),
+    "OPENAI_API_KEY": ("vendors", "openai_api_key"),
     "OPENAI_BASE_URL": ("vendors", "openai_base_url"),
-    "ANTHROPIC_API_KEY": ("vendors", "anthropic"),
-    "GEMINI_API_KEY": ("vendors", "google"),
-    "GOOGLE_API_KEY": ("vendors", "google"),
+    "ANTHROPIC_API_KEY": ("vendors", "anthropic_api_key"),
+    "GEMINI_API_KEY": ("vendors", "google_api_key"),
+    "GOOGLE_API_KEY": ("vendors", "google_api_key"),
     "OLLAMA_HOST": ("vendors", "ollama_url"),
     "SANDBOX_PROVIDER": ("sandbox", "provider"),
     "E2B_API_KEY": ("sandbox", "e2b", "api_key"),

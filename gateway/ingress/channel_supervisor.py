@@ -164,13 +164,13 @@ class ChannelSupervisor:
     def _rate_limiter(self, plugin: ChannelPlugin, settings: ChannelSettings) -> RateLimiter:
         limits = _limits(plugin, settings)
 
-        def crowded(destination: str) -> bool:
+        def is_group(destination: str) -> bool:
             return limits.is_group(Address.room_of(destination))
 
         if self._token_buckets is None:
-            return RateLimiter(limits, is_group=crowded)
+            return RateLimiter(limits, is_group=is_group)
         name = f"{plugin.name}:{plugin.account(settings)}"
-        return SharedRateLimiter(limits, name=name, store=self._token_buckets, crowded=crowded)
+        return SharedRateLimiter(limits, name=name, store=self._token_buckets, is_group=is_group)
 
     async def probe(self, record: Record) -> tuple[CheckResult, ...]:
         """Ask a channel's platform whether its settings are right, open or not; raises ChannelError."""

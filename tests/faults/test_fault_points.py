@@ -88,7 +88,7 @@ async def _log(process: GatewayProcess) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("point", COMMAND_POINTS)
 async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
     """Killed there, the command is answered after the restart, and its event log is exact."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.say(CHAT, "!echo pigeon")
     assert await process.wait_for_exit() == -9
     await platform.say(CHAT, "!echo second")
@@ -102,7 +102,7 @@ async def test_a_command_survives_a_kill_at(point: str, platform: Simulator, pro
 @pytest.mark.parametrize("point", JOB_POINTS)
 async def test_a_job_survives_a_kill_at(point: str, platform: Simulator, process: GatewayProcess) -> None:
     """Killed there, the job has run exactly once and its result is told exactly once."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.say(CHAT, "!&echo run >> runs; wc -l < runs; echo pigeon")
     assert await process.wait_for_exit() == -9
     await process.start()

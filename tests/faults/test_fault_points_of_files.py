@@ -44,7 +44,7 @@ async def process(platform: Simulator, tmp_path: Path) -> AsyncIterator[GatewayP
 async def run_until_killed(process: GatewayProcess, point: str, *, first: bool) -> None:
     """Run until a point kills the gateway; the first time somebody speaks only after it is ready."""
     if not first:
-        await process.start(env={"DOVECOTE_FAULT": point}, wait=False)
+        await process.start(env={"DOVECOTE_FAULT_POINT": point}, wait=False)
     assert await process.wait_for_exit() == -9, point
 
 
@@ -71,7 +71,7 @@ async def test_a_result_arrives_once_whatever_point_of_its_way_kills(
     platform: Simulator, process: GatewayProcess
 ) -> None:
     """Killed after the bytes are kept and around the row of the file, it is attached exactly once."""
-    await process.start(env={"DOVECOTE_FAULT": OUTGOING_POINTS[0]})
+    await process.start(env={"DOVECOTE_FAULT_POINT": OUTGOING_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
     for place, point in enumerate(OUTGOING_POINTS):
         await run_until_killed(process, point, first=place == 0)
@@ -87,7 +87,7 @@ async def test_an_attachment_has_one_name_whatever_point_of_its_way_kills(
     points: tuple[str, ...], platform: Simulator, process: GatewayProcess
 ) -> None:
     """Killed while it is named, fetched, written or recorded, it lies in the inbox once."""
-    await process.start(env={"DOVECOTE_FAULT": points[0]})
+    await process.start(env={"DOVECOTE_FAULT_POINT": points[0]})
     await platform.send_file(
         CHAT, b"%PDF-1.4", name="report.pdf", media_type="application/pdf", caption="!ls -1 inbox | cat -n"
     )
@@ -104,7 +104,7 @@ async def test_a_refused_attachment_is_told_once_whatever_point_kills(
     """Telegram refuses the file: people read why and where it is, although the gateway died over the note."""
     refusal = ApiFailure(400, "Bad Request: file is too ugly")
     platform.faults.add(Fault("fail", 10, method="sendDocument", failure=refusal))
-    await process.start(env={"DOVECOTE_FAULT": NOTE_POINTS[0]})
+    await process.start(env={"DOVECOTE_FAULT_POINT": NOTE_POINTS[0]})
     await platform.say(CHAT, "!mkdir -p outbox; echo pigeon > outbox/result.txt; echo flown")
     for place, point in enumerate(NOTE_POINTS):
         await run_until_killed(process, point, first=place == 0)

@@ -61,7 +61,7 @@ async def _until(process: GatewayProcess, kind: str, count: int = 1) -> list[dic
 @pytest.mark.parametrize("point", ["intake.submit.before_commit", "intake.submit.after_commit"])
 async def test_a_turn_asked_for_again_after_a_kill_at(point: str, process: GatewayProcess) -> None:
     """Killed before it could answer, the same POST with the same key leads to one turn."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     with pytest.raises(aiohttp.ClientError):
         await _ask(process, "!echo pigeon", key="once")
     assert await process.wait_for_exit() == -9
@@ -89,7 +89,7 @@ async def test_a_careful_command_survives_a_kill_at(point: str, process: Gateway
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
         }
-        await process.start(env={"DOVECOTE_FAULT": point})
+        await process.start(env={"DOVECOTE_FAULT_POINT": point})
         await _ask(process, "run: echo pigeon >> ran; cat ran")
         if point in SAVED:
             assert await process.wait_for_exit() == -9
@@ -121,7 +121,7 @@ async def test_what_steers_a_turn_survives_a_kill_at(point: str, process: Gatewa
             "DOVECOTE_AGENT__MODEL": "openai:loopback",
             "DOVECOTE_AGENT__BASE_URL": model.base_url,
         }
-        await process.start(env={"DOVECOTE_FAULT": point})
+        await process.start(env={"DOVECOTE_FAULT_POINT": point})
         await _ask(process, "run: echo pigeon")
         (asked,) = _of_kind(await _until(process, "approval.requested"), "approval.requested")
         async with (
@@ -152,7 +152,7 @@ def asked_turn(log: list[dict[str, Any]]) -> str:
 @pytest.mark.parametrize("point", ["turn.release.before_commit", "turn.release.after_commit"])
 async def test_a_turn_survives_a_stop_that_is_killed_at(point: str, process: GatewayProcess) -> None:
     """Killed while a turn is put back on a stop, it ends once after the start, and says what happened."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await _ask(process, "!sleep 30; echo pigeon")
     await _until(process, "tool.called")
     assert await process.kill(signal.SIGTERM) == -9
@@ -166,7 +166,7 @@ async def test_a_turn_survives_a_stop_that_is_killed_at(point: str, process: Gat
 @pytest.mark.parametrize("point", ["turn.cancel.before_commit", "turn.cancel.after_commit"])
 async def test_a_turn_is_cancelled_despite_a_kill_at(point: str, process: GatewayProcess) -> None:
     """Killed there, a cancelled turn ends once as cancelled; asked for again only if it was not taken."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     queued = await _ask(process, "!sleep 30; echo pigeon")
     await _until(process, "tool.called")
     path = f"/turns/{queued['turnId']}/cancel"
@@ -190,10 +190,10 @@ async def test_a_message_is_never_said_twice_despite_a_kill_at(point: str, proce
         process.env |= telegram_settings(platform) | {
             "DOVECOTE_CHANNELS__TELEGRAM__AMBIGUOUS": "at_most_once"
         }
-        await process.start(env={"DOVECOTE_FAULT": "delivery.after_send"})
+        await process.start(env={"DOVECOTE_FAULT_POINT": "delivery.after_send"})
         await platform.say(7, "!echo pigeon")
         assert await process.wait_for_exit() == -9
-        await process.start(env={"DOVECOTE_FAULT": point}, wait=False)
+        await process.start(env={"DOVECOTE_FAULT_POINT": point}, wait=False)
         assert await process.wait_for_exit() == -9
         await platform.say(7, "!echo second")
         await process.start()

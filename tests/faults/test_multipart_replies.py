@@ -59,7 +59,7 @@ async def test_a_reply_goes_on_at_its_third_message(
     point: str, repeated: int, platform: Simulator, process: GatewayProcess
 ) -> None:
     """Killed at the third of five, the first two are not said again; the third once more at the most."""
-    await process.start(env={"DOVECOTE_FAULT": f"{point}:3"})
+    await process.start(env={"DOVECOTE_FAULT_POINT": f"{point}:3"})
     await platform.say(CHAT, f"!seq 1 {LAST}")
     assert await process.wait_for_exit() == -9
     await process.start()
@@ -80,7 +80,7 @@ async def test_a_dead_chat_stays_dead_through_a_kill_at(
     point: str, platform: Simulator, process: GatewayProcess
 ) -> None:
     """Killed while it notes that nobody reads there any more, the gateway neither forgets nor tries again."""
-    await process.start(env={"DOVECOTE_FAULT": point})
+    await process.start(env={"DOVECOTE_FAULT_POINT": point})
     await platform.fail(403, method="sendMessage", chat=CHAT)
     await platform.say(CHAT, f"!seq 1 {LAST}")
     assert await process.wait_for_exit() == -9

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(300)
 
 LEASE = 240.0
 """Seconds of a lease's life, far beyond every wait here."""
-LEASES = {"DOVECOTE_LEASE_TTL": str(LEASE), "DOVECOTE_SANDBOX__GUARD_TTL": str(LEASE)}
+LEASES = {"DOVECOTE_LEASE_TTL": str(LEASE), "DOVECOTE_SANDBOX__LOCK_TTL": str(LEASE)}
 SOON = 60.0
 CHAT = 1000
 
@@ -39,7 +39,7 @@ async def test_a_killed_replica_takes_its_own_work_back_at_once(point: str, tmp_
         first, second = ground.replicas
         await stop_and_wait(second)
         await stop_and_wait(first)
-        await first.start(env={"DOVECOTE_FAULT": point})
+        await first.start(env={"DOVECOTE_FAULT_POINT": point})
         await ground.platform.say(CHAT, "!echo pigeon")
         assert await first.wait_for_exit() == -9
         await first.start()

@@ -62,7 +62,7 @@ async def child_gateway(directory: Path, *, fault_point: str | None = None) -> A
         *(sys.executable, "-m", "gateway", "serve", "--port", "0"),
         *("--data", str(directory / "home"), "--config", str(directory / "dovecote.toml")),
         cwd=directory,
-        env=environment_without_ours() | ({"DOVECOTE_FAULT": fault_point} if fault_point else {}),
+        env=environment_without_ours() | ({"DOVECOTE_FAULT_POINT": fault_point} if fault_point else {}),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,

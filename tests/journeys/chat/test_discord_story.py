@@ -231,7 +231,7 @@ async def test_a_kill_between_send_and_record_says_it_once(
 ) -> None:
     """The message is sent again with its nonce, and Discord shows one."""
     await running.kill()
-    await running.start(env={"DOVECOTE_FAULT": "delivery.after_send"})
+    await running.start(env={"DOVECOTE_FAULT_POINT": "delivery.after_send"})
     await platform.wait_until(lambda: platform.sessions.identified > 1)
     await platform.say(CHAT, "!echo pigeon")
     assert await running.wait_for_exit() == -9

@@ -41,11 +41,11 @@ async def test_one_trace_through_kill_and_job(tmp_path: Path) -> None:
     """A killed turn with a tool call and a job is one trace, whose spans stand below what caused them."""
     async with trace_collector() as traces:
         otel = {"OTEL_EXPORTER_OTLP_ENDPOINT": traces.url, "OTEL_BSP_SCHEDULE_DELAY": "100"}
-        fault = {"DOVECOTE_FAULT": "step.end.after_commit"}
+        fault = {"DOVECOTE_FAULT_POINT": "step.end.after_commit"}
         async with telegram_gateway(tmp_path / "data", **otel, **fault) as (platform, process):
             await platform.say(CHAT, "!&echo pigeon")
             await process.wait_for_exit()
-            process.env.pop("DOVECOTE_FAULT")
+            process.env.pop("DOVECOTE_FAULT_POINT")
             await process.start()
             await wait_for_message(platform, "pigeon")
             await traces.until(lambda: count_spans(traces) == EXPECTED_SPANS)

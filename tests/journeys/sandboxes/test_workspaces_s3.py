@@ -57,7 +57,7 @@ async def _shared_environment(directory: Path) -> AsyncIterator[Mapping[str, str
                 "DOVECOTE_SECRET_KEYS": "a-secret-key-of-forty-characters-or-more",
                 "DOVECOTE_REPLICAS": "2",
                 "DOVECOTE_LEASE_TTL": "1.5",
-                "DOVECOTE_SANDBOX__GUARD_TTL": "3",
+                "DOVECOTE_SANDBOX__LOCK_TTL": "3",
             }
             await broker.stop()
     except PostgresUnavailable as error:
@@ -148,7 +148,7 @@ async def test_what_a_turn_writes_on_one_gateway_is_read_on_another(endpoint: st
 
 async def _is_finished_elsewhere(one: GatewayProcess, two: GatewayProcess, conversation: str) -> None:
     """Have one gateway die when a turn's command was done and its end not yet told; the other tells it."""
-    await one.start(env={"DOVECOTE_FAULT": "turn.settle.before_commit"})
+    await one.start(env={"DOVECOTE_FAULT_POINT": "turn.settle.before_commit"})
     async with one.http() as session:
         line = {"input": "!date +%N >done-on-one", "conversation": conversation}
         async with session.post("/agents/default/turns", json=line) as taken:
@@ -212,7 +212,7 @@ async def test_a_gateway_killed_while_it_carries_carries_again(
     ):
         await _run_command(process, "!echo old >changed; echo x >removed")
         await process.stop()
-        await process.start(env={"DOVECOTE_FAULT": point})
+        await process.start(env={"DOVECOTE_FAULT_POINT": point})
         async with process.http() as session:
             line = {"input": "!echo new >changed; rm removed; date +%N >>made"}
             async with session.post("/agents/default/turns", json=line) as taken:

@@ -95,7 +95,7 @@ def test_chatty_libraries_are_quiet(stream: io.StringIO) -> None:
 def test_lines_are_json_on_demand(stream: io.StringIO) -> None:
     """Each line of the json form is an object with time, level, logger and event."""
     set_up_logging("json", "info", stream)
-    structlog.get_logger("ours").info("gateway.started", address="http://127.0.0.1:1", turns=3, gone=None)
+    structlog.get_logger("ours").info("ready", address="http://127.0.0.1:1", turns=3, gone=None)
     line = json.loads(stream.getvalue())
     assert {"timestamp", "level", "logger"} <= set(line)
     assert (line["event"], line["address"], line["turns"]) == ("ready", "http://127.0.0.1:1", 3)

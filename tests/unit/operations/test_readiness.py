@@ -11,11 +11,11 @@ from gateway.observability.readiness import assess
 
 HEALTHY: dict[str, Any] = {
     "database": "ok",
-    "broker": True,
-    "waiting": [],
-    "deaf": {},
-    "troubles": {},
-    "fill": 0.1,
+    "is_broker_up": True,
+    "starting": [],
+    "not_receiving": {},
+    "channel_errors": {},
+    "fill_ratio": 0.1,
 }
 
 
@@ -25,7 +25,7 @@ HEALTHY: dict[str, Any] = {
 )
 def test_only_some_roles_need_the_broker(role: Role, *, ready: bool) -> None:
     """Without NATS messages are still taken; turns and deliveries are not made."""
-    assert assess(frozenset({role}), **HEALTHY | {"broker": False}).ready is ready
+    assert assess(frozenset({role}), **HEALTHY | {"is_broker_up": False}).ready is ready
     assert assess(frozenset({role}), **HEALTHY).ready
 
 
@@ -33,17 +33,21 @@ def test_every_role_needs_the_database_and_its_channels() -> None:
     """No database, or a channel that does not receive yet: not ready, and it is said which."""
     gone = assess(frozenset({Role.REAPER}), **HEALTHY | {"database": "away"})
     assert (gone.ready, gone.checks["database"]) == (False, "away")
-    deaf = assess(frozenset(Role), **HEALTHY | {"waiting": ["telegram"]})
+    deaf = assess(frozenset(Role), **HEALTHY | {"starting": ["telegram"]})
     assert (deaf.ready, deaf.checks["channels"]) == (False, "not receiving: telegram")
 
-    silent = assess(frozenset(Role), **HEALTHY | {"waiting": ["slack"], "deaf": {"telegram": "refused"}})
+    silent = assess(
+        frozenset(Role), **HEALTHY | {"starting": ["slack"], "not_receiving": {"telegram": "refused"}}
+    )
     assert (silent.ready, silent.checks["channels"]) == (False, "not receiving: slack, telegram (refused)")
 
 
 def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:
     """Both are told, and the process stays ready."""
-    told = assess(frozenset(Role), **HEALTHY | {"fill": 0.85, "troubles": {"slack": "wrong token"}})
+    told = assess(
+        frozenset(Role), **HEALTHY | {"fill_ratio": 0.85, "channel_errors": {"slack": "wrong token"}}
+    )
     assert told.ready
     assert told.degraded["slack"] == "wrong token"
     assert told.degraded["event log"].startswith("takes 85% of its room")
-    assert "event log" not in assess(frozenset(Role), **HEALTHY | {"fill": 0.8}).degraded
+    assert "event log" not in assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.8}).degraded

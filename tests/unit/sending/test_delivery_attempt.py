@@ -18,11 +18,11 @@ SENDING = DeliveryState.SENDING
 
 outcomes = st.builds(
     Outcome,
-    verdict=st.sampled_from(OutcomeKind),
+    kind=st.sampled_from(OutcomeKind),
     retry_after=st.none() | st.floats(allow_nan=False),
-    hold=st.booleans(),
+    pause_destination=st.booleans(),
     address_dead=st.booleans(),
-    disable=st.booleans(),
+    disable_endpoint=st.booleans(),
 )
 schedules = st.sampled_from([CHAT, WEBHOOK])
 policies = st.sampled_from(AmbiguityPolicy)

@@ -29,7 +29,7 @@ def delay(schedule: RetrySchedule, attempt: int, **more: object) -> float | None
 
 def test_webhooks_are_tried_eight_times() -> None:
     """The delays are 5 s, 5 min, 30 min, 2 h, 5 h, 10 h and 10 h; then it is over."""
-    delays = [delay(WEBHOOK, attempt, spread=lambda: 0.5) for attempt in range(1, 9)]
+    delays = [delay(WEBHOOK, attempt, random_source=lambda: 0.5) for attempt in range(1, 9)]
     assert delays == [5, 300, 1800, 7200, 18_000, 36_000, 36_000, None]
 
 
@@ -37,7 +37,7 @@ def test_webhooks_are_tried_eight_times() -> None:
 def test_jitter_stays_within_a_fifth(attempt: int, share: float) -> None:
     """No delay is more than 20 % off, whatever the dice say."""
     step = WEBHOOK.delays[attempt - 1]
-    found = delay(WEBHOOK, attempt, spread=lambda: share)
+    found = delay(WEBHOOK, attempt, random_source=lambda: share)
     assert found is not None
     assert step * 0.8 - 1e-3 <= found <= step * 1.2 + 1e-3
 
@@ -68,8 +68,8 @@ def test_a_platform_s_own_delay_replaces_a_chat_s() -> None:
 
 def test_a_receiver_can_only_lengthen_a_webhook_s_delay() -> None:
     """Retry-After is a floor under a webhook's delay, so that a short one does not use up the schedule."""
-    assert delay(WEBHOOK, 1, retry_after=60.0, spread=lambda: 0.5) == 60.0
-    assert delay(WEBHOOK, 3, retry_after=5.0, spread=lambda: 0.5) == 1800.0
+    assert delay(WEBHOOK, 1, retry_after=60.0, random_source=lambda: 0.5) == 60.0
+    assert delay(WEBHOOK, 3, retry_after=5.0, random_source=lambda: 0.5) == 1800.0
 
 
 @given(asked=st.floats(allow_nan=False), attempt=st.integers(1, 7))
@@ -82,7 +82,7 @@ def test_nobody_makes_us_wait_for_ever(asked: float, attempt: int) -> None:
 
 def test_what_only_an_operator_can_mend_is_tried_rarely() -> None:
     """While the token is wrong, a quarter of an hour passes between attempts."""
-    assert delay(CHAT, 1, rarely=True, spread=lambda: 0.5) == 900
+    assert delay(CHAT, 1, needs_operator=True, random_source=lambda: 0.5) == 900
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def open_replicas(
             LIMITS,
             name="bot",
             store=shelf,
-            crowded=lambda room: room == GROUP_ROOM,
+            is_group=lambda room: room == GROUP_ROOM,
             clock=clock,
             sleep=clock.sleep,
         )
