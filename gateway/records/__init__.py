@@ -1,0 +1,1 @@
+"""Configuration records of an account: validated, references checked, secrets encrypted."""

@@ -1,0 +1,197 @@
+"""The structure of the repository: rooms, names and cycles, which no linter checks."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("gateway", "delivery", "channels", "sandbox")
+MAX_ROOT_MODULES = 8
+ROOM_SIZES = range(4, 17)
+SMALL_ROOMS = {
+    "gateway/console": "static files with one module that serves them",
+    "gateway/jobs": "one module each to start, settle and reconcile",
+    "gateway/agents": "the port, the registry and the shell; the model has its own room",
+    "gateway/migrations": "Alembic's environment, with one module a revision below",
+    "gateway/migrations/versions": "one module a revision",
+    "channels/slack/simulator": "a stand-in for a platform, one module for each part of its API",
+    "sandbox/exec/scripts": "shell programs and one Python program",
+}
+PARALLEL = re.compile(
+    r"channels/(discord|slack|telegram)(/simulator)?/|sandbox/(daytona|docker|e2b|host)/|tests/|examples/"
+)
+"""Adapters of one port may use one class name for the same part; tests define local stand-ins."""
+
+OLD_WORDS = frozenset(
+    {
+        *(
+            "conductor",
+            "depot",
+            "desk",
+            "doorkeeper",
+            "doubt",
+            "errand",
+            "errands",
+            "hushed",
+            "lanes",
+            "pencil",
+        ),
+        *(
+            "purse",
+            "shelf",
+            "switchboard",
+            "told",
+            "untold",
+            "verdict",
+            "verdicts",
+            "whisper",
+            "workbench",
+            "yard",
+        ),
+    }
+)
+"""Words of an earlier private vocabulary, as parts of identifiers."""
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Return the syntax trees of all tracked Python files by path."""
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    )
+    names = [name for name in listed.stdout.decode().split("\0") if name and (ROOT / name).is_file()]
+    return {name: ast.parse((ROOT / name).read_text()) for name in names}
+
+
+def product() -> Iterator[tuple[str, ast.Module]]:
+    """Yield the modules of the four packages."""
+    return ((name, tree) for name, tree in modules().items() if name.split("/")[0] in PACKAGES)
+
+
+def test_a_package_has_few_modules_at_its_root() -> None:
+    """A reader sees rooms first."""
+    counts: dict[str, int] = defaultdict(int)
+    for name, _tree in product():
+        if name.count("/") == 1 and not name.endswith("__init__.py"):
+            counts[name.split("/")[0]] += 1
+    assert all(count <= MAX_ROOT_MODULES for count in counts.values()), counts
+
+
+def test_a_room_has_four_to_sixteen_modules_and_says_what_it_is_for() -> None:
+    """A smaller room belongs to another one, a larger one is divided."""
+    rooms: dict[str, int] = defaultdict(int)
+    for name, tree in product():
+        folder = name.rpartition("/")[0]
+        if "/" not in folder:
+            continue
+        rooms[folder] += not name.endswith("__init__.py")
+        if name.endswith("__init__.py"):
+            assert ast.get_docstring(tree), name
+    odd = {
+        room: count for room, count in rooms.items() if count not in ROOM_SIZES and room not in SMALL_ROOMS
+    }
+    parents = {room for room in rooms if any(other.startswith(f"{room}/") for other in rooms)}
+    assert not {room: count for room, count in odd.items() if room not in parents or count > max(ROOM_SIZES)}
+
+
+def test_no_two_files_import_each_other() -> None:
+    """There is no cycle of imports, late and type-only ones included."""
+    edges = _imports()
+    finished: set[str] = set()
+    for start in edges:
+        _refuse_cycles(start, edges, finished, ())
+
+
+def _refuse_cycles(
+    module: str, edges: dict[str, set[str]], finished: set[str], path: tuple[str, ...]
+) -> None:
+    assert module not in path, " → ".join([*path[path.index(module) :], module])
+    if module in finished:
+        return
+    for target in sorted(edges.get(module, ())):
+        _refuse_cycles(target, edges, finished, (*path, module))
+    finished.add(module)
+
+
+def _imports() -> dict[str, set[str]]:
+    names = {name[:-3].replace("/", ".").removesuffix(".__init__"): name for name, _tree in product()}
+    edges: dict[str, set[str]] = {module: set() for module in names}
+    for module, name in names.items():
+        for node in ast.walk(modules()[name]):
+            targets: list[str] = []
+            if isinstance(node, ast.Import):
+                targets = [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                below = [f"{node.module}.{alias.name}" for alias in node.names]
+                targets = [one if one in names else node.module for one in below]
+            edges[module].update(one for one in targets if one in names and one != module)
+    return edges
+
+
+def test_a_class_name_is_used_once() -> None:
+    """Only the same part of parallel adapters shares a name."""
+    places: dict[str, set[str]] = defaultdict(set)
+    for name, tree in modules().items():
+        if PARALLEL.match(name):
+            continue
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].add(name)
+    assert not {name: sorted(found) for name, found in places.items() if len(found) > 1}
+
+
+def test_no_identifier_uses_the_old_vocabulary() -> None:
+    """Names are the standard terms of the field."""
+    found = sorted(
+        f"{name}: {identifier}"
+        for name, tree in product()
+        for identifier in {*Path(name).stem.split("."), *_identifiers(tree)}
+        if OLD_WORDS & set(_words(identifier))
+    )
+    assert not found
+
+
+def _words(identifier: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+(?![a-z])", identifier)]
+
+
+def _identifiers(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node.name
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.Name):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+
+
+def test_architecture_names_functions_that_exist() -> None:
+    """Every `path.py` with a `name` behind it in ARCHITECTURE.md defines that name."""
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    missing = [
+        f"{path} {dotted}"
+        for path, dotted in re.findall(r"`([a-z_/0-9]+\.py)` +`([A-Za-z_.]+)`", text)
+        if path not in modules() or not _defines(modules()[path], dotted)
+    ]
+    assert not missing
+
+
+def _defines(tree: ast.Module, dotted: str) -> bool:
+    body: list[ast.stmt] = tree.body
+    for part in dotted.removesuffix("()").split("."):
+        found = [node for node in body if getattr(node, "name", None) == part]
+        if not found:
+            return False
+        body = getattr(found[0], "body", [])
+    return True
