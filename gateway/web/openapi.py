@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import ModelSchema
 
 from gateway.web.http.auth import (
     AdminAccess,
@@ -44,6 +45,26 @@ _SCHEMES = {
 }
 
 
+def component_name(name: str) -> str:
+    """Return the name of a schema in public documents: a model's name without `Response`."""
+    return re.sub(r"(?<=[A-Za-z])Response(?![A-Za-z])", "", name)
+
+
+class PublicSchema(GenerateJsonSchema):
+    """JSON schemas whose names and titles are those of the API, not of our classes: `Job`, not `JobResponse`."""
+
+    def normalize_name(self, name: str) -> str:
+        """Return the name of a component."""
+        return super().normalize_name(component_name(name))
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return a model's schema with its public title."""
+        made = super().model_schema(schema)
+        if "title" in made:
+            made["title"] = component_name(made["title"])
+        return made
+
+
 def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes."""
     told = [route for route in routes if not route.hidden]
@@ -53,7 +74,9 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
             (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
         ]
         used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
-    references, definitions = models_json_schema(used, ref_template=_REF)
+    references, definitions = models_json_schema(
+        used, ref_template=_REF, schema_generator=PublicSchema
+    )
     paths: dict[str, dict[str, Any]] = {}
     for route in told:
         operation = _operation(route, references, definitions.get("$defs", {}))
