@@ -35,7 +35,13 @@ async def open_listeners(
 ) -> AsyncIterator[str]:
     """Listen on the configured address and on the callback socket; yields the base URL."""
     surface = _web_context(backing, services, records, channel_supervisor)
-    runner = LimitedAppRunner(build(surface), surface.limits, access_log=None, shutdown_timeout=2.0)
+    runner = LimitedAppRunner(
+        build(surface),
+        surface.limits,
+        trusted_proxies=surface.trusted_proxies,
+        access_log=None,
+        shutdown_timeout=2.0,
+    )
     callbacks = web.AppRunner(build_callbacks(surface), access_log=None, shutdown_timeout=2.0)
     await runner.setup()
     await callbacks.setup()

@@ -174,7 +174,10 @@ class LimitSettings(FrozenSettings):
     )
     total_tokens: int = Field(default=0, ge=0, alias="totalTokens", description="tokens read and written")
     context_tokens: int = Field(
-        default=128_000, ge=1_000, alias="contextTokens", description="what the model can hold (compaction)"
+        default=128_000,
+        ge=1_000,
+        alias="contextTokens",
+        description="size of the model's context window, for compaction",
     )
     turn_timeout: Seconds = Field(
         default=3600.0, alias="turnTimeoutSeconds", description="seconds a turn may take, at most 7 days"
@@ -192,7 +195,10 @@ class LimitSettings(FrozenSettings):
         default=0, ge=0, alias="budgetTokens", description="tokens read and written, in all turns together"
     )
     budget_cost: float = Field(
-        default=0, ge=0, alias="budgetCost", description="money, as `prices` say, in all turns together"
+        default=0,
+        ge=0,
+        alias="budgetCost",
+        description="cost in the currency of `prices`, in all turns together",
     )
     repeated_calls: int = Field(
         default=5,
@@ -210,7 +216,9 @@ class AgentSettings(FrozenSettings):
         default="builtin:shell",
         description="builtin:shell, openai:NAME, anthropic:NAME, google:NAME or ollama:NAME",
     )
-    instructions: str = Field(default="", max_length=100_000, description="what the model is told to be")
+    instructions: str = Field(
+        default="", max_length=100_000, description="instructions for the model (system prompt)"
+    )
     base_url: WebUrl | None = Field(default=None, description="an OpenAI-compatible server's base URL")
     fallback: ModelNames = Field(default=(), description="models tried in order when the first one fails")
     limits: LimitSettings = Field(default=LimitSettings(), description="ceilings of one turn")
@@ -232,9 +240,9 @@ class FileSettings(FrozenSettings):
     attachment_timeout: float = Field(
         default=60.0, gt=0, le=600, description="seconds that fetching one received file may take"
     )
-    link_lifetime: Seconds = Field(default=WEEK_SECONDS, description="seconds a link to a file holds")
+    link_lifetime: Seconds = Field(default=WEEK_SECONDS, description="seconds a link to a file is valid")
     retention: int = Field(
-        default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are kept, at the longest"
+        default=30 * 86400, ge=1, le=3650 * 86400, description="seconds files are stored, at most"
     )
 
 
@@ -256,13 +264,13 @@ class BucketSettings(FrozenSettings):
     """A bucket of an S3-compatible store."""
 
     bucket: str = Field(default="", description="the bucket's name")
-    prefix: str = Field(default="dovecote/", description="what the names of its objects begin with")
+    prefix: str = Field(default="dovecote/", description="prefix of the object names")
     endpoint: WebUrl | None = Field(default=None, description="the store's URL, if it is not AWS")
     region: str = Field(default="us-east-1", description="the bucket's region")
     access_key: SecretValue | None = Field(
-        default=None, description="the access key; none: as AWS's SDK finds it"
+        default=None, description="the access key; without it the AWS SDK's default credentials are used"
     )
-    secret_key: SecretValue | None = Field(default=None, description="the secret key that belongs to it")
+    secret_key: SecretValue | None = Field(default=None, description="the secret key of the access key")
 
     def with_secrets(self) -> dict[str, Any]:
         """Return the bucket with its keys in clear: for the store that is opened with them."""
@@ -276,11 +284,11 @@ class WorkspaceSettings(FrozenSettings):
 
     store: Literal["directory", "s3"] = Field(
         default="directory",
-        description="where workspaces' files are kept: directory (data_dir) or s3 (a bucket)",
+        description="where workspace files are stored: directory (data_dir) or s3 (a bucket)",
     )
     s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of workspaces")
     sync_interval: float = Field(
-        default=30.0, gt=0, le=3600, description="seconds between looks for files that s3 does not have yet"
+        default=30.0, gt=0, le=3600, description="seconds between checks for files that are not in s3 yet"
     )
 
 
@@ -298,27 +306,28 @@ class SandboxSettings(FrozenSettings):
 
     provider: NonBlankText = Field(default="host", description="the provider of the default sandbox")
     snapshots: Literal["none", "local", "s3", "nats"] = Field(
-        default="none", description="where snapshots of reserved sandboxes are kept: none, local, s3 or nats"
+        default="none",
+        description="where snapshots of reserved sandboxes are stored: none, local, s3 or nats",
     )
     snapshot_limit_mb: int = Field(default=2048, ge=1, description="the largest snapshot, in MiB")
     snapshot_s3: BucketSettings = Field(default=BucketSettings(), description="the bucket of snapshots")
     max_memory_mb: int | None = Field(
-        default=None, ge=16, description="the most memory a sandbox may ask for, in MiB; none: any amount"
+        default=None, ge=16, description="the most memory a sandbox may request, in MiB; none: no limit"
     )
     sync_limit_mb: int = Field(
-        default=256, ge=1, description="workspace files carried to or from a sandbox at once, in MiB"
+        default=256, ge=1, description="workspace files synced to or from a sandbox at once, in MiB"
     )
     lock_ttl: float = Field(
         default=30.0,
         ge=3,
         le=1800,
-        description="seconds a replica keeps its sandboxes while the database is away",
+        description="seconds a replica holds its sandbox locks while the database is unavailable",
     )
     lock_timeout: float = Field(
-        default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox another replica uses"
+        default=60.0, ge=0, le=600, description="seconds a call waits for a sandbox that another replica uses"
     )
     reap_interval: float = Field(
-        default=15.0, gt=0, le=600, description="seconds between looks for idle and expired sandboxes"
+        default=15.0, gt=0, le=600, description="seconds between checks for idle and expired sandboxes"
     )
     __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
 

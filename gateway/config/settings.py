@@ -55,10 +55,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
     data_dir: Directory = Field(
-        default_factory=lambda: user_data_path("dovecote"), description="where the gateway keeps its files"
+        default_factory=lambda: user_data_path("dovecote"), description="where the gateway stores its files"
     )
     host: NonBlankText = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    port: int = Field(default=8080, ge=0, le=65535, description="the port to listen on; 0 selects a free one")
     roles: Roles = Field(
         default=frozenset(Role), description="all, or some of ingress, turns, delivery, reaper"
     )
@@ -71,13 +71,16 @@ class Settings(BaseSettings):
         description="postgresql:// or sqlite:///; without it a SQLite file in the data directory",
     )
     public_url: WebUrl | None = Field(
-        default=None, description="where platforms, sandboxes and webhook receivers reach the gateway"
+        default=None,
+        description="the URL at which platforms, sandboxes and webhook receivers reach the gateway",
     )
     secret_keys: SecretValues = Field(
         default=(),
-        description="keys that seal stored secrets: the first encrypts, all decrypt",
+        description="keys that encrypt stored secrets: the first encrypts, all decrypt",
     )
-    admin_key: SecretValue | None = Field(default=None, description="the key that may make accounts")
+    admin_key: SecretValue | None = Field(
+        default=None, description="the operator's key, which may create accounts"
+    )
     log_format: Literal["console", "json"] = Field(default="console", description="console or json")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
         default="info", description="debug, info, warning or error"
@@ -86,7 +89,7 @@ class Settings(BaseSettings):
         default=(), description="private networks that webhooks may call, as CIDR, separated by commas"
     )
     trusted_proxies: CidrNetworks = Field(
-        default=(), description="networks whose X-Forwarded-For is believed, as CIDR"
+        default=(), description="networks whose X-Forwarded-For header is trusted, as CIDR"
     )
     allowed_origins: Origins = Field(
         default=(), description="further web origins whose pages may open the WebSocket"
@@ -112,35 +115,40 @@ class Settings(BaseSettings):
         description="seconds to wait before each further attempt at a webhook",
     )
     event_max_age: Seconds = Field(
-        default=WEEK_SECONDS, description="seconds a conversation's events are kept"
+        default=WEEK_SECONDS, description="seconds a conversation's events are stored"
     )
     lease_ttl: float = Field(
-        default=6.0, ge=1, le=300, description="seconds until a dead replica's work is taken"
+        default=6.0,
+        ge=1,
+        le=300,
+        description="seconds until another replica takes over a dead replica's work",
     )
     reconcile_interval: float = Field(
-        default=5.0, gt=0, le=15, description="seconds between looks at jobs whose callback may be lost"
+        default=5.0, gt=0, le=15, description="seconds between checks of jobs whose callback may be lost"
     )
     replicas: int = Field(
         default=1,
         ge=1,
         le=1000,
-        description="gateways on this database; what they could not share is refused",
+        description="number of gateways on this database; settings that replicas cannot share are refused",
     )
     shared_files: bool = Field(
-        default=False, description="the data directory is one shared file system of all replicas"
+        default=False, description="the data directory is on a file system that all replicas share"
     )
     prices: dict[str, PriceSettings] = Field(
         default={}, description='[prices."openai:NAME"]: what a model costs, for budgets'
     )
-    turn_workers: int = Field(default=64, ge=1, le=1024, description="turns at work at once in this process")
-    delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries at work at once")
+    turn_workers: int = Field(
+        default=64, ge=1, le=1024, description="turns in progress at once in this process"
+    )
+    delivery_workers: int = Field(default=64, ge=1, le=1024, description="deliveries in progress at once")
     requests_per_minute: int = Field(
-        default=60_000, ge=1, description="HTTP requests a minute of one key, or of an address without one"
+        default=60_000, ge=1, description="HTTP requests per minute of a key, or of an address without one"
     )
     queue_limit: int = Field(default=50, ge=1, le=10_000, description="waiting turns of one conversation")
     job_limit: int = Field(default=10, ge=1, le=100, description="running jobs of one sandbox")
     drain_timeout: float = Field(
-        default=8.0, ge=0, le=600, description="seconds that running turns get when the gateway stops"
+        default=8.0, ge=0, le=600, description="seconds that running turns may take when the gateway stops"
     )
     url: WebUrl | None = Field(default=None, description="the gateway that client commands talk to")
     key: SecretValue | None = Field(default=None, description="the API key that client commands use")

@@ -1,4 +1,8 @@
-"""Bring a database to the schema of this version, or say how far it is from it."""
+"""Migrate a database to the schema of this version, or report which revision it has.
+
+A revision file is never edited after it was committed: `checksums.txt` holds the SHA-256 of each, and a test
+compares them. A change of the schema is a new revision (`python -m gateway.migrations.write NUMBER MESSAGE`).
+"""
 
 from __future__ import annotations
 
@@ -14,24 +18,24 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 _ADVISORY_LOCK = 0x646F7665636F7465
-"""Held on PostgreSQL while migrating, so that replicas that start together take turns."""
+"""Key of the PostgreSQL advisory lock held while migrating, so that only one replica migrates at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """Where a database stands: `current` is None before the first migration."""
+    """The revision of a database (`current`, None for an empty one) and the newest revision (`head`)."""
 
     current: str | None
     head: str
 
     @property
     def up_to_date(self) -> bool:
-        """Nothing is left to apply."""
+        """Whether every revision is applied."""
         return self.current == self.head
 
 
 def configuration(connection: Connection | None = None) -> Config:
-    """Return Alembic's configuration of this folder, at work on `connection`."""
+    """Return Alembic's configuration for this folder, which migrates `connection`."""
     from alembic.config import Config
 
     config = Config()
@@ -47,7 +51,7 @@ def _upgrade(connection: Connection) -> None:
     command.upgrade(configuration(connection), "head")
 
 
-def _look(connection: Connection) -> Status:
+def _read_status(connection: Connection) -> Status:
     from alembic.runtime.migration import MigrationContext
     from alembic.script import ScriptDirectory
 
@@ -56,41 +60,43 @@ def _look(connection: Connection) -> Status:
     return Status(current=current, head=head or "")
 
 
-async def _take_turns(connection: AsyncConnection) -> None:
+async def _acquire_migration_lock(connection: AsyncConnection) -> None:
     if connection.dialect.name == "postgresql":
         await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _ADVISORY_LOCK})
 
 
-def _whole(engine: AsyncEngine) -> None:
-    """Let SQLite's own transaction span all statements, so that a kill leaves nothing half made."""
+def _use_one_transaction(engine: AsyncEngine) -> None:
+    """Run all statements of SQLite in one transaction, so that a kill leaves no partial migration."""
     if engine.dialect.name != "sqlite":
         return
     event.listen(
-        engine.sync_engine, "connect", lambda connection, _entry: setattr(connection, "isolation_level", None)
+        engine.sync_engine,
+        "connect",
+        lambda connection, _record: setattr(connection, "isolation_level", None),
     )
     event.listen(
         engine.sync_engine, "begin", lambda connection: connection.exec_driver_sql("BEGIN IMMEDIATE")
     )
 
 
-async def _on(database_url: str, work: Any) -> Any:
+async def _run_in_transaction(database_url: str, work: Any) -> Any:
     engine = create_async_engine(database_url, poolclass=NullPool)
-    _whole(engine)
+    _use_one_transaction(engine)
     try:
         async with engine.begin() as connection:
-            await _take_turns(connection)
+            await _acquire_migration_lock(connection)
             return await connection.run_sync(work)
     finally:
         await engine.dispose()
 
 
 def newest() -> str:
-    """Return the newest revision; its file is named after it, and so are the others, in order."""
+    """Return the newest revision, which is the highest number that a file in `versions` begins with."""
     return max(file.name.partition("_")[0] for file in (Path(__file__).parent / "versions").glob("[0-9]*.py"))
 
 
 def _is_newest(connection: Connection) -> bool:
-    """Say whether nothing is to be done, without Alembic: importing it takes longer than all the rest."""
+    """Return whether the newest revision is applied, without importing Alembic, which takes longer."""
     if not connection.dialect.has_table(connection, "alembic_version"):
         return False
     return list(connection.execute(text("SELECT version_num FROM alembic_version")).scalars()) == [newest()]
@@ -102,11 +108,11 @@ def _upgrade_if_older(connection: Connection) -> None:
 
 
 async def migrate_up(database_url: str) -> None:
-    """Apply every migration that is missing, in one transaction."""
-    await _on(database_url, _upgrade_if_older)
+    """Apply every missing revision in one transaction; does nothing to a database that has them all."""
+    await _run_in_transaction(database_url, _upgrade_if_older)
 
 
 async def status(database_url: str) -> Status:
-    """Return where the database stands without changing it."""
-    found: Status = await _on(database_url, _look)
-    return found
+    """Return the revision of a database without changing it."""
+    current: Status = await _run_in_transaction(database_url, _read_status)
+    return current

@@ -1,4 +1,4 @@
-"""What Alembic runs: the migrations on the connection it is given."""
+"""Alembic's environment: apply the revisions on the connection in the configuration's attributes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from delivery.database.engine import metadata
 
 
 def _render(kind: str, item: Any, _context: Any) -> str | Literal[False]:
-    """Write our own types as what they are in SQL, so that a revision never depends on today's code."""
+    """Render our own column types as SQLAlchemy's, so that a revision does not depend on today's code."""
     if kind == "type" and isinstance(item, delivery.database.tables.UtcDateTime):
         return "sa.DateTime(timezone=True)"
     return False

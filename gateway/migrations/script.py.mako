@@ -15,8 +15,3 @@ depends_on = None
 def upgrade() -> None:
     """Apply this revision."""
     ${upgrades if upgrades else "pass"}
-
-
-def downgrade() -> None:
-    """Take this revision back."""
-    ${downgrades if downgrades else "pass"}

@@ -1,4 +1,7 @@
-"""Write a revision from the tables as they are: `python -m gateway.migrations.write NUMBER MESSAGE`."""
+"""Write a new revision from the tables in the code: `python -m gateway.migrations.write NUMBER MESSAGE`.
+
+Afterwards format the file and add its line to `checksums.txt` (`sha256sum`, run in the folder `versions`).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ def _write(connection: Connection, number: str, message: str) -> None:
 
 
 async def write(number: str, message: str) -> None:
-    """Compare an empty, migrated SQLite database with the tables and write what is missing."""
+    """Write a revision with the differences between the present revisions and the tables in the code."""
     with tempfile.TemporaryDirectory() as folder:
         engine = create_async_engine(f"sqlite+aiosqlite:///{Path(folder) / 'empty.db'}")
         async with engine.begin() as connection:

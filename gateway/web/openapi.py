@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the URL table itself."""
+"""The OpenAPI 3.1 document, generated from the URL table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 
 from aiohttp import web
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue, models_json_schema
+from pydantic_core.core_schema import ModelSchema
 
 from gateway.web.http.auth import (
     AdminAccess,
@@ -44,18 +45,38 @@ _SCHEMES = {
 }
 
 
+def component_name(name: str) -> str:
+    """Return the name of a schema in public documents: a model's name without `Response`."""
+    return re.sub(r"(?<=[A-Za-z])Response(?![A-Za-z])", "", name)
+
+
+class PublicSchema(GenerateJsonSchema):
+    """JSON schemas with the public names of our classes: `Job` for `JobResponse`."""
+
+    def normalize_name(self, name: str) -> str:
+        """Return the name of a component."""
+        return super().normalize_name(component_name(name))
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return a model's schema with its public title."""
+        made = super().model_schema(schema)
+        if "title" in made:
+            made["title"] = component_name(made["title"])
+        return made
+
+
 def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of these routes."""
-    told = [route for route in routes if not route.hidden]
+    public = [route for route in routes if not route.hidden]
     used: list[tuple[type[BaseModel], Any]] = [(ProblemDetails, "serialization")]
-    for route in told:
+    for route in public:
         used += [
             (model, _MODE[False]) for model in (route.request_model, route.query_model) if model is not None
         ]
         used += [(model, _MODE[True]) for model in (route.response_model,) if model is not None]
-    references, definitions = models_json_schema(used, ref_template=_REF)
+    references, definitions = models_json_schema(used, ref_template=_REF, schema_generator=PublicSchema)
     paths: dict[str, dict[str, Any]] = {}
-    for route in told:
+    for route in public:
         operation = _operation(route, references, definitions.get("$defs", {}))
         paths.setdefault(_openapi_path(route.path), {})[route.method.lower()] = operation
     return {
@@ -63,7 +84,7 @@ def document(routes: Sequence[ApiRoute]) -> dict[str, Any]:
         "info": {
             "title": "Dovecote",
             "version": version("dovecote"),
-            "description": "An event-driven gateway for chat bots whose background results come home.",
+            "description": "Dovecote connects chat platforms to AI agents that run in sandboxes.",
         },
         "paths": paths,
         "components": {"schemas": definitions.get("$defs", {}), "securitySchemes": _SCHEMES},
@@ -107,7 +128,7 @@ _IDEMPOTENCY = {
     "name": "Idempotency-Key",
     "in": "header",
     "required": False,
-    "description": "the same key twice is one request",
+    "description": "a repeat with the same key returns the first response",
     "schema": {"type": "string", "pattern": "^[!-~]{1,200}$", "maxLength": 200},
 }
 
@@ -124,11 +145,11 @@ def _query_parameters(route: ApiRoute, references: Any, definitions: dict[str, A
     if route.query_model is NoContent:
         return []
     name = references[route.query_model, "validation"]["$ref"].rpartition("/")[2]
-    shape = definitions[name]
-    required = set(shape.get("required", ()))
+    schema = definitions[name]
+    required = set(schema.get("required", ()))
     return [
-        {"name": field, "in": "query", "required": field in required, "schema": schema}
-        for field, schema in shape.get("properties", {}).items()
+        {"name": field, "in": "query", "required": field in required, "schema": field_schema}
+        for field, field_schema in schema.get("properties", {}).items()
     ]
 
 
@@ -151,23 +172,23 @@ def _responses(route: ApiRoute, references: Any) -> dict[str, Any]:
 
 
 def _errors(route: ApiRoute) -> list[int]:
-    found = [400, 404, 408, 413, 415, 422, 429, 503]
+    statuses = [400, 404, 408, 413, 415, 422, 429, 503]
     if not isinstance(route.access, PublicAccess):
-        found += [401, 403]
-    return sorted(found)
+        statuses += [401, 403]
+    return sorted(statuses)
 
 
 def handler_for(
     routes: Callable[[], Sequence[ApiRoute]],
 ) -> Callable[[ApiCall[NoContent, NoContent]], Awaitable[web.Response]]:
-    """Return the handler that serves the document of `routes`, which is made at the first request."""
+    """Return the handler that serves the document of `routes`, generated at the first request."""
 
     @cache
     def body() -> bytes:
         return json.dumps(document(routes()), separators=(",", ":")).encode()
 
     async def serve(_call: ApiCall[NoContent, NoContent]) -> web.Response:
-        """Answer with the document."""
+        """Return the document."""
         return web.Response(body=body(), content_type="application/json")
 
     return serve

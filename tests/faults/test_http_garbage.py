@@ -253,7 +253,7 @@ async def _until_closed(reader: asyncio.StreamReader) -> None:
 async def test_only_own_origins_change_anything(tmp_path: Path, origin: str, host: str, status: int) -> None:
     """A browser's origin must be listed, public, or this very address; anything like it is refused."""
     listed = frozenset({"https://console.example"})
-    async with open_api_server(tmp_path, origins=listed, public_url="https://bots.example/") as face:
+    async with open_api_server(tmp_path, allowed_origins=listed, public_url="https://bots.example/") as face:
         headers = {"Host": host.format(port=face.port), "Origin": origin.format(port=face.port)}
         answer = await raw(face, post(face, b'{"name": "a"}', **headers))
     assert status_of(answer) == status, answer

@@ -19,7 +19,7 @@ from gateway.config.setting_types import AgentSettings
 from gateway.environments.workspaces import directory_workspaces
 from gateway.records.bootstrap import ensure_defaults
 from gateway.records.records import Records
-from gateway.web.http.connection_limit import LimitedAppRunner
+from gateway.web.http.connection_limit import CONNECTION_LIMITER, ConnectionLimiter, LimitedAppRunner
 from gateway.web.http.context import WebContext, WebLimits
 from gateway.web.server import build
 from migrated import migrated_sqlite
@@ -63,6 +63,7 @@ class ApiServer:
     url: str
     port: int
     context: WebContext
+    connections: ConnectionLimiter
     mine: ApiClient
     other: ApiClient
     operator: ApiClient
@@ -94,7 +95,9 @@ async def open_api_server(
     async with database.begin() as connection:
         await ensure_defaults(connection, surface.records, data=data, agent=AgentSettings())
         _account, other = await api_keys.create_account(connection, "other")
-    runner = LimitedAppRunner(build(surface), surface.limits, access_log=None)
+    runner = LimitedAppRunner(
+        build(surface), surface.limits, trusted_proxies=surface.trusted_proxies, access_log=None
+    )
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     port: int = runner.addresses[0][1]
@@ -109,6 +112,7 @@ async def open_api_server(
             url=base,
             port=port,
             context=surface,
+            connections=runner.app[CONNECTION_LIMITER],
             mine=client(key),
             other=client(other),
             operator=client(ADMIN_KEY),

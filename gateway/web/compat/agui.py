@@ -99,9 +99,10 @@ class AguiMessage(LenientRequest):
     @model_validator(mode="before")
     @classmethod
     def _drop_other_content(cls, given: Any) -> Any:
-        if isinstance(given, Mapping) and given.get("role") not in TEXT_ROLES:
-            return {**given, "content": None}
-        return given
+        if not isinstance(given, Mapping):
+            return given
+        role = given.get("role")
+        return given if isinstance(role, str) and role in TEXT_ROLES else {**given, "content": None}
 
     @property
     def parts(self) -> Sequence[AguiPart]:

@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from gateway.accounts.api_keys import KeyScope, Principal, key_digest
+from gateway.web.http import connection_limit
 from gateway.web.http.auth_lockout import FailureLockout, client_address
 from gateway.web.http.connection_limit import CONNECTION_LIMITER
 from gateway.web.http.context import WebContext
@@ -87,9 +88,13 @@ class Authenticator:
 
         @web.middleware
         async def admit(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.match_info.http_exception is None:
-                await self.authorize(request, self.access_by_route[request.match_info.route])
-            return await handler(request)
+            try:
+                connection_limit.begin_request(request, self.client_address(request))
+                if request.match_info.http_exception is None:
+                    await self.authorize(request, self.access_by_route[request.match_info.route])
+                return await handler(request)
+            finally:
+                connection_limit.end_request(request)
 
         return admit
 
@@ -146,11 +151,9 @@ class Authenticator:
 
     def count_connection(self, request: web.Request, key: str) -> None:
         """Count the connection by who it is from now on; 429 for one too many."""
-        crowd = request.config_dict.get(CONNECTION_LIMITER)
-        if crowd is not None and not crowd.identify(request.transport, key):
-            raise HttpProblem(
-                429, "too many connections with this key", headers={"Retry-After": "5"}, close=True
-            )
+        limiter = request.config_dict.get(CONNECTION_LIMITER)
+        if limiter is not None and not limiter.identify(request.protocol, key):
+            raise connection_limit.too_many_connections("with this key")
 
     def failed_authentication(self, request: web.Request) -> HttpProblem:
         """Count a failure and return the 401."""

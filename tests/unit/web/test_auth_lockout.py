@@ -8,7 +8,7 @@ import pytest
 
 from gateway.web.http.auth_lockout import FailureLockout, client_address, normalize_address
 
-PROXIES = (ip_network("10.0.0.0/8"),)
+PROXIES = (ip_network("10.0.0.0/8"), ip_network("fd00::/8"))
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,10 @@ def test_one_peer_has_one_spelling(written: str, meant: str) -> None:
         ("10.0.0.1", ["6.6.6.6", "198.51.100.7, 10.0.0.2"], "198.51.100.7"),
         ("::ffff:10.0.0.1", ["198.51.100.7"], "198.51.100.7"),
         ("10.0.0.1", [], "10.0.0.1"),
+        ("10.0.0.1", ["198.51.100.7:4711"], "198.51.100.7"),
+        ("10.0.0.1", ["[2001:db8::1]:4711"], "2001:db8::/64"),
+        ("fd00::1", ["198.51.100.7"], "198.51.100.7"),
+        ("fd00::1", ["6.6.6.6, 198.51.100.7, fd00::2"], "198.51.100.7"),
         ("10.0.0.1", ["nonsense"], "nonsense"),
     ],
 )

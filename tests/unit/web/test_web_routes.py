@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import get_args
 
@@ -95,4 +96,13 @@ def test_the_document_names_every_route_once() -> None:
     assert made["openapi"].startswith("3.1")
     assert len(names) == len(set(names)) == sum(not route.hidden for route in ROUTES)
     text = json.dumps(made)
-    assert all(f"#/components/schemas/{name}" in text for name in ("ProblemShape", "NewTurn"))
+    assert all(f"#/components/schemas/{name}" in text for name in ("ProblemDetails", "TurnCreate", "Job"))
+
+
+def test_components_have_public_names() -> None:
+    """Generated clients see `Job`, not our class `JobResponse` and not the name of a module."""
+    components = document(ROUTES)["components"]["schemas"]
+    assert {"Job", "Agent", "Approval", "AuditEntry", "Usage", "ListPage_Job_"} <= components.keys()
+    assert [name for name in components if "__" in name or "Response" in name.removeprefix("Response")] == []
+    titles = {name: shape.get("title", name) for name, shape in components.items()}
+    assert [name for name, title in titles.items() if re.sub(r"\W", "_", title) != name] == []

@@ -1,0 +1,166 @@
+"""The routes of conversations: turns, messages, approvals, jobs, deliveries and files."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from gateway.web.api import (
+    approvals,
+    conversations,
+    deliveries,
+    downloads,
+    job_completion,
+    jobs,
+    trace,
+    turn_list,
+    turns,
+    workspace_files,
+)
+from gateway.web.http import attachments
+from gateway.web.http.pagination import ListPage
+from gateway.web.http.route import ApiRoute
+from gateway.web.http.route_table import (
+    ADMIN,
+    CHAT,
+    JOBS,
+    READ,
+    delete_route,
+    get_route,
+    patch_route,
+    post_route,
+)
+
+
+def _turns() -> tuple[ApiRoute, ...]:
+    t, accepted = turns, turns.TurnAccepted
+    conflicts = {409: "the conversation belongs to another agent", 429: "the conversation's queue is full"}
+    accept = partial(
+        post_route,
+        status=202,
+        response_model=accepted,
+        error_responses=conflicts,
+        body_bytes=attachments.MAX_BODY_BYTES,
+    )
+    steps, status = ListPage[turns.StepResponse], t.TurnStatus
+    turn_or_job: Any = t.TurnOrJobStatus
+    return (
+        accept(
+            "/agents/{id}/turns", CHAT, t.start_turn, "start a turn of an agent", request_model=t.TurnCreate
+        ),
+        accept(
+            "/conversations/{id}/messages",
+            CHAT,
+            t.send_message,
+            "send a message to a conversation",
+            request_model=t.MessageCreate,
+        ),
+        get_route(
+            "/status/{id}",
+            READ,
+            t.get_status,
+            "show the state of a turn or a job",
+            response_model=turn_or_job,
+        ),
+        post_route(
+            "/turns/{id}/cancel", CHAT, t.cancel_turn, "cancel a turn", status=202, response_model=status
+        ),
+        get_route("/turns/{id}/log", READ, t.get_log, "list a turn's tool calls", response_model=steps),
+    )
+
+
+def _conversations() -> tuple[ApiRoute, ...]:
+    c, a, one = conversations, approvals, "/conversations/{id}"
+    page, approval_page = ListPage[conversations.ConversationResponse], ListPage[approvals.ApprovalResponse]
+    conflict = {409: "already decided differently; `winner` is the decision that counts"}
+    post_decision = partial(
+        post_route,
+        request_model=a.ApprovalDecision,
+        response_model=a.ApprovalResponse,
+        error_responses=conflict,
+    )
+    query, response = c.ConversationQuery, c.ConversationResponse
+    return (
+        get_route(
+            "/conversations",
+            READ,
+            c.list_conversations,
+            "list the conversations",
+            query_model=query,
+            response_model=page,
+        ),
+        get_route(one, READ, c.get_conversation, "show a conversation", response_model=response),
+        patch_route(
+            one,
+            CHAT,
+            c.update_conversation,
+            "change how a conversation queues messages",
+            request_model=c.ConversationUpdate,
+            response_model=response,
+        ),
+        delete_route(
+            one, ADMIN, c.delete_conversation, "delete a conversation with its events, files and jobs"
+        ),
+        get_route(
+            f"{one}/snapshot",
+            READ,
+            c.get_snapshot,
+            "show a conversation's messages, jobs and approvals",
+            response_model=c.ConversationSnapshot,
+        ),
+        get_route(
+            "/approvals",
+            READ,
+            a.list_approvals,
+            "list approvals",
+            query_model=a.ApprovalQuery,
+            response_model=approval_page,
+        ),
+        get_route(
+            "/approvals/{id}", READ, a.get_approval, "show an approval", response_model=a.ApprovalResponse
+        ),
+        post_decision("/approvals/{id}", CHAT, a.decide, "approve or deny a tool call"),
+    )
+
+
+def _jobs() -> tuple[ApiRoute, ...]:
+    j, one, page = jobs, "/jobs/{id}", ListPage[jobs.JobResponse]
+    return (
+        get_route("/jobs", READ, j.list_jobs, "list the jobs", query_model=j.JobQuery, response_model=page),
+        get_route(one, READ, j.get_job, "show a job", response_model=j.JobDetail),
+        get_route(f"{one}/logs", READ, j.get_log, "show a job's output", response_model=j.JobLog),
+        post_route(f"{one}/stop", JOBS, j.stop_job, "stop a job", status=202, response_model=j.JobDetail),
+    )
+
+
+def _deliveries() -> tuple[ApiRoute, ...]:
+    d, one = deliveries, "/deliveries/{id}"
+    page, detail = ListPage[deliveries.DeliveryResponse], d.DeliveryDetail
+    return (
+        get_route(
+            "/deliveries",
+            READ,
+            d.list_deliveries,
+            "list the deliveries",
+            query_model=d.DeliveryQuery,
+            response_model=page,
+        ),
+        get_route(one, READ, d.get_delivery, "show a delivery with its attempts", response_model=detail),
+        post_route(
+            f"{one}/retry", ADMIN, d.retry_delivery, "retry a delivery", status=202, response_model=detail
+        ),
+        post_route(f"{one}/drop", ADMIN, d.drop_delivery, "drop a delivery", response_model=detail),
+    )
+
+
+API_ROUTES: tuple[ApiRoute, ...] = (
+    *workspace_files.ROUTES,
+    *_turns(),
+    *turn_list.ROUTES,
+    *_conversations(),
+    *_jobs(),
+    *_deliveries(),
+    *job_completion.ROUTES,
+    *downloads.ROUTES,
+    *trace.ROUTES,
+)
