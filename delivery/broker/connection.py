@@ -206,7 +206,7 @@ class NatsConnection:
         return True
 
     async def request_to(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Send a message whose responses go to the subject `reply`; return False when it could not be sent."""
+        """Send a message with `reply` as the subject of its responses; return False when it was not sent."""
         if not self._can_send():
             return False
         try:

@@ -170,7 +170,7 @@ async def _run_once(
 def _warn_if_full(before: float, now: float) -> None:
     if before < FILL_WARNING <= now:
         _log.warning(
-            "the event log is %.0f %% full; when it is full, the oldest events of all conversations are deleted",
+            "the event log is %.0f %% full; once full, the oldest events of all conversations are deleted",
             now * 100,
         )
 

@@ -49,7 +49,7 @@ class JetStreamEvents(EventStream):
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
 
     def begin_epoch(self, epoch: str) -> None:
-        """Change the epoch and report a gap to all readers, because positions of the former epoch are invalid."""
+        """Change the epoch and report a gap to all readers: positions of the former epoch are invalid."""
         if epoch != self.epoch:
             self.epoch = epoch
             self._lasting.clear()
@@ -122,7 +122,7 @@ class JetStreamEvents(EventStream):
         return Tail(seq=last.seq, n=int(number), event_id=event_id)
 
     async def bounds(self, conversation: str) -> StreamBounds:
-        """Return the first and the last stored position; the last is the leader's, so that it is never stale."""
+        """Return the first and the last stored position; the last is the leader's, so it is never stale."""
         epoch = self.epoch
         lasting, transient = lasting_subject(conversation), transient_subject(conversation)
         firsts, last, newest = await asyncio.gather(

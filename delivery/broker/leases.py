@@ -102,7 +102,7 @@ class HeldLease(Lease):
 
 
 class JetStreamLeases(Leases):
-    """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind is the name's part before a colon."""
+    """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
     def __init__(self, nats: NatsConnection, holder: LeaseHolder) -> None:
         self._nats = nats
@@ -232,7 +232,7 @@ class JetStreamLeases(Leases):
         return lease.ttl / _RENEWALS
 
     async def _check_still_held(self, lease: HeldLease) -> None:
-        """Check the stored lease after a conflict: an earlier renewal may have been stored although it timed out."""
+        """Check the stored lease after a conflict: an earlier renewal that timed out may have been stored."""
         with suppress(DeliveryError):
             stored = await self._read(lease.subject)
             if stored is not None and stored.value.get("nonce") == lease.nonce:

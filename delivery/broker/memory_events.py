@@ -24,7 +24,7 @@ class _Log:
 
 
 class MemoryEvents(EventStream):
-    """Events in lists; `max_events` bounds a conversation's lasting events, `unreachable` simulates an outage."""
+    """Events in lists: `max_events` lasting ones per conversation; `unreachable` simulates an outage."""
 
     def __init__(self, *, epoch: str = "mem", max_events: int = 50_000) -> None:
         self.epoch = epoch

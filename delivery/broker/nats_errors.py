@@ -28,7 +28,7 @@ def connect_error(error: BaseException, reported: Exception | None) -> Exception
 
 
 def is_auth_error(error: BaseException | None) -> bool:
-    """Return whether the server has rejected the credentials; a repeated attempt may fail without a reason."""
+    """Return whether the server has rejected the credentials; a later attempt may fail without a reason."""
     text = str(error).lower()
     return "authorization" in text or "authentication" in text
 

@@ -80,4 +80,4 @@ class WakeUps(Protocol):
 
     @abstractmethod
     def subscribe(self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[WakeUp]:
-        """Yield wake-ups until `stop`, at most `at_most` unacknowledged at a time; survives broker restarts."""
+        """Yield wake-ups until `stop`, at most `at_most` unacknowledged ones; survives broker restarts."""

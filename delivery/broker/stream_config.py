@@ -1,4 +1,4 @@
-"""The streams on the broker: their names, subjects and settings, and the code that creates and updates them."""
+"""The streams on the broker: their names, subjects and settings, and how they are created and updated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lasting_subject(conversation: str) -> str:
 
 
 def transient_subject(conversation: str) -> str:
-    """Return the subject of a conversation's deltas, which is separate so that they never evict lasting events."""
+    """Return the subject of a conversation's deltas, separate so that they never evict lasting events."""
     return f"ev.{subject_token(conversation)}.d"
 
 

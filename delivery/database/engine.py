@@ -68,7 +68,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 class Database:
-    """Opens transactions. On SQLite there is one writer at a time: urgent ones first, else in arrival order."""
+    """Opens transactions; on SQLite one writer at a time, urgent ones first, else in arrival order."""
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
