@@ -86,13 +86,13 @@ _BEGIN = (
 _ATTEMPT = insert(attempts)
 _ENDED = (
     update(attempts)
-    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("place"))
+    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("attempt_number"))
     .values(
-        duration_ms=bindparam("took"),
-        outcome=bindparam("verdict"),
-        status=bindparam("answer"),
-        detail=bindparam("why"),
-        excerpt=bindparam("said"),
+        duration_ms=bindparam("duration"),
+        outcome=bindparam("outcome_kind"),
+        status=bindparam("status_code"),
+        detail=bindparam("detail_text"),
+        excerpt=bindparam("excerpt_text"),
     )
 )
 
@@ -237,12 +237,12 @@ async def end_attempt(
         _ENDED,
         {
             "of": delivery,
-            "place": number,
-            "took": duration_ms,
-            "verdict": str(outcome.kind),
-            "answer": outcome.status,
-            "why": outcome.detail[:2000],
-            "said": outcome.excerpt[:1024],
+            "attempt_number": number,
+            "duration": duration_ms,
+            "outcome_kind": str(outcome.kind),
+            "status_code": outcome.status,
+            "detail_text": outcome.detail[:2000],
+            "excerpt_text": outcome.excerpt[:1024],
         },
     )
     return changed.rowcount == 1
