@@ -141,7 +141,7 @@ class DraftWriter:
 
     @staticmethod
     async def _may_begin(draft: Draft, connection: Connection, now: datetime) -> bool:
-        """Load the text of an earlier attempt before the first call; return False if the turn has ended."""
+        """Before the first call, load the visible text; return False if the turn has ended."""
         if draft.announced:
             return True
         if draft.turn and not await draft_store.may_begin(connection, draft.turn, draft.target, now=now):

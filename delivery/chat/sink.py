@@ -31,7 +31,7 @@ ENDS_EARLY = frozenset({EventType.TURN_FAILED, EventType.TURN_CANCELLED})
 """Events of a turn that may leave a draft that no final text replaces."""
 
 CLOCK_SKEW = timedelta(minutes=15)
-"""How far this clock may be ahead of the platform's; the lookup of a sent message starts this much earlier."""
+"""How far this clock may be ahead of the platform's; lookups of sent messages start this much earlier."""
 
 _TIMED_OUT = "the platform did not answer in time"
 
@@ -276,7 +276,7 @@ def _outcome_if_unknown(error: ChannelError, bot: ConnectedBot, address: Address
 def outcome_for_error(
     error: ChannelError, rate_limiter: RateLimiter, address: Address, *, repeatable: bool
 ) -> Outcome:
-    """Return the outcome for a platform's error, and pause the rate limiter if the platform asks for it."""
+    """Return the outcome for a platform's error; pause the rate limiter if the platform asks for it."""
     if isinstance(error, RateLimited):
         rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
         return Outcome(
