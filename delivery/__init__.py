@@ -1,1 +1,1 @@
-"""The way back: events, streams, routes, deliveries and sinks."""
+"""Deliver results: events and their stream, routes, deliveries, and the sinks for chats and webhooks."""

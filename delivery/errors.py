@@ -1,12 +1,12 @@
-"""What can go wrong on the way back.
+"""The errors of the broker, its streams and its leases.
 
 DeliveryError         remedy    meaning
-├── Conflict          retry     another writer appended first: read the tail and try again
-├── Trimmed           give_up   the position asked for is older than what is kept (`first`, `missing_to`)
-├── Busy              retry     the lease is held elsewhere
-├── LeaseLost         give_up   we no longer hold the lease: stop at once, change nothing
-├── Unreachable       retry     the broker does not answer
-└── Refused           operator  the broker refuses (no space, quota, configuration)
+├── AppendConflict    retry     another writer appended first: read the tail and try again
+├── EventsExpired     give_up   the requested position is older than the stored events (`first`, `missing_to`)
+├── LeaseBusy         retry     another holder has the lease
+├── LeaseLost         give_up   this process no longer holds the lease: stop at once, change nothing
+├── BrokerUnreachable retry     the broker does not answer
+└── BrokerRefused     operator  the broker refuses the request (no space, quota, configuration)
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Remedy = Literal["retry", "give_up", "operator"]
 
 
 class DeliveryError(Exception):
-    """The way back is obstructed."""
+    """An operation of delivery failed."""
 
     remedy: ClassVar[Remedy] = "retry"
 
@@ -30,22 +30,22 @@ class AppendConflict(DeliveryError):
 
 
 class EventsExpired(DeliveryError):
-    """The position asked for is older than what the stream keeps."""
+    """The requested position is older than the events that the stream stores."""
 
     remedy = "give_up"
 
     def __init__(self, *, missing_to: int, first: int) -> None:
-        super().__init__(f"events up to {missing_to} are no longer kept; the first kept is {first}")
+        super().__init__(f"events up to seq {missing_to} have expired; the first stored seq is {first}")
         self.missing_to = missing_to
         self.first = first
 
 
 class LeaseBusy(DeliveryError):
-    """The lease is held elsewhere."""
+    """Another holder has the lease."""
 
 
 class LeaseLost(DeliveryError):
-    """The lease is no longer ours."""
+    """This process no longer holds the lease."""
 
     remedy = "give_up"
 
@@ -55,6 +55,6 @@ class BrokerUnreachable(DeliveryError):
 
 
 class BrokerRefused(DeliveryError):
-    """The broker refuses."""
+    """The broker refuses the request."""
 
     remedy = "operator"

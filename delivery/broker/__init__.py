@@ -1,1 +1,1 @@
-"""Everything on NATS JetStream, and its in-memory double: event stream, leases, wake-ups, epochs."""
+"""Event stream, leases, wake-ups and epochs on NATS JetStream, and in memory for tests."""

@@ -1,8 +1,8 @@
-"""The one door to NATS: requests, confirmed publishes and subscriptions that survive a broker's death.
+"""The connection to NATS: requests, confirmed publishes, and subscriptions that survive broker restarts.
 
-nats-py waits with `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation. So nothing here awaits
-nats-py where it could suspend: replies come through our own inbox into our own queues, and a publish is
-given to nats-py only while its buffer has room, when it returns at once.
+nats-py waits with `asyncio.wait_for`, which on Python 3.11 can swallow a cancellation. So this module never
+awaits a nats-py call that could suspend. Replies arrive in an inbox and queues of this module. A publish is
+passed to nats-py only while its buffer has room, so that it returns at once.
 """
 
 from __future__ import annotations
@@ -16,29 +16,28 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-import nats
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 from nats.errors import Error as NatsError
-from nats.errors import NoServersError, SlowConsumerError
+from nats.errors import MaxPayloadError, SlowConsumerError
 from nats.js import JetStreamContext
 
-from delivery.errors import AppendConflict, BrokerRefused, BrokerUnreachable
+from delivery.broker import nats_errors
+from delivery.errors import BrokerRefused, BrokerUnreachable
 
 _log = logging.getLogger(__name__)
 
 PENDING_SIZE = 16 * 1024 * 1024
 _MAX_PENDING = PENDING_SIZE // 2
-_WRONG_LAST_SEQUENCE = frozenset({10071, 10164})
-_TRANSIENT_CODES = frozenset({10008, 10164})
-"""JetStream not yet available, or another append to the subject in flight: worth repeating."""
 _TRIES = 3
 _RETRY_SECONDS = 0.05
 STUCK_TIMEOUTS = 3
 STUCK_SECONDS = 2.0
-"""So many requests without an answer for so many seconds, while TCP is up, mean that the server is stuck;
-many at once mean only that we were."""
+"""The server counts as stuck after this many unanswered requests over this many seconds on a live connection.
+
+Many timeouts at the same moment mean that this process was stuck, not the server.
+"""
 
 Headers = Mapping[str, str]
 OnMessage = Callable[[Msg], Awaitable[None]]
@@ -46,7 +45,7 @@ Watcher = Callable[[], None]
 
 
 class _NotConnected(BrokerUnreachable):
-    """There is no connection, and none came in time: trying again at once is no use."""
+    """There was no connection within the timeout; an immediate retry would fail too."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,18 +57,21 @@ class PubAck:
 
 
 class _Client(Client):
-    """nats-py with a quicker reading of headers: theirs looks at every character of every name, which is
-    half the cost of a replay. Should a later version no longer call it, nothing changes but the speed."""
+    """nats-py with a faster header parser.
+
+    The original checks every character of every name, which is half the cost of a replay. If a later version
+    no longer calls this method, only the speed changes.
+    """
 
     @staticmethod
     def _parse_header_lines(raw: bytes) -> dict[str, str]:
-        lines = raw.decode("utf-8", "replace").split("\r\n")
-        parts = (line.partition(":") for line in lines)
+        header_lines = raw.decode("utf-8", "replace").split("\r\n")
+        parts = (header.partition(":") for header in header_lines)
         return {name.strip(): value.strip() for name, colon, value in parts if colon}
 
 
 class NatsConnection:
-    """A connection to NATS that reconnects for ever; made by `connect`."""
+    """A connection to NATS that reconnects without limit; opened by `connect`."""
 
     def __init__(self, *, on_unresponsive: Watcher | None = None) -> None:
         self._client = _Client()
@@ -88,16 +90,16 @@ class NatsConnection:
 
     @property
     def is_connected(self) -> bool:
-        """Tell whether the broker can be talked to now."""
+        """Whether the broker is connected now."""
         return self._connected.is_set()
 
     @property
     def jetstream(self) -> JetStreamContext:
-        """The client's own way to JetStream, for what has no order to keep (object stores)."""
+        """The client's own JetStream context, for stores that need no ordering (object stores)."""
         return self._client.jetstream()
 
     async def wait_connected(self, timeout: float) -> bool:
-        """Wait until the broker can be talked to; False when it could not in time."""
+        """Wait up to `timeout` seconds for a connection; return False when there is none by then."""
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._connected.wait()
@@ -117,9 +119,10 @@ class NatsConnection:
         timeout: float = 2.0,
         tries: int = _TRIES,
     ) -> PubAck:
-        """Store a message in the stream of its subject. Raises Conflict, Refused, Unreachable.
+        """Store a message in the stream of its subject.
 
-        After Unreachable the message may yet be stored: the caller's compare-and-set or id decides.
+        Raises AppendConflict, BrokerRefused, BrokerUnreachable. After BrokerUnreachable the message may
+        have been stored; the caller finds out by its compare-and-set or its message id.
         """
         reply = await self._persist(subject, payload, headers, timeout, tries)
         return PubAck(seq=reply["seq"], duplicate=reply.get("duplicate", False))
@@ -129,24 +132,24 @@ class NatsConnection:
     ) -> dict[str, Any]:
         for left in range(tries - 1, -1, -1):
             try:
-                answer = _decode(await self._exchange(subject, payload, headers, timeout))
+                response = _decode(await self._exchange(subject, payload, headers, timeout))
             except BrokerUnreachable as error:
                 if not left or isinstance(error, _NotConnected):
                     raise
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            code = answer.get("error", {}).get("err_code")
+            code = response.get("error", {}).get("err_code")
             if code is None:
-                return answer
-            if code not in _TRANSIENT_CODES or not left:
-                raise _error_for(subject, answer["error"])
+                return response
+            if code not in nats_errors.TRANSIENT_CODES or not left:
+                raise nats_errors.error_for(subject, response["error"])
             await asyncio.sleep(_RETRY_SECONDS)
         raise BrokerUnreachable(f"no answer to {subject}")
 
     async def api_request(
         self, api: str, request: Mapping[str, Any] | None = None, *, timeout: float = 5.0
     ) -> dict[str, Any]:
-        """Ask the JetStream API; the answer may hold `error`. Raises Unreachable."""
+        """Send a JetStream API request; the response may hold `error`. Raises BrokerUnreachable."""
         body = json.dumps(request or {}).encode()
         for left in range(_TRIES - 1, -1, -1):
             try:
@@ -158,7 +161,10 @@ class NatsConnection:
         raise BrokerUnreachable(api)
 
     async def direct_get(self, stream: str, request: Mapping[str, Any], *, timeout: float = 5.0) -> list[Msg]:
-        """Read many stored messages by one direct get; none is an empty list. Raises Refused, Unreachable."""
+        """Read stored messages by one direct get; the list may be empty.
+
+        Raises BrokerRefused, BrokerUnreachable.
+        """
         for left in range(_TRIES - 1, -1, -1):
             try:
                 return await self._direct_get_once(stream, json.dumps(request).encode(), timeout)
@@ -169,7 +175,7 @@ class NatsConnection:
         raise BrokerUnreachable(stream)
 
     async def _direct_get_once(self, stream: str, body: bytes, timeout: float) -> list[Msg]:
-        found: list[Msg] = []
+        messages: list[Msg] = []
         token, queue = self._open_inbox()
         try:
             await self._send(f"$JS.API.DIRECT.GET.{stream}", body, None, token, timeout)
@@ -177,20 +183,20 @@ class NatsConnection:
                 message = await self._next(queue, timeout)
                 status = (message.headers or {}).get("Status")
                 if status is None:
-                    found.append(message)
+                    messages.append(message)
                 elif status in {"204", "404"}:
-                    return found
+                    return messages
                 elif status == "503":
-                    raise BrokerUnreachable(f"nobody answers for {stream}")
+                    raise BrokerUnreachable(f"no server answers for the stream {stream}")
                 else:
-                    raise BrokerRefused(f"direct get on {stream} was answered with {status}")
+                    raise BrokerRefused(f"a direct get on the stream {stream} returned status {status}")
         finally:
             del self._replies[token]
 
     async def publish_nowait(
         self, subject: str, payload: bytes = b"", headers: Headers | None = None
     ) -> bool:
-        """Send without asking for confirmation; False when it could not even be sent."""
+        """Send a message without confirmation; return False when it could not be sent."""
         if not self._can_send():
             return False
         try:
@@ -200,7 +206,7 @@ class NatsConnection:
         return True
 
     async def request_to(self, subject: str, payload: bytes, reply: str) -> bool:
-        """Send with `reply` as the address of the answers; False when it could not even be sent."""
+        """Send a message with `reply` as the subject of its responses; return False when it was not sent."""
         if not self._can_send():
             return False
         try:
@@ -210,18 +216,18 @@ class NatsConnection:
         return True
 
     def new_inbox(self) -> str:
-        """Return a subject nobody else knows."""
+        """Return a subject that no other client uses."""
         return self._client.new_inbox()
 
     @asynccontextmanager
     async def subscribe(
         self, subject: str, callback: OnMessage, *, on_overflow: Watcher = lambda: None
     ) -> AsyncIterator[None]:
-        """Receive by `callback`; `overflowed` is called when messages had to be dropped on our side."""
+        """Receive messages by `callback`; call `on_overflow` when the client has dropped some of them."""
         try:
             subscription = await self._client.subscribe(subject, cb=callback)
         except NatsError as error:
-            raise BrokerUnreachable(f"cannot subscribe: {error}") from error
+            raise BrokerUnreachable(f"cannot subscribe to {subject}: {error}") from error
         self._on_overflow[subscription] = on_overflow
         try:
             yield
@@ -248,7 +254,7 @@ class NatsConnection:
         finally:
             del self._replies[token]
         if (message.headers or {}).get("Status") == "503":
-            raise BrokerUnreachable(f"no stream takes {subject}")
+            raise BrokerUnreachable(f"no stream accepts the subject {subject}")
         return message
 
     async def _send(
@@ -264,8 +270,10 @@ class NatsConnection:
             await self._client.publish(
                 subject, payload, reply=reply, headers=dict(headers) if headers else None
             )
-        except nats.errors.MaxPayloadError as error:
-            raise BrokerRefused(f"{len(payload)} bytes are more than the broker takes") from error
+        except MaxPayloadError as error:
+            raise BrokerRefused(
+                f"a message of {len(payload)} bytes on {subject} exceeds the broker's max_payload"
+            ) from error
         except NatsError as error:
             raise BrokerUnreachable(f"cannot send to NATS: {error}") from error
 
@@ -306,7 +314,7 @@ class NatsConnection:
         if isinstance(error, SlowConsumerError):
             self._on_overflow.get(error.sub, lambda: None)()
         self._last_error = error
-        if _is_refusal(error):
+        if nats_errors.is_auth_error(error):
             self._refusal = error
         _log.debug("nats: %s: %s", type(error).__name__, error)
 
@@ -331,7 +339,7 @@ class NatsConnection:
             name=name,
             connect_timeout=2,
             reconnect_time_wait=0.1,  # type: ignore[arg-type] # annotated as int, used as seconds
-            max_reconnect_attempts=2,  # for the first connection only; see below
+            max_reconnect_attempts=2,  # for the first connection only; unlimited after it
             pending_size=PENDING_SIZE,
             ping_interval=5,
             max_outstanding_pings=2,
@@ -355,48 +363,24 @@ class NatsConnection:
 async def connect(
     url: str, *, token: str | None = None, name: str = "dovecote", on_unresponsive: Watcher | None = None
 ) -> AsyncIterator[NatsConnection]:
-    """Open a link; raises Unreachable or Refused when the first connection fails.
+    """Open a connection; raises BrokerUnreachable or BrokerRefused when the first attempt fails.
 
-    `unresponsive` is called when the server stays silent while the connection is up.
+    `on_unresponsive` is called when the server does not answer although the connection is up.
     """
-    link = NatsConnection(on_unresponsive=on_unresponsive)
-    opening = asyncio.ensure_future(link._open(url, token, name))  # noqa: SLF001 - the factory of its class
+    connection = NatsConnection(on_unresponsive=on_unresponsive)
+    opening = asyncio.ensure_future(connection._open(url, token, name))  # noqa: SLF001 - the class's factory
     await asyncio.wait({opening})
     error = opening.exception()
     if error is not None:
-        await link._close()  # noqa: SLF001
-        raise _connect_error(error, link._refusal or link._last_error) from error  # noqa: SLF001
+        await connection._close()  # noqa: SLF001
+        reported = connection._refusal or connection._last_error  # noqa: SLF001
+        raise nats_errors.connect_error(error, reported) from error
     try:
-        yield link
+        yield connection
     finally:
-        await link._close()  # noqa: SLF001
-
-
-def _connect_error(error: BaseException, reported: Exception | None) -> Exception:
-    """The library raises that it found no server, and reports why on the side, for each of its attempts."""
-    if _is_refusal(error) or _is_refusal(reported):
-        return BrokerRefused("the NATS server refuses our credentials")
-    if isinstance(error, NoServersError | OSError | NatsError | TimeoutError):
-        return BrokerUnreachable(f"cannot connect to NATS: {reported or error}")
-    return BrokerRefused(f"cannot connect to NATS: {error}")
-
-
-def _is_refusal(error: BaseException | None) -> bool:
-    """Say whether a server that does not let us in said so; it may cut another attempt off without a word."""
-    text = str(error).lower()
-    return "authorization" in text or "authentication" in text
+        await connection._close()  # noqa: SLF001
 
 
 def _decode(message: Msg) -> dict[str, Any]:
-    answer: dict[str, Any] = json.loads(message.data)
-    return answer
-
-
-def _error_for(subject: str, error: Mapping[str, Any]) -> Exception:
-    code = error.get("err_code")
-    detail = f"{error.get('description', 'no reason given')} ({code}) on {subject}"
-    if code in _WRONG_LAST_SEQUENCE:
-        return AppendConflict(detail)
-    if code in _TRANSIENT_CODES:
-        return BrokerUnreachable(detail)
-    return BrokerRefused(detail)
+    response: dict[str, Any] = json.loads(message.data)
+    return response

@@ -1,9 +1,9 @@
-"""Epochs: which incarnation of the stream a position belongs to.
+"""Epochs: the incarnation of the stream that a position belongs to.
 
-A position means something only as long as the broker never gives the same number to another event. It may do
-so when its stream was made anew, restored, or lost its unsynced end in a power failure. So the stream's
-creation is part of the epoch, the highest position seen is remembered in SQL, and a stream that comes back
-shorter than that begins a new epoch.
+A position is valid only while the broker does not give the same number to another event. That can happen when
+the stream was created again, restored, or lost its unsynced end in a power failure. So an epoch contains the
+stream's creation time, SQL stores the highest position that was seen, and a stream that comes back shorter
+than that begins a new epoch.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _log = logging.getLogger(__name__)
 
 CHECK_SECONDS = 5.0
 FILL_WARNING = 0.8
-"""How full the event log may be before it is said."""
+"""The used share of the event log from which a warning is logged."""
 _DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _UNIX_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCheckpoint:
-    """What is remembered of a stream."""
+    """The stored state of a stream: its creation time, highest seen seq and number of new epochs."""
 
     created: str
     high_water: int
@@ -43,7 +43,7 @@ class StreamCheckpoint:
 
 
 async def load_checkpoint(connection: Connection, stream: str = EVENTS) -> StreamCheckpoint | None:
-    """Return what is remembered of a stream, None before its first time."""
+    """Return the stored checkpoint of a stream, or None before the first one."""
     row = (await connection.execute(select(epochs).where(epochs.c.stream == stream))).one_or_none()
     if row is None:
         return None
@@ -58,10 +58,10 @@ async def determine_epoch(
     stream: str = EVENTS,
     may_have_lost: bool = False,
 ) -> str:
-    """Compare a stream with what was remembered before it was looked at, remember it, return its epoch.
+    """Compare a stream with its checkpoint, store a new checkpoint, and return the epoch.
 
-    `before` must have been read earlier than `found`: another replica may remember a later position since.
-    `may_have_lost`: the machine went down while the broker ran, so that its last second may be gone.
+    `before` must have been read earlier than `identity`, because another replica may have stored a later
+    position since. `may_have_lost`: the machine crashed while the broker ran, so its last second may be lost.
     """
     now = await load_checkpoint(connection, stream)
     if now is None:
@@ -77,18 +77,18 @@ async def determine_epoch(
 def _next_checkpoint(
     before: StreamCheckpoint, now: StreamCheckpoint, identity: StreamIdentity, *, may_have_lost: bool
 ) -> StreamCheckpoint:
-    """Return what is to be remembered: a new incarnation, a new epoch of it, or mere progress."""
+    """Return the checkpoint to store: a new incarnation, a new epoch of it, or progress only."""
     if now.created != identity.created:
         return StreamCheckpoint(created=identity.created, high_water=identity.last_seq, bumps=0)
     fell_back = before.created == identity.created and identity.last_seq < before.high_water
     if (fell_back or may_have_lost) and before.bumps == now.bumps:  # else another replica noticed it too
-        _log.warning("the stream may have lost its end; positions start a new epoch")
+        _log.warning("the stream may have lost its last events; a new epoch begins")
         return replace(now, high_water=identity.last_seq, bumps=now.bumps + 1)
     return replace(now, high_water=max(now.high_water, identity.last_seq))
 
 
 def format_epoch(created: str, bumps: int) -> str:
-    """Return an epoch's short name; it never holds the dash that ends it in a cursor."""
+    """Return an epoch's short name; it never contains a dash, which ends the epoch in a cursor."""
     number = int((datetime.fromisoformat(created) - _UNIX_EPOCH).total_seconds() * 1_000_000)
     digits = ""
     while number:
@@ -100,17 +100,20 @@ def format_epoch(created: str, bumps: int) -> str:
 async def open_streams(
     database: Database, nats: NatsConnection, config: StreamConfig, *, may_have_lost: bool = False
 ) -> str:
-    """Make the streams as they should be and return the epoch; raises Refused, Unreachable, Unavailable."""
+    """Create or update the streams and return the epoch.
+
+    Raises BrokerRefused, BrokerUnreachable, DatabaseUnavailable.
+    """
     await ensure_streams(nats, config)
     async with database.read() as connection:
         before = await load_checkpoint(connection)
-    found = await get_identity(nats)
+    identity = await get_identity(nats)
     try:
         async with database.begin() as connection:
-            return await determine_epoch(connection, before, found, may_have_lost=may_have_lost)
-    except IntegrityError:  # another replica's first start
+            return await determine_epoch(connection, before, identity, may_have_lost=may_have_lost)
+    except IntegrityError:  # the first start of another replica
         async with database.begin() as connection:
-            return await determine_epoch(connection, before, found, may_have_lost=may_have_lost)
+            return await determine_epoch(connection, before, identity, may_have_lost=may_have_lost)
 
 
 async def run(
@@ -121,16 +124,16 @@ async def run(
     *,
     stop: asyncio.Event,
 ) -> None:
-    """Remember the stream's progress every few seconds, and begin a new epoch when it fell back."""
-    look = asyncio.Event()
-    unwatch = nats.on_reconnect(look.set)
-    ending = asyncio.create_task(_wake_on_stop(stop, look))
+    """Store the stream's progress every few seconds, and begin a new epoch when the stream fell back."""
+    wake = asyncio.Event()
+    unwatch = nats.on_reconnect(wake.set)
+    ending = asyncio.create_task(_wake_on_stop(stop, wake))
     try:
         while not stop.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(CHECK_SECONDS):
-                    await look.wait()
-            look.clear()
+                    await wake.wait()
+            wake.clear()
             await _run_once(database, nats, config, stream)
     finally:
         unwatch()
@@ -150,16 +153,16 @@ async def _run_once(
     try:
         async with database.read() as connection:
             before = await load_checkpoint(connection)
-        found = await _read_identity(nats, config)
-        _warn_if_full(stream.fill, found.fill)
-        stream.fill = found.fill
-        if before and (before.created, before.high_water) == (found.created, found.last_seq):
+        identity = await _read_identity(nats, config)
+        _warn_if_full(stream.fill, identity.fill)
+        stream.fill = identity.fill
+        if before and (before.created, before.high_water) == (identity.created, identity.last_seq):
             epoch = format_epoch(before.created, before.bumps)
         else:
             async with database.begin() as connection:
-                epoch = await determine_epoch(connection, before, found)
+                epoch = await determine_epoch(connection, before, identity)
     except (DeliveryError, DatabaseUnavailable) as error:
-        _log.debug("cannot look at the epoch: %s", error)
+        _log.debug("cannot check the epoch: %s", error)
         return
     stream.begin_epoch(epoch)
 
@@ -167,12 +170,13 @@ async def _run_once(
 def _warn_if_full(before: float, now: float) -> None:
     if before < FILL_WARNING <= now:
         _log.warning(
-            "the event log is %.0f %% full: soon the oldest events of everybody make room", now * 100
+            "the event log is %.0f %% full; once full, the oldest events of all conversations are deleted",
+            now * 100,
         )
 
 
 async def _read_identity(nats: NatsConnection, config: StreamConfig) -> StreamIdentity:
     try:
         return await get_identity(nats)
-    except BrokerRefused:  # deleted while we ran: SQL has the state, so go on with an empty one
+    except BrokerRefused:  # deleted at run time: SQL has the state, so continue with an empty stream
         return await ensure_streams(nats, config)

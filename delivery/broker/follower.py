@@ -1,4 +1,4 @@
-"""A follower's bounded buffer: what does not fit is dropped, and the follower is told to read again."""
+"""The bounded buffer of one follower of a conversation: an overflow is reported as a gap."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MAX_BYTES = 1024 * 1024
 
 
 class Follower(AsyncIterator[StoredEvent | None]):
-    """Hands over what was offered, in order; None stands for anything that may be missing."""
+    """Yields the pushed events in order; None marks a gap, where events may be missing."""
 
     __slots__ = ("_bytes", "_items", "_ready")
 
@@ -22,7 +22,7 @@ class Follower(AsyncIterator[StoredEvent | None]):
         self._ready = LightEvent()
 
     def push(self, event: StoredEvent) -> None:
-        """Append an event, or give everything up for a fresh reading when there is no room."""
+        """Append an event; when the buffer is full, replace its content by a gap."""
         self._bytes += len(event.raw)
         if len(self._items) >= MAX_EVENTS or self._bytes > MAX_BYTES:
             self.mark_gap()
@@ -31,7 +31,7 @@ class Follower(AsyncIterator[StoredEvent | None]):
         self._ready.set()
 
     def mark_gap(self) -> None:
-        """Say that something may be missing; what was buffered will be read again too."""
+        """Replace the buffered events by a gap, after which the follower reads the stream again."""
         self._items.clear()
         self._items.append(None)
         self._bytes = 0

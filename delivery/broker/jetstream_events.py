@@ -1,4 +1,4 @@
-"""The stream on JetStream: appends by compare-and-set, reads by direct get, no consumer per reader."""
+"""The event stream on JetStream: appends by compare-and-set, reads by direct get, no consumer per reader."""
 
 from __future__ import annotations
 
@@ -33,37 +33,37 @@ _READS_AT_ONCE = 32
 
 
 class JetStreamEvents(EventStream):
-    """Events of conversations in the stream EVENTS; made by `opened`.
+    """The events of conversations in the stream EVENTS; opened by `open_events`.
 
-    `epoch` names the incarnation of the stream (see `delivery.broker.epochs`) and may be changed while running:
-    readers then start over.
+    `epoch` names the incarnation of the stream (`delivery.broker.epochs`). It may change at run time; readers
+    then start again from the beginning.
     """
 
     def __init__(self, nats: NatsConnection, hub: SubscriptionHub, *, epoch: str) -> None:
         self.epoch = epoch
         self.fill = 0.0
-        """How much of its space the event log takes, as `delivery.broker.epochs.watch` saw it last."""
+        """The used share of the event log's space (0 to 1), refreshed by `delivery.broker.epochs.run`."""
         self._nats = nats
         self._hub = hub
         self._lasting: OrderedDict[str, int] = OrderedDict()
         self._reading = asyncio.Semaphore(_READS_AT_ONCE)
 
     def begin_epoch(self, epoch: str) -> None:
-        """Tell all readers that positions of the former epoch mean nothing any more."""
+        """Change the epoch and report a gap to all readers: positions of the former epoch are invalid."""
         if epoch != self.epoch:
             self.epoch = epoch
             self._lasting.clear()
             self._hub.mark_gap()
 
     async def append(self, event: Event, *, expected: int) -> int:
-        """Append by compare-and-set on the conversation's last lasting seq."""
+        """Append a lasting event by compare-and-set on the conversation's last lasting seq."""
         try:
             return await self._append(event, previous=expected, expected=expected)
         except AppendConflict:
             tail = await self.tail(event.conversation)
         if tail is not None and tail.event_id == event.id:
             return tail.seq
-        if tail is None and expected > 0:  # all that went before has been trimmed
+        if tail is None and expected > 0:  # all earlier events have expired
             return await self._append(event, previous=expected, expected=0)
         raise AppendConflict(f"expected seq {expected}, the tail is {tail.seq if tail else 0}")
 
@@ -74,7 +74,7 @@ class JetStreamEvents(EventStream):
         return ack.seq
 
     async def publish_transient(self, event: Event) -> None:
-        """Append a delta after the lasting event it follows, so that readers see that they miss none."""
+        """Append a delta with the seq of the lasting event before it, so that readers can detect a gap."""
         if not self._nats.is_connected:
             return
         try:
@@ -114,7 +114,7 @@ class JetStreamEvents(EventStream):
             self._lasting.popitem(last=False)
 
     async def tail(self, conversation: str) -> Tail | None:
-        """Return the last lasting event kept."""
+        """Return the last stored lasting event, or None."""
         last = await self._last(lasting_subject(conversation))
         if last is None:
             return None
@@ -122,7 +122,7 @@ class JetStreamEvents(EventStream):
         return Tail(seq=last.seq, n=int(number), event_id=event_id)
 
     async def bounds(self, conversation: str) -> StreamBounds:
-        """Ask for the first and the last kept event; the last of the leader, so that it is never stale."""
+        """Return the first and the last stored position; the last is the leader's, so it is never stale."""
         epoch = self.epoch
         lasting, transient = lasting_subject(conversation), transient_subject(conversation)
         firsts, last, newest = await asyncio.gather(
@@ -130,21 +130,21 @@ class JetStreamEvents(EventStream):
             self._last(lasting),
             self._last(transient),
         )
-        draft = newest.to_event() if newest else None
-        first = firsts[0] if firsts else draft
+        delta = newest.to_event() if newest else None
+        first = firsts[0] if firsts else delta
         return StreamBounds(
             epoch=epoch,
             first_seq=first.seq if first else 0,
-            last_seq=max(last.seq if last else 0, draft.seq if draft else 0),
+            last_seq=max(last.seq if last else 0, delta.seq if delta else 0),
             first_previous=firsts[0].previous if firsts else 0,
-            last_transient=draft,
+            last_transient=delta,
         )
 
     async def _last(self, subject: str) -> StoredMessage | None:
-        answer = await self._nats.api_request(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject})
-        error = answer.get("error")
+        response = await self._nats.api_request(f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject})
+        error = response.get("error")
         if error is None:
-            return StoredMessage.parse(answer["message"])
+            return StoredMessage.parse(response["message"])
         if error.get("err_code") == _NO_MESSAGE:
             return None
         raise BrokerUnreachable(f"cannot read the last event: {error.get('description')}")
@@ -152,7 +152,7 @@ class JetStreamEvents(EventStream):
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Read by one batched direct get, lasting and transient events in stream order."""
+        """Return stored events in stream order, lasting and transient, by one batched direct get."""
         subject = f"ev.{subject_token(conversation)}.{'*' if transient else 'e'}"
         return await self._fetch({"seq": after + 1, "batch": limit, "next_by_subj": subject})
 
@@ -161,18 +161,17 @@ class JetStreamEvents(EventStream):
             return [decode_message(message) for message in await self._nats.direct_get(EVENTS, request)]
 
     async def purge(self, conversation: str) -> None:
-        """Purge the conversation's subjects, and look whether they are empty."""
-        answer = await self._nats.api_request(
+        """Purge the conversation's subjects; raises BrokerUnreachable unless they are empty afterwards."""
+        response = await self._nats.api_request(
             f"STREAM.PURGE.{EVENTS}", {"filter": f"ev.{subject_token(conversation)}.*"}
         )
-        if "error" in answer or await self._last(lasting_subject(conversation)) is not None:
-            raise BrokerUnreachable(
-                f"the events were not removed: {answer.get('error') or 'more came meanwhile'}"
-            )
+        if "error" in response or await self._last(lasting_subject(conversation)) is not None:
+            cause = response.get("error") or "another event was appended during the purge"
+            raise BrokerUnreachable(f"the events of {conversation} were not deleted: {cause}")
         self._lasting.pop(conversation, None)
 
     def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
-        """Follow by the hub's one subscription for this conversation."""
+        """Yield the events that are appended after entering, by the hub's one subscription."""
         return self._hub.subscribe(conversation)
 
 
@@ -180,6 +179,6 @@ class JetStreamEvents(EventStream):
 async def open_events(
     nats: NatsConnection, *, epoch: str, check_every: float = hubs.CHECK_EVERY
 ) -> AsyncIterator[JetStreamEvents]:
-    """Run the stream on a link whose layout has been ensured."""
+    """Open the event stream on a connection; `ensure_streams` must have run before."""
     async with hubs.open_hub(nats, check_every=check_every) as hub:
         yield JetStreamEvents(nats, hub, epoch=epoch)

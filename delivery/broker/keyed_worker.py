@@ -1,4 +1,4 @@
-"""Rounds: answer wake-ups, one worker per key in this process, until told to stop."""
+"""Handle the wake-ups of one queue, with at most one call per key in this process."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from delivery.errors import DeliveryError, LeaseBusy
 log = structlog.get_logger(__name__)
 
 IN_PROGRESS_SECONDS = 10.0
-"""Seconds between words to the broker that a key is still being looked after."""
+"""Seconds between reports to the broker that a key is still in progress."""
 
 
 class KeyedWorker:
-    """Calls `work(key)` for each key that is signalled; a signal that comes meanwhile means once more.
+    """Runs `work(key)` for every wake-up, at most one call per key at a time.
 
-    `work` raises Busy when another replica looks after the key, and any DeliveryError to be called again.
+    A wake-up that arrives during a call triggers one more call. `work` raises LeaseBusy when another replica
+    works on the key. After any other error the wake-up is redelivered.
     """
 
     def __init__(
@@ -41,23 +42,23 @@ class KeyedWorker:
         self._wake_again: dict[str, bool] = {}
 
     def active_keys(self) -> frozenset[str]:
-        """Return the keys being worked on here."""
+        """Return the keys that this process works on now."""
         return frozenset(self._wake_again)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Answer signals until stopped; work in progress is finished first (or ends by its own means)."""
+        """Handle wake-ups until `stop`; then wait for the calls in progress."""
         async with asyncio.TaskGroup() as group:
-            async for signal in self._wake_ups.subscribe(self._queue, at_most=self._at_most, stop=stop):
-                if signal.key in self._wake_again:
-                    self._wake_again[signal.key] = True
-                    await signal.ack()
+            async for wake_up in self._wake_ups.subscribe(self._queue, at_most=self._at_most, stop=stop):
+                if wake_up.key in self._wake_again:
+                    self._wake_again[wake_up.key] = True
+                    await wake_up.ack()
                 else:
-                    self._wake_again[signal.key] = False
-                    group.create_task(self._handle(signal))
+                    self._wake_again[wake_up.key] = False
+                    group.create_task(self._handle(wake_up))
 
     async def _handle(self, wake_up: WakeUp) -> None:
         key = wake_up.key
-        keeper = asyncio.create_task(_report_in_progress(wake_up))
+        reporting = asyncio.create_task(_report_in_progress(wake_up))
         try:
             await self._work(key)
             await wake_up.ack()
@@ -66,11 +67,11 @@ class KeyedWorker:
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
             log.warning("worker.retrying", queue=str(self._queue), key=key, error=str(error))
             await wake_up.nak(1.0)
-        except Exception:  # the outermost loop of a key: the others must go on
+        except Exception:  # the outermost loop of a key: other keys must continue
             log.exception("worker.failed", queue=str(self._queue), key=key)
             await wake_up.nak(5.0)
         finally:
-            keeper.cancel()
+            reporting.cancel()
             if self._wake_again.pop(key, False):
                 self._wake(self._queue, key)
 

@@ -1,9 +1,10 @@
 """Leases on the broker: exclusive rights that expire by the broker's clock and move by compare-and-set.
 
-A lease is one message on a subject of its own in EVENTS. Acquiring expects no message there; renewing expects
-our own; the broker forgets the message when its time to live is over. A released lease leaves a short-lived
-record that says so, by which a successor takes over at once; it is never purged, since a purge could hit the
-successor. Our own clock decides only one thing: when to stop believing in the lease before the broker can.
+A lease is one message on its own subject in EVENTS. Acquiring expects no message there, renewing expects the
+holder's own message, and the broker deletes the message when its time to live is over. A release writes a
+short-lived `released` record, so that a successor can take over at once. The subject is never purged, because
+a purge could delete the successor's message. The local clock decides only when to stop trusting the lease,
+which is before the broker lets it expire.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from delivery.errors import (
 _log = logging.getLogger(__name__)
 
 SAFETY_MARGIN = 0.2
-"""Seconds before its expiry at which a lease is no longer trusted."""
+"""Seconds before the expiry from which a lease is no longer trusted."""
 _RENEWALS = 3
 _NO_MESSAGE = 10037
 _RELEASED = "released"
@@ -44,10 +45,10 @@ _ACQUIRE_TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolder:
-    """Who we are: `instance` outlives restarts, `boot` does not.
+    """The identity of this process: `instance` stays the same over restarts, `boot` does not.
 
-    `sole` says that no other process of this instance can be alive (we hold its data directory's lock), so
-    leases of its earlier boots are free.
+    `sole`: no other process of this instance can be alive, because this one has locked the data directory.
+    Leases of earlier boots are then free.
     """
 
     instance: str
@@ -57,14 +58,14 @@ class LeaseHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredLease:
-    """What stands on a lease's subject."""
+    """The message on a lease's subject."""
 
     seq: int
     value: dict[str, Any]
 
 
 class HeldLease(Lease):
-    """A lease we hold; kept alive by `JetStreamLeases.hold`."""
+    """A lease that this process holds; renewed inside `JetStreamLeases.acquire`."""
 
     def __init__(self, name: str, subject: str, ttl: float) -> None:
         self.name = name
@@ -76,24 +77,24 @@ class HeldLease(Lease):
         self._lost = asyncio.Event()
 
     def extend(self, seq: int, sent: float) -> None:
-        """Note a renewal that was sent at the monotonic moment `sent`."""
+        """Record a renewal that was sent at the monotonic moment `sent`."""
         self.seq = seq
         self._trusted_until = sent + self.ttl - SAFETY_MARGIN
 
     def lose(self) -> None:
-        """Give up believing in the lease."""
+        """Mark the lease as lost."""
         self._lost.set()
 
     @property
     def remaining(self) -> float:
-        """Seconds for which the lease can still be trusted."""
+        """The seconds for which the lease can still be trusted."""
         return self._trusted_until - monotonic()
 
     def ensure_held(self) -> None:
-        """Raise LeaseLost unless the right is certainly still ours."""
+        """Raise LeaseLost unless the lease is certainly still held."""
         if self._lost.is_set() or self.remaining <= 0:
             self._lost.set()
-            raise LeaseLost(f"the lease {self.name} is no longer ours")
+            raise LeaseLost(f"the lease {self.name} was lost")
 
     async def wait_lost(self) -> None:
         """Return when the lease is lost."""
@@ -101,7 +102,7 @@ class HeldLease(Lease):
 
 
 class JetStreamLeases(Leases):
-    """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind is what stands before a colon."""
+    """Leases in the stream EVENTS, subject `lease.<kind>.<hash>`; the kind precedes a colon in the name."""
 
     def __init__(self, nats: NatsConnection, holder: LeaseHolder) -> None:
         self._nats = nats
@@ -111,7 +112,10 @@ class JetStreamLeases(Leases):
 
     @asynccontextmanager
     async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
-        """Acquire, renew every ttl/3, release on exit. Raises Busy, Unreachable, Refused."""
+        """Acquire a lease, renew it every ttl/3, and release it on exit.
+
+        Raises LeaseBusy, BrokerUnreachable, BrokerRefused.
+        """
         lease = HeldLease(name, lease_subject(name), ttl)
         self._own_nonces.add(lease.nonce)
         try:
@@ -120,22 +124,22 @@ class JetStreamLeases(Leases):
             self._own_nonces.discard(lease.nonce)
             raise
         stop = asyncio.Event()
-        keeping = asyncio.create_task(self._renew_regularly(lease, stop))
+        renewing = asyncio.create_task(self._renew_regularly(lease, stop))
         try:
             yield lease
         finally:
-            # By Event and shielded: a cancelled keeper could go on renewing, a cancelled release would make
-            # the successor wait for the expiry.
+            # By Event and shielded: a cancelled renewal could continue, and after a cancelled release the
+            # successor would have to wait for the expiry.
             stop.set()
-            ending = asyncio.create_task(self._release(lease, keeping))
-            self._releasing.add(ending)
-            ending.add_done_callback(self._releasing.discard)
-            await asyncio.shield(ending)
+            releasing = asyncio.create_task(self._release(lease, renewing))
+            self._releasing.add(releasing)
+            releasing.add_done_callback(self._releasing.discard)
+            await asyncio.shield(releasing)
 
     async def is_held(self, name: str) -> bool:
-        """Look what stands on the lease's subject. Raises Unreachable, Refused."""
-        found = await self._read(lease_subject(name))
-        return found is not None and found.value.get("state") != _RELEASED
+        """Return whether the lease's subject has a held lease. Raises BrokerUnreachable, BrokerRefused."""
+        stored = await self._read(lease_subject(name))
+        return stored is not None and stored.value.get("state") != _RELEASED
 
     async def _acquire(self, lease: HeldLease) -> None:
         expected = 0
@@ -144,25 +148,25 @@ class JetStreamLeases(Leases):
             try:
                 lease.extend(await self._write(lease, expected), sent)
             except AppendConflict:
-                found = await self._read(lease.subject)
-                if found is not None and found.value.get("nonce") == lease.nonce:
-                    lease.extend(found.seq, sent)  # an earlier try of ours whose answer was lost
+                stored = await self._read(lease.subject)
+                if stored is not None and stored.value.get("nonce") == lease.nonce:
+                    lease.extend(stored.seq, sent)  # an earlier try whose response was lost
                     return
-                expected = self._takeover_seq(lease, found)
+                expected = self._takeover_seq(lease, stored)
             else:
                 return
         raise LeaseBusy(f"the lease {lease.name} is contended")
 
-    def _takeover_seq(self, lease: HeldLease, found: _StoredLease | None) -> int:
-        if found is None:
+    def _takeover_seq(self, lease: HeldLease, stored: _StoredLease | None) -> int:
+        if stored is None:
             return 0
-        value = found.value
+        value = stored.value
         if value.get("state") == _RELEASED or self._is_abandoned(value):
-            return found.seq
+            return stored.seq
         raise LeaseBusy(f"the lease {lease.name} is held by {value.get('instance')}")
 
     def _is_abandoned(self, value: dict[str, Any]) -> bool:
-        """Whether it was left by an earlier boot of ours, or by an acquisition of ours that timed out."""
+        """Return whether an earlier boot, or an acquisition of this boot that timed out, left the lease."""
         if value.get("instance") != self._holder.instance:
             return False
         if value.get("boot") == self._holder.boot:
@@ -190,12 +194,12 @@ class JetStreamLeases(Leases):
         return ack.seq
 
     async def _read(self, subject: str) -> _StoredLease | None:
-        answer = await self._nats.api_request(
+        response = await self._nats.api_request(
             f"STREAM.MSG.GET.{EVENTS}", {"last_by_subj": subject}, timeout=2
         )
-        error = answer.get("error")
+        error = response.get("error")
         if error is None:
-            message = answer["message"]
+            message = response["message"]
             return _StoredLease(seq=message["seq"], value=_decode(message.get("data", "")))
         if error.get("err_code") == _NO_MESSAGE:
             return None
@@ -216,7 +220,7 @@ class JetStreamLeases(Leases):
                 return
 
     async def _renew(self, lease: HeldLease) -> float:
-        """Try once; return how long to wait before the next try. On loss nothing remains of the lease."""
+        """Try to renew once; return the seconds until the next try. A lost lease has no time remaining."""
         sent = monotonic()
         try:
             lease.extend(await self._write(lease, lease.seq), sent)
@@ -228,11 +232,11 @@ class JetStreamLeases(Leases):
         return lease.ttl / _RENEWALS
 
     async def _check_still_held(self, lease: HeldLease) -> None:
-        """A refused renewal proves nothing: an earlier one may have been stored although it timed out."""
+        """Check the stored lease after a conflict: an earlier renewal that timed out may have been stored."""
         with suppress(DeliveryError):
-            found = await self._read(lease.subject)
-            if found is not None and found.value.get("nonce") == lease.nonce:
-                lease.seq = found.seq
+            stored = await self._read(lease.subject)
+            if stored is not None and stored.value.get("nonce") == lease.nonce:
+                lease.seq = stored.seq
                 return
             lease.extend(0, monotonic() - lease.ttl)
 
@@ -246,7 +250,7 @@ class JetStreamLeases(Leases):
 
 
 def lease_subject(name: str) -> str:
-    """Return where a lease stands: its kind for the eye, its hash for the rest."""
+    """Return the subject of a lease: its kind, for readability, and the hash of its name."""
     kind, colon, _ = name.partition(":")
     kind = kind if colon and kind.isascii() and kind.isalpha() else "any"
     return f"lease.{kind.lower()}.{subject_token(name)}"
@@ -261,14 +265,14 @@ def _decode(encoded: str) -> dict[str, Any]:
 
 
 class MemoryLeases(Leases):
-    """Leases in one process, for tests: `revoke` plays the expiry."""
+    """Leases in one process, for tests; `revoke` simulates an expiry."""
 
     def __init__(self) -> None:
         self._held: dict[str, HeldLease] = {}
 
     @asynccontextmanager
     async def acquire(self, name: str, *, ttl: float = 6.0) -> AsyncIterator[Lease]:
-        """Acquire at once or raise Busy."""
+        """Acquire a lease at once or raise LeaseBusy."""
         if name in self._held:
             raise LeaseBusy(f"the lease {name} is held")
         lease = self._held[name] = HeldLease(name, lease_subject(name), ttl)
@@ -281,9 +285,9 @@ class MemoryLeases(Leases):
             lease.lose()
 
     async def is_held(self, name: str) -> bool:
-        """Say whether the name is held."""
+        """Return whether the lease is held."""
         return name in self._held
 
     def revoke(self, name: str) -> None:
-        """Take a lease away, as if it had expired."""
+        """End a lease, as if it had expired."""
         self._held.pop(name).lose()

@@ -1,4 +1,4 @@
-"""A bell that wakes one waiter: an asyncio.Event of a tenth of its size, for what every reader has."""
+"""An event that wakes one waiter: a tenth of the size of asyncio.Event, because every reader has one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class LightEvent:
-    """Rung while nobody waits it is forgotten: look at the state it stands for before waiting."""
+    """An event for one waiter; `set` without a waiter has no effect, so check the state before waiting."""
 
     __slots__ = ("_waiter",)
 
@@ -14,12 +14,12 @@ class LightEvent:
         self._waiter: asyncio.Future[None] | None = None
 
     def set(self) -> None:
-        """Wake the one who waits."""
+        """Wake the waiter, if there is one."""
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
     async def wait(self) -> None:
-        """Wait for the next ring."""
+        """Wait for the next `set`."""
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter

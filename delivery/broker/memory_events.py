@@ -1,4 +1,4 @@
-"""The stream in memory, for tests: the same promises, kept as long as the process lives."""
+"""An in-memory event stream with the guarantees of the port, for tests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class _Log:
 
 
 class MemoryEvents(EventStream):
-    """Events in lists. `keep` bounds the lasting events of a conversation; `away` plays a dead broker."""
+    """Events in lists: `max_events` lasting ones per conversation; `unreachable` simulates an outage."""
 
     def __init__(self, *, epoch: str = "mem", max_events: int = 50_000) -> None:
         self.epoch = epoch
@@ -35,25 +35,25 @@ class MemoryEvents(EventStream):
         self._logs: defaultdict[str, _Log] = defaultdict(_Log)
 
     def begin_epoch(self, epoch: str) -> None:
-        """Start a new epoch and tell all followers to look."""
+        """Start a new epoch and report a gap to all followers."""
         self.epoch = epoch
         self.mark_gap()
 
     def mark_gap(self) -> None:
-        """Tell every follower that something may be missing."""
+        """Report a gap to every follower."""
         for log in self._logs.values():
             for follower in log.followers:
                 follower.mark_gap()
 
     def lose_next(self, count: int) -> None:
-        """Let the next so many events be stored and told to no follower, as a broken connection does.
+        """Store the next `count` events without passing them to followers, as a broken connection does.
 
-        The followers are told to look when the connection is back.
+        After the last of them every follower gets a gap.
         """
         self._losing = count
 
     def expire_transient(self, conversation: str) -> None:
-        """Let the deltas of a conversation expire."""
+        """Remove the deltas of a conversation, as if they had expired."""
         self._logs[conversation].transient.clear()
 
     def _log(self, conversation: str) -> _Log:
@@ -62,7 +62,7 @@ class MemoryEvents(EventStream):
         return self._logs[conversation]
 
     async def append(self, event: Event, *, expected: int) -> int:
-        """Append by compare-and-set."""
+        """Append a lasting event by compare-and-set; raises AppendConflict, BrokerUnreachable."""
         log = self._log(event.conversation)
         if log.lasting and log.lasting[-1][1].id == event.id:
             return log.lasting[-1][0].seq
@@ -76,12 +76,12 @@ class MemoryEvents(EventStream):
         return recorded.seq
 
     async def publish_transient(self, event: Event) -> None:
-        """Append a delta, or drop it while the broker is away."""
+        """Append a delta, or drop it while the stream is unreachable."""
         if self.unreachable:
             return
         log = self._log(event.conversation)
-        sibling = log.transient[-1].seq if log.transient else 0
-        recorded = self._record(event, previous=log.last_lasting, previous_transient=sibling)
+        previous_transient = log.transient[-1].seq if log.transient else 0
+        recorded = self._record(event, previous=log.last_lasting, previous_transient=previous_transient)
         log.transient.append(recorded)
         self._push(log, recorded)
 
@@ -105,7 +105,7 @@ class MemoryEvents(EventStream):
             follower.push(event)
 
     async def tail(self, conversation: str) -> Tail | None:
-        """Return the last lasting event kept."""
+        """Return the last stored lasting event, or None."""
         lasting = self._log(conversation).lasting
         if not lasting:
             return None
@@ -113,14 +113,14 @@ class MemoryEvents(EventStream):
         return Tail(seq=recorded.seq, n=event.n or 0, event_id=event.id)
 
     async def bounds(self, conversation: str) -> StreamBounds:
-        """Return what is kept."""
+        """Return the first and the last position that are stored."""
         log = self._log(conversation)
-        kept = self._stored(log)
-        first = log.lasting[0][0] if log.lasting else next(iter(kept), None)
+        stored = self._stored(log)
+        first = log.lasting[0][0] if log.lasting else next(iter(stored), None)
         return StreamBounds(
             epoch=self.epoch,
             first_seq=first.seq if first else 0,
-            last_seq=kept[-1].seq if kept else 0,
+            last_seq=stored[-1].seq if stored else 0,
             first_previous=log.lasting[0][0].previous if log.lasting else 0,
             last_transient=log.transient[-1] if log.transient else None,
         )
@@ -131,7 +131,7 @@ class MemoryEvents(EventStream):
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Read kept events in order."""
+        """Return stored events in order."""
         wanted = (
             item
             for item in self._stored(self._log(conversation))
@@ -140,14 +140,14 @@ class MemoryEvents(EventStream):
         return [item for item, _ in zip(wanted, range(limit), strict=False)]
 
     async def purge(self, conversation: str) -> None:
-        """Empty the conversation's lists."""
+        """Remove every event of the conversation."""
         log = self._log(conversation)
         log.lasting.clear()
         log.transient.clear()
 
     @asynccontextmanager
     async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
-        """Follow from the moment of entering."""
+        """Yield the events that are appended after entering."""
         follower = Follower()
         followers = self._log(conversation).followers
         followers.add(follower)

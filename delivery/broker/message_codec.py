@@ -1,4 +1,4 @@
-"""How events are written as broker messages, and read back."""
+"""Encode events as broker messages and decode them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST_SEQUENCE = "Nats-Last-Sequence"
 
 
 def encode_headers(event: Event, *, previous: int) -> dict[str, str]:
-    """Return the headers that let a reader judge an event without decoding it."""
+    """Return the headers by which a reader classifies an event without decoding its body."""
     headers = {MESSAGE_ID: event.id, TYPE: str(event.type), PREVIOUS: str(previous)}
     if event.n is not None:
         headers[NUMBER] = str(event.n)
@@ -40,17 +40,17 @@ def decode_message(message: Msg, *, live: bool = False) -> StoredEvent:
     previous = int(headers.get(PREVIOUS, "0"))
     return StoredEvent(
         seq=seq,
-        previous=previous if previous < seq else 0,  # the stream was made anew since
+        previous=previous if previous < seq else 0,  # a higher one is of an earlier incarnation of the stream
         type=EventType(headers[TYPE]),
         raw=message.data,
-        # Only a republished message tells the subject's previous sequence by this header.
+        # Only a republished message has the previous sequence of its subject in this header.
         previous_transient=int(headers.get(LAST_SEQUENCE, "0")) if live else 0,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredMessage:
-    """A message as the stream's leader tells of it."""
+    """A message as the stream's leader returns it."""
 
     seq: int
     headers: Mapping[str, str]
@@ -58,9 +58,9 @@ class StoredMessage:
 
     @classmethod
     def parse(cls, message: Mapping[str, Any]) -> StoredMessage:
-        """Return what the JSON of the API holds."""
-        lines = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]
-        parts = (line.partition(":") for line in lines)
+        """Parse the `message` object of an API response."""
+        header_lines = base64.b64decode(message.get("hdrs", "")).decode("utf-8", "replace").split("\r\n")[1:]
+        parts = (header.partition(":") for header in header_lines)
         return cls(
             seq=message["seq"],
             headers={name: value.strip() for name, _, value in parts if name},
@@ -68,7 +68,7 @@ class StoredMessage:
         )
 
     def to_event(self) -> StoredEvent:
-        """Return the event."""
+        """Return the message as a stored event."""
         previous = int(self.headers.get(PREVIOUS, "0"))
         return StoredEvent(
             seq=self.seq,

@@ -1,4 +1,4 @@
-"""The ports of leases and of wake-ups."""
+"""The ports of leases and wake-ups."""
 
 from __future__ import annotations
 
@@ -12,36 +12,37 @@ from typing import Protocol
 
 
 class Lease(Protocol):
-    """An exclusive, expiring, renewed right; held inside `Leases.hold`."""
+    """An exclusive right that expires unless it is renewed; held inside `Leases.acquire`."""
 
     name: str
 
     @abstractmethod
     def ensure_held(self) -> None:
-        """Raise LeaseLost unless the right is certainly still ours (monotonic clock, safety margin)."""
+        """Raise LeaseLost unless the lease is certainly still held (monotonic clock, safety margin)."""
 
     @abstractmethod
     async def wait_lost(self) -> None:
-        """Return when the lease is lost; never while it is held."""
+        """Return when the lease is lost; wait for as long as it is held."""
 
 
 class Leases(Protocol):
-    """Exclusive rights among all replicas, timed by the broker's clock alone."""
+    """Leases among all replicas; they expire by the broker's clock alone."""
 
     @abstractmethod
     def acquire(self, name: str, *, ttl: float = 6.0) -> AbstractAsyncContextManager[Lease]:
-        """Acquire, renew every ttl/3, release on exit (a successor may take over at once); raises Busy.
+        """Acquire a lease of `ttl` seconds, renew it every ttl/3, and release it on exit.
 
-        `name` is any string; it is hashed before it becomes a subject.
+        After a release a successor can acquire it at once. Raises LeaseBusy, BrokerUnreachable,
+        BrokerRefused. `name` is any string; it is hashed before it becomes a subject.
         """
 
     @abstractmethod
     async def is_held(self, name: str) -> bool:
-        """Say whether anybody holds this name now; raises DeliveryError while nobody can know."""
+        """Return whether a lease of this name is held now; raises DeliveryError if the broker is away."""
 
 
 class WorkQueue(StrEnum):
-    """What there is to do; each queue coalesces wake-ups by key."""
+    """The queues of work; each queue coalesces wake-ups by key."""
 
     TURN = "turn"
     DELIVER = "deliver"
@@ -49,34 +50,34 @@ class WorkQueue(StrEnum):
 
 
 class WakeUp(Protocol):
-    """A wake-up: look at `key` in SQL. Signals are hints: losing or repeating one loses nothing."""
+    """A hint to check `key` in SQL; a lost or repeated wake-up does no harm."""
 
     key: str
 
     @abstractmethod
     async def ack(self) -> None:
-        """The key was looked at; a wake-up sent meanwhile arrives afresh."""
+        """Confirm that the key was checked; a wake-up sent since then arrives separately."""
 
     @abstractmethod
     async def nak(self, delay: float) -> None:
-        """Give it back, to be delivered again after `seconds`."""
+        """Return the wake-up, to be delivered again after `delay` seconds."""
 
     @abstractmethod
     async def in_progress(self) -> None:
-        """Still at it: do not redeliver for another 30 s; call every 10 s."""
+        """Prevent a redelivery for another 30 s; call it every 10 s during long work."""
 
 
 class WakeUps(Protocol):
-    """Wake-ups among all replicas; each goes to one listener of its queue."""
+    """Wake-ups among all replicas; each goes to one subscriber of its queue."""
 
     @abstractmethod
     async def publish(self, queue: WorkQueue, key: str) -> None:
-        """Best effort: never raises when the broker is away (the janitor repeats it)."""
+        """Send a wake-up, best effort: never raises when the broker is away (the janitor repeats it)."""
 
     @abstractmethod
     async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
-        """Wake at a moment; a second call for the same key replaces the first. Best effort."""
+        """Send a wake-up at a moment; a second call for the same key replaces the first. Best effort."""
 
     @abstractmethod
     def subscribe(self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event) -> AsyncIterator[WakeUp]:
-        """Yield signals until `stop`, at most `at_most` undone at a time; survives broker restarts."""
+        """Yield wake-ups until `stop`, at most `at_most` unacknowledged ones; survives broker restarts."""

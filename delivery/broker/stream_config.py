@@ -1,4 +1,4 @@
-"""The streams on the broker: their names, subjects and settings, created and kept as they should be."""
+"""The streams on the broker: their names, subjects and settings, and how they are created and updated."""
 
 from __future__ import annotations
 
@@ -29,26 +29,26 @@ CLUSTER_REPLICAS = 3
 
 
 def subject_token(*parts: str) -> str:
-    """Return a subject token for ids of any shape: raw ids could hold wildcards."""
+    """Return a subject token for any ids, by a hash: raw ids could contain wildcards."""
     digest = hashlib.sha256("\x1f".join(parts).encode("utf-8", "surrogatepass")).digest()
     return base64.b32encode(digest).decode().lower()[:26]
 
 
 def lasting_subject(conversation: str) -> str:
-    """Return where a conversation's lasting events go."""
+    """Return the subject of a conversation's lasting events."""
     return f"ev.{subject_token(conversation)}.e"
 
 
 def transient_subject(conversation: str) -> str:
-    """Return where a conversation's deltas go: their own subject, so they never push lasting events out."""
+    """Return the subject of a conversation's deltas, separate so that they never evict lasting events."""
     return f"ev.{subject_token(conversation)}.d"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamConfig:
-    """How much is kept. `budget` is the file space for all streams together, in bytes.
+    """The size, age and replicas of the streams. `max_bytes` is the file space of all streams, in bytes.
 
-    `replicas` None: three on a cluster, one on a single server; what exists is left as it is.
+    `replicas` None: three on a cluster, one on a single server; existing streams keep their number.
     """
 
     replicas: int | None = None
@@ -58,11 +58,11 @@ class StreamConfig:
 
     @property
     def capacity(self) -> int:
-        """The bytes of files that all streams take at most, on one server."""
+        """The largest size of all streams' files on one server, in bytes."""
         return sum(int(one["max_bytes"]) for one in self.streams().values())
 
     def streams(self) -> dict[str, dict[str, Any]]:
-        """Return the wanted settings of every stream."""
+        """Return the settings of every stream, by its name."""
         return {
             EVENTS: self._stream(
                 subjects=["ev.*.e", "ev.*.d", "lease.*.*"],
@@ -72,7 +72,7 @@ class StreamConfig:
                 max_msg_size=256 * 1024,
                 allow_msg_ttl=True,
                 allow_rollup_hdrs=True,
-                deny_delete=True,  # erasing the tail would forget the ids of the duplicate window
+                deny_delete=True,  # deleting the tail would delete the ids of the duplicate window
                 republish={"src": "ev.>", "dest": "live.ev.>"},
             ),
             WORK: self._stream(
@@ -111,7 +111,7 @@ class StreamConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamIdentity:
-    """Which incarnation of a stream this is: when it was created, how far it has come, how full it is."""
+    """An incarnation of a stream: its creation time, its last seq, and how full it is (0 to 1)."""
 
     created: str
     last_seq: int
@@ -119,7 +119,7 @@ class StreamIdentity:
 
     @classmethod
     def parse(cls, response: Mapping[str, Any]) -> StreamIdentity:
-        """Return the origin in an answer of the API."""
+        """Parse a response of the stream API."""
         state, most = response["state"], response["config"]["max_bytes"]
         fill = state["bytes"] / most if most > 0 else 0.0
         return cls(created=response["created"], last_seq=state["last_seq"], fill=fill)
@@ -128,14 +128,15 @@ class StreamIdentity:
 async def ensure_streams(
     nats: NatsConnection, config: StreamConfig, *, timeout: float = 10.0
 ) -> StreamIdentity:
-    """Create what is missing, mend what differs, and return the origin of EVENTS.
+    """Create the missing streams, update those whose settings differ, and return the identity of EVENTS.
 
-    Waits up to `patience` seconds for a server that is still starting. Raises Refused, Unreachable.
+    Waits up to `timeout` seconds for a server that is still starting. Idempotent. Raises BrokerRefused,
+    BrokerUnreachable.
     """
     deadline = asyncio.get_running_loop().time() + timeout
     while True:
         try:
-            answers = {
+            responses = {
                 name: await _ensure_one(nats, name, want, any_replicas=config.replicas is None)
                 for name, want in config.streams().items()
             }
@@ -144,30 +145,30 @@ async def ensure_streams(
                 raise
             await asyncio.sleep(0.1)
             continue
-        return StreamIdentity.parse(answers[EVENTS])
+        return StreamIdentity.parse(responses[EVENTS])
 
 
 async def get_identity(nats: NatsConnection) -> StreamIdentity:
-    """Return the present origin of EVENTS; raises Refused when it is gone."""
-    answer = await nats.api_request(f"STREAM.INFO.{EVENTS}")
-    if "error" in answer:
-        raise _error_for(EVENTS, answer)
-    return StreamIdentity.parse(answer)
+    """Return the current identity of EVENTS; raises BrokerRefused when the stream does not exist."""
+    response = await nats.api_request(f"STREAM.INFO.{EVENTS}")
+    if "error" in response:
+        raise _error_for(EVENTS, response)
+    return StreamIdentity.parse(response)
 
 
 async def _ensure_one(
     nats: NatsConnection, name: str, settings: dict[str, Any], *, any_replicas: bool
 ) -> dict[str, Any]:
     want = {"name": name} | settings
-    found = await nats.api_request(f"STREAM.INFO.{name}")
-    if "error" not in found:
+    info = await nats.api_request(f"STREAM.INFO.{name}")
+    if "error" not in info:
         if any_replicas:
-            want["num_replicas"] = found["config"]["num_replicas"]
-        return (
-            found if _is_current(found["config"], want) else await _update(nats, name, found["config"], want)
-        )
-    if found["error"].get("err_code") != _NOT_FOUND:
-        raise _error_for(name, found)
+            want["num_replicas"] = info["config"]["num_replicas"]
+        if _is_current(info["config"], want):
+            return info
+        return await _update(nats, name, info["config"], want)
+    if info["error"].get("err_code") != _NOT_FOUND:
+        raise _error_for(name, info)
     return await _create(nats, name, want, any_replicas=any_replicas)
 
 
@@ -197,11 +198,11 @@ def _is_current(have: dict[str, Any], want: dict[str, Any]) -> bool:
     return all(have.get(key) == value for key, value in want.items())
 
 
-def _error_for(name: str, answer: dict[str, Any]) -> Exception:
-    error = answer["error"]
+def _error_for(name: str, response: dict[str, Any]) -> Exception:
+    error = response["error"]
     detail = f"stream {name}: {error.get('description')} ({error.get('err_code')})"
     if error.get("err_code") == _INSUFFICIENT_STORAGE:
-        detail += f"; all streams take up to {StreamConfig().capacity / _GIB:.1f} GiB: raise max_file_store"
+        detail += f"; all streams need up to {StreamConfig().capacity / _GIB:.1f} GiB: raise max_file_store"
         detail += " in the server's jetstream block, or the account's storage limit"
-    unavailable = error.get("code") == 503  # noqa: PLR2004 - the API's "not now"
+    unavailable = error.get("code") == 503  # noqa: PLR2004 - temporarily unavailable
     return BrokerUnreachable(detail) if unavailable else BrokerRefused(detail)

@@ -1,7 +1,7 @@
 """One core subscription per followed conversation, shared by all its followers in this process.
 
-The broker republishes every stored event once, without memory. So after a reconnection every follower is
-told to read again, and from time to time the newest stored sequences are compared with what was seen.
+The broker republishes every stored event once and does not repeat it. So after a reconnection every follower
+gets a gap and reads again. The newest stored sequences are also compared regularly with those received.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _log = logging.getLogger(__name__)
 
 CHECK_EVERY = 30.0
 _CONVERSATIONS_A_REQUEST = 400
-"""Two subjects each; the broker refuses more than about a thousand in one request."""
+"""Each conversation has two subjects; the broker refuses more than about a thousand in one request."""
 
 
 @dataclass(slots=True)
 class _Topic:
-    """A followed conversation: who follows it and the newest seq seen."""
+    """A followed conversation: its followers and the newest seq received."""
 
     conversation: str
     followers: set[Follower] = field(default_factory=set)
@@ -44,7 +44,7 @@ class _Topic:
 
 
 class SubscriptionHub:
-    """Hands live events to followers; made by `opened`."""
+    """Passes live events to followers; opened by `open_hub`."""
 
     def __init__(self, nats: NatsConnection) -> None:
         self._nats = nats
@@ -52,7 +52,7 @@ class SubscriptionHub:
 
     @asynccontextmanager
     async def subscribe(self, conversation: str) -> AsyncIterator[Follower]:
-        """Follow a conversation from the moment of entering."""
+        """Yield a follower that receives the conversation's events from the moment of entering."""
         follower = Follower()
         topic = await self._join(conversation, follower)
         try:
@@ -90,21 +90,21 @@ class SubscriptionHub:
 
     def _receive(self, topic: _Topic, message: Msg) -> None:
         try:
-            recorded: StoredEvent = decode_message(message, live=True)
+            event: StoredEvent = decode_message(message, live=True)
         except (KeyError, ValueError):
-            _log.warning("ignored a live message without the headers of an event")
+            _log.warning("ignored a message on %s that has no event headers", message.subject)
             return
-        topic.newest = max(topic.newest, recorded.seq)
+        topic.newest = max(topic.newest, event.seq)
         for follower in topic.followers:
-            follower.push(recorded)
+            follower.push(event)
 
     def mark_gap(self) -> None:
-        """Tell every follower to read again."""
+        """Report a gap to every follower, so that each reads the stream again."""
         for topic in self._topics.values():
             topic.mark_gap()
 
     async def check(self) -> None:
-        """Compare what was seen with what is stored, and tell the followers who lag."""
+        """Compare the stored sequences with the received ones, and report a gap to followers that lag."""
         topics = list(self._topics.values())
         for start in range(0, len(topics), _CONVERSATIONS_A_REQUEST):
             await self._check_some(list(islice(topics, start, start + _CONVERSATIONS_A_REQUEST)))
@@ -137,7 +137,7 @@ class SubscriptionHub:
 async def open_hub(
     nats: NatsConnection, *, check_every: float = CHECK_EVERY
 ) -> AsyncIterator[SubscriptionHub]:
-    """Run a hub on a link."""
+    """Run a hub on a connection; `check_every` is the interval of `check` in seconds."""
     hub = SubscriptionHub(nats)
     stop = asyncio.Event()
     unwatch = nats.on_reconnect(hub.mark_gap)

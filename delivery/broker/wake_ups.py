@@ -1,7 +1,7 @@
-"""Wake-ups on the broker: one message per key and queue, so that floods coalesce by themselves.
+"""Wake-ups on the broker: one message per key and queue, so that repeated wake-ups coalesce.
 
-Signals are hints and SQL is the truth, hence nothing waits for a confirmation here. A listener pulls through
-an inbox of its own, so that ending it takes its request off the broker with it.
+Wake-ups are hints and SQL is the source of truth, so no publish waits for a confirmation. Each subscription
+pulls through its own inbox, so that its pull request ends with it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _AWAY_TIMEOUT = 1.0
 
 
 class _PulledWakeUp(WakeUp):
-    """A wake-up out of a pull."""
+    """A wake-up received by a pull."""
 
     def __init__(
         self, nats: NatsConnection, message: Msg, capacity_freed: asyncio.Event, unacked: set[str]
@@ -47,15 +47,15 @@ class _PulledWakeUp(WakeUp):
         unacked.add(self._reply)
 
     async def ack(self) -> None:
-        """Acknowledge."""
+        """Confirm that the key was checked."""
         await self._respond(b"+ACK")
 
     async def nak(self, delay: float) -> None:
-        """Give back with a delay."""
+        """Return the wake-up, to be delivered again after `delay` seconds."""
         await self._respond(b"-NAK " + json.dumps({"delay": int(delay * _SECOND)}).encode())
 
     async def in_progress(self) -> None:
-        """Reset the broker's clock for this signal."""
+        """Restart the broker's acknowledgement timeout for this wake-up."""
         await self._nats.publish_nowait(self._reply, b"+WPI")
 
     async def _respond(self, payload: bytes) -> None:
@@ -66,18 +66,18 @@ class _PulledWakeUp(WakeUp):
 
 
 class JetStreamWakeUps(WakeUps):
-    """Signals in the stream WORK; the layout is made again when the stream or a consumer vanishes."""
+    """Wake-ups in the stream WORK; the stream and its consumers are created again if they are deleted."""
 
     def __init__(self, nats: NatsConnection, config: StreamConfig) -> None:
         self._nats = nats
         self._config = config
 
     async def publish(self, queue: WorkQueue, key: str) -> None:
-        """Send and forget."""
+        """Send a wake-up without confirmation."""
         await self._nats.publish_nowait(f"work.{queue}.{subject_token(key)}", key.encode())
 
     async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
-        """Schedule on the broker; the same key again replaces the schedule."""
+        """Schedule a wake-up on the broker; a second call for the same key replaces the schedule."""
         name = subject_token(key)
         headers = {
             "Nats-Schedule": f"@at {rfc3339(moment)}",
@@ -88,22 +88,22 @@ class JetStreamWakeUps(WakeUps):
     async def subscribe(
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event
     ) -> AsyncIterator[WakeUp]:
-        """Pull as many as may be undone, again and again, until `stop`."""
-        listener = _PullSubscription(self._nats, self._config, queue, at_most)
-        ending = asyncio.create_task(listener.end_on(stop))
-        unwatch = self._nats.on_reconnect(listener.restart_pull)
+        """Yield wake-ups until `stop`, at most `at_most` unacknowledged at a time."""
+        pulling = _PullSubscription(self._nats, self._config, queue, at_most)
+        ending = asyncio.create_task(pulling.end_on(stop))
+        unwatch = self._nats.on_reconnect(pulling.restart_pull)
         try:
-            async with self._nats.subscribe(f"{listener.inbox}.*", listener.receive):
-                while (signal := await listener.next()) is not None:
-                    yield signal
+            async with self._nats.subscribe(f"{pulling.inbox}.*", pulling.receive):
+                while (wake_up := await pulling.next()) is not None:
+                    yield wake_up
         finally:
             unwatch()
             ending.cancel()
-            await listener.nak_unread()
+            await pulling.nak_unread()
 
 
 class _PullSubscription:
-    """One pull after another on a durable consumer."""
+    """Consecutive pulls on a durable consumer."""
 
     def __init__(self, nats: NatsConnection, config: StreamConfig, queue: WorkQueue, at_most: int) -> None:
         self.inbox = f"{nats.new_inbox()}.{secrets.token_hex(4)}"
@@ -122,7 +122,7 @@ class _PullSubscription:
         self._ready = False
 
     async def receive(self, message: Msg) -> None:
-        """Take what the broker sends to the inbox."""
+        """Queue a message that the broker sent to the inbox."""
         self._messages.put_nowait(message)
 
     async def end_on(self, stop: asyncio.Event) -> None:
@@ -133,11 +133,11 @@ class _PullSubscription:
         self._messages.put_nowait(None)
 
     def restart_pull(self) -> None:
-        """Pull anew: the broker has forgotten who was waiting."""
+        """Start a new pull: the broker has lost the pending request."""
         self._messages.put_nowait(None)
 
     async def next(self) -> WakeUp | None:
-        """Return the next signal as soon as fewer than `at_most` are undone, None at the end."""
+        """Return the next wake-up once fewer than `at_most` are unacknowledged; None at the end."""
         while not self._ended.is_set():
             await self._wait_for_capacity()
             if self._expected <= 0 and self._messages.empty():
@@ -176,14 +176,14 @@ class _PullSubscription:
             await self._nats.wait_connected(_AWAY_TIMEOUT)
 
     async def _next_message(self) -> Msg | None:
-        """Return what came for the pull, or None when it is over."""
+        """Return the next message of the pull, or None when the pull is over."""
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, self._pull_deadline - monotonic())):
                 return await self._messages.get()
         return None
 
     async def _handle_status(self, message: Msg) -> None:
-        """Read a status: the pull is over, or there is nobody to pull from."""
+        """End the pull by a status message; without a consumer, create it before the next pull."""
         if message.subject != self._pull_inbox:
             return
         self._expected = 0
@@ -204,20 +204,21 @@ class _PullSubscription:
         self._failures += 1
 
     async def _ensure_consumer(self) -> bool:
-        """Make the stream and the consumer if they are missing."""
+        """Create the stream and the consumer if they are missing; return whether both exist."""
         if not await self._nats.wait_connected(_AWAY_TIMEOUT):
             return False
         try:
             await ensure_streams(self._nats, self._config, timeout=0)
-            answer = await self._nats.api_request(
+            response = await self._nats.api_request(
                 f"CONSUMER.CREATE.{WORK}.{self._queue}", self._consumer_config()
             )
         except DeliveryError as error:
             _log.debug("cannot prepare the queue %s: %s", self._queue, error)
             await self._back_off()
             return False
-        if "error" in answer:
-            _log.warning("cannot make the consumer %s: %s", self._queue, answer["error"].get("description"))
+        if "error" in response:
+            description = response["error"].get("description")
+            _log.warning("cannot create the consumer %s: %s", self._queue, description)
             await self._back_off()
             return False
         self._ready = True
@@ -232,12 +233,12 @@ class _PullSubscription:
             "ack_wait": _ACK_WAIT_SECONDS * _SECOND,
             "deliver_policy": "all",
             "max_deliver": -1,  # attempts are counted in SQL
-            "max_ack_pending": 1024,  # those given back with a delay count too
+            "max_ack_pending": 1024,  # includes those returned with a delay
         }
         return {"stream_name": WORK, "config": config, "action": ""}
 
     async def nak_unread(self) -> None:
-        """Return what arrived and was never looked at, so that others need not wait for the time-out."""
+        """Return the unread wake-ups, so that other subscribers need not wait for the timeout."""
         while not self._messages.empty():
             message = self._messages.get_nowait()
             if message is not None and message.reply:
@@ -245,7 +246,7 @@ class _PullSubscription:
 
 
 class MemoryWakeUps(WakeUps):
-    """Signals in one process, for tests; timers run on the loop's clock."""
+    """Wake-ups in one process, for tests; timers run on the loop's clock."""
 
     def __init__(self) -> None:
         self._waiting: dict[WorkQueue, dict[str, None]] = {queue: {} for queue in WorkQueue}
@@ -253,23 +254,23 @@ class MemoryWakeUps(WakeUps):
         self._timers: dict[tuple[WorkQueue, str], asyncio.TimerHandle] = {}
 
     async def publish(self, queue: WorkQueue, key: str) -> None:
-        """Remember the key once."""
+        """Queue the key, unless it is queued already."""
         self.add(queue, key)
 
     def add(self, queue: WorkQueue, key: str) -> None:
-        """Remember the key once."""
+        """Queue the key, unless it is queued already."""
         self._waiting[queue][key] = None
         self._available[queue].set()
 
     async def publish_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
-        """Set a timer, replacing the key's earlier one."""
+        """Queue the key at a moment, in place of its earlier timer."""
         self.add_later(queue, key, (moment - utc_now()).total_seconds())
 
     def add_later(self, queue: WorkQueue, key: str, seconds: float) -> None:
-        """Remember the key in so many seconds."""
-        former = self._timers.pop((queue, key), None)
-        if former is not None:
-            former.cancel()
+        """Queue the key after `seconds`, in place of its earlier timer."""
+        earlier = self._timers.pop((queue, key), None)
+        if earlier is not None:
+            earlier.cancel()
         self._timers[queue, key] = asyncio.get_running_loop().call_later(
             max(0.0, seconds), self.add, queue, key
         )
@@ -277,17 +278,17 @@ class MemoryWakeUps(WakeUps):
     async def subscribe(
         self, queue: WorkQueue, *, at_most: int, stop: asyncio.Event
     ) -> AsyncIterator[WakeUp]:
-        """Yield remembered keys in order, until `stop`."""
-        undone: set[_MemoryWakeUp] = set()
+        """Yield the queued keys in order, until `stop`."""
+        unacked: set[_MemoryWakeUp] = set()
         ending = asyncio.create_task(self._end_with(queue, stop))
         try:
             while True:
-                while (not self._waiting[queue] or len(undone) >= at_most) and not stop.is_set():
+                while (not self._waiting[queue] or len(unacked) >= at_most) and not stop.is_set():
                     self._available[queue].clear()
                     await self._available[queue].wait()
                 if stop.is_set():
                     return
-                yield self._pop(queue, undone)
+                yield self._pop(queue, unacked)
         finally:
             ending.cancel()
 
@@ -298,17 +299,17 @@ class MemoryWakeUps(WakeUps):
     def _pop(self, queue: WorkQueue, unacked: set[_MemoryWakeUp]) -> _MemoryWakeUp:
         key = next(iter(self._waiting[queue]))
         del self._waiting[queue][key]
-        signal = _MemoryWakeUp(self, queue, key, unacked)
-        unacked.add(signal)
-        return signal
+        wake_up = _MemoryWakeUp(self, queue, key, unacked)
+        unacked.add(wake_up)
+        return wake_up
 
     def capacity_freed(self, queue: WorkQueue) -> None:
-        """Note that a listener may have room again."""
+        """Let a subscriber check whether it may receive more."""
         self._available[queue].set()
 
 
 class _MemoryWakeUp(WakeUp):
-    """A wake-up out of memory."""
+    """A wake-up of `MemoryWakeUps`."""
 
     def __init__(
         self, wake_ups: MemoryWakeUps, queue: WorkQueue, key: str, unacked: set[_MemoryWakeUp]
@@ -319,14 +320,14 @@ class _MemoryWakeUp(WakeUp):
         self._unacked = unacked
 
     async def ack(self) -> None:
-        """Forget it."""
+        """Confirm that the key was checked."""
         self._unacked.discard(self)
         self._wake_ups.capacity_freed(self._queue)
 
     async def nak(self, delay: float) -> None:
-        """Remember it again after a while."""
+        """Queue the key again after `delay` seconds."""
         await self.ack()
         self._wake_ups.add_later(self._queue, self.key, delay)
 
     async def in_progress(self) -> None:
-        """Nothing runs out in memory."""
+        """Do nothing: wake-ups in memory have no timeout."""

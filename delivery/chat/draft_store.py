@@ -1,7 +1,7 @@
-"""SQL of drafts: what of a message shows in a chat while the message is still being said.
+"""SQL of drafts: the visible part of a message in a chat while the message is still being generated.
 
-A row of a turn's own (its id in place of a message's) says that the turn has ended there, so that no draft
-of it may begin any more.
+A row whose message is a turn's id marks that the turn has ended in that chat: no draft of it may begin any
+more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from delivery.database.tables import drafts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftRow:
-    """Where a draft shows (None: perhaps nowhere), what it says, and until when its writer may be at it."""
+    """A draft's platform id (None: may not be visible), its text, and until when a write may be running."""
 
     platform_id: str | None
     busy_until: datetime | None
@@ -27,7 +27,7 @@ class DraftRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftWrite:
-    """A call that is to be made for a draft, which will show `text`."""
+    """A call that is about to be made, after which the draft shows `text`."""
 
     message: str
     target: str
@@ -38,8 +38,8 @@ class DraftWrite:
 
 
 async def may_begin(connection: Connection, turn: str, target: str, *, now: datetime) -> bool:
-    """Say whether a turn has not ended yet in a chat; its end then waits for this transaction."""
-    begun = await connection.execute(
+    """Return whether a turn has not ended in a chat; its end then waits for this transaction."""
+    rows = await connection.execute(
         insert_on_conflict(drafts, connection.dialect.name)
         .values(message=turn, target=target, created_at=now)
         .on_conflict_do_update(
@@ -49,12 +49,12 @@ async def may_begin(connection: Connection, turn: str, target: str, *, now: date
         )
         .returning(drafts.c.message)
     )
-    return begun.first() is not None
+    return rows.first() is not None
 
 
 async def begin_write(connection: Connection, write: DraftWrite) -> DraftRow | None:
-    """Announce a call for a draft; None when the final text has claimed it and no call may follow."""
-    taken = await connection.execute(
+    """Record a call that is about to be made; None when the final text has claimed the draft."""
+    rows = await connection.execute(
         insert_on_conflict(drafts, connection.dialect.name)
         .values(
             message=write.message,
@@ -71,42 +71,42 @@ async def begin_write(connection: Connection, write: DraftWrite) -> DraftRow | N
         )
         .returning(drafts.c.platform_id)
     )
-    row = taken.first()
+    row = rows.first()
     return None if row is None else DraftRow(platform_id=row[0], busy_until=write.busy_until, text=write.text)
 
 
 async def set_platform_id(connection: Connection, message: str, target: str, platform_id: str) -> None:
-    """Remember under which id a draft shows."""
+    """Store the platform id of a draft."""
     await connection.execute(_update_one(message, target).values(platform_id=platform_id))
 
 
 async def end_write(connection: Connection, message: str, target: str) -> None:
-    """Say that no call for a draft is under way."""
+    """Record that no call for a draft is in progress."""
     await connection.execute(_update_one(message, target).values(busy_until=None))
 
 
 async def get(connection: Connection, message: str, target: str) -> DraftRow | None:
-    """Return a draft, or None when there never was one."""
-    found = await connection.execute(
+    """Return a draft, or None when there is none."""
+    rows = await connection.execute(
         select(drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown).where(
             drafts.c.message == message, drafts.c.target == target
         )
     )
-    row = found.first()
+    row = rows.first()
     return None if row is None else DraftRow(platform_id=row[0], busy_until=row[1], text=row[2] or "")
 
 
 async def claim(connection: Connection, message: str, target: str, *, now: datetime) -> str | None:
-    """Take a draft over for the final text, for good; return where it shows."""
+    """Claim a draft for its final text, permanently; return its platform id, if it is visible."""
     claimed = await connection.execute(
         _update_one(message, target).values(claimed_at=now).returning(drafts.c.platform_id)
     )
-    found: str | None = claimed.scalar_one_or_none()
-    return found
+    platform_id: str | None = claimed.scalar_one_or_none()
+    return platform_id
 
 
 async def end_turn(connection: Connection, turn: str, target: str, *, by: str, now: datetime) -> None:
-    """Let no draft of a turn begin any more in a chat, because a delivery says there that it has ended."""
+    """Prevent new drafts of a turn in a chat, because the delivery `by` reports there that it has ended."""
     await connection.execute(
         insert_on_conflict(drafts, connection.dialect.name)
         .values(message=turn, target=target, claimed_at=now, ended_by=by, created_at=now)
@@ -118,7 +118,7 @@ async def end_turn(connection: Connection, turn: str, target: str, *, by: str, n
 
 
 async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: str) -> dict[str, DraftRow]:
-    """Return the drafts of a turn that no final text has claimed but this delivery, the newest first."""
+    """Return the drafts of a turn that are unclaimed or claimed by this delivery, the newest first."""
     rows = await connection.execute(
         select(drafts.c.message, drafts.c.platform_id, drafts.c.busy_until, drafts.c.shown)
         .where(
@@ -134,7 +134,7 @@ async def list_unclaimed(connection: Connection, turn: str, target: str, *, by: 
 async def claim_all(
     connection: Connection, messages: Collection[str], target: str, *, by: str, now: datetime
 ) -> None:
-    """Take over what a turn has left, for the delivery that says how it ended."""
+    """Claim the drafts that a turn left, for the delivery that reports its end."""
     await connection.execute(
         update(drafts)
         .where(drafts.c.message.in_(list(messages)), drafts.c.target == target)
@@ -143,7 +143,7 @@ async def claim_all(
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
-    """Drop drafts older than any delivery that could still claim them."""
+    """Delete drafts that were created before a moment; return their number."""
     return (await connection.execute(delete(drafts).where(drafts.c.created_at < before))).rowcount
 
 

@@ -1,8 +1,8 @@
-"""One call that brings a draft up to date: announced in its row, made, and remembered.
+"""Update a draft by one call: record it in the draft's row, make it, and store the result.
 
-Where the platform streams (Feature STREAM), all that is said so far is shown by the platform's own means;
-the adapter is told what it showed last, so that what only grows can grow, and what does not begin with that
-any more (the turn was begun anew) can be replaced. Elsewhere a placeholder is sent and edited.
+On platforms with the feature STREAM the adapter gets the text so far and the text it showed last. It appends
+if the text has only grown, and replaces the message if it begins differently (the turn was started again). On
+other platforms a placeholder is sent and then edited.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from delivery.deliveries.route import bot_destination
 log = structlog.get_logger(__name__)
 
 WRITE_SECONDS = 3.0
-"""How long one call for a draft may take; also how long a dead writer holds up the final text at the most."""
+"""Seconds that one call for a draft may take; a crashed writer delays the final text no longer than that."""
 
 _ELLIPSIS = " …"
 
 
 @dataclass(slots=True, kw_only=True)
 class Draft:
-    """One message as it shows in one chat; calls are made under the lock.
+    """The draft of one message in one chat; calls are made under its lock.
 
-    `shown` is what it says, `is_preview` that it goes away by itself.
+    `shown` is its visible text. `is_preview`: the platform hides it by itself. `announced`: its row exists.
     """
 
     message: str
@@ -55,7 +55,7 @@ class Draft:
 
 
 class DraftWriter:
-    """Makes the calls for drafts; who uses it holds the draft's lock."""
+    """Makes the calls for drafts; the caller holds the draft's lock."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -66,18 +66,18 @@ class DraftWriter:
             return
         key = idempotency_key(f"{draft.message} {draft.target}")
         if ChannelFeature.STREAM in bot.features:
-            showing = DraftText(
+            draft_text = DraftText(
                 key=key,
                 text=text,
                 previous_text=draft.shown,
                 platform_id=draft.platform_id,
                 recipient_id=draft.asker,
             )
-            await self._update_streamed(bot, address, draft, showing)
+            await self._update_streamed(bot, address, draft, draft_text)
             return
         reply = Reply(text=with_ellipsis(text, bot.limits), key=key)
         if draft.platform_id is None:
-            # A first call that fails may show somewhere or not: the final text is then sent afresh.
+            # After a failed first call the draft may or may not be visible: the final text is sent separately.
             error = await self._attempt(bot, address, self._send_placeholder(bot, address, draft, reply))
             draft.closed = error is not None
         else:
@@ -85,19 +85,19 @@ class DraftWriter:
         draft.shown = text
 
     async def _update_streamed(
-        self, bot: ConnectedBot, address: Address, draft: Draft, showing: DraftText
+        self, bot: ConnectedBot, address: Address, draft: Draft, draft_text: DraftText
     ) -> None:
-        error = await self._attempt(bot, address, self._send_streamed(bot, address, draft, showing))
+        error = await self._attempt(bot, address, self._send_streamed(bot, address, draft, draft_text))
         if error is None:
-            draft.shown = showing.text
+            draft.shown = draft_text.text
         elif not isinstance(error, RateLimited | Unreachable):
-            # What shows now is not known, so nothing can be added to it; the final text takes its place.
+            # The visible text is unknown now, so nothing can be appended; the final text replaces it.
             draft.closed = True
 
     async def _send_streamed(
-        self, bot: ConnectedBot, address: Address, draft: Draft, showing: DraftText
+        self, bot: ConnectedBot, address: Address, draft: Draft, draft_text: DraftText
     ) -> None:
-        sent = await bot.sender.update_draft(address, showing)
+        sent = await bot.sender.update_draft(address, draft_text)
         draft.is_preview = sent is None
         if sent is not None and sent.platform_id != draft.platform_id:
             await self._save_platform_id(draft, sent.platform_id)
@@ -113,19 +113,19 @@ class DraftWriter:
             await draft_store.set_platform_id(connection, draft.message, draft.target, platform_id)
 
     async def _begin_write(self, address: Address, draft: Draft, text: str) -> bool:
-        """Write down that a call is under way; False when there is to be none (any more, or for now)."""
+        """Record that a call is in progress; False when none may be made (now, or ever)."""
         now = utc_now()
-        place = address.destination
+        destination = address.destination
         async with self._database.begin() as connection:
-            weather = await destinations.get_state(connection, place, bot=bot_destination(place))
-            if weather.dead_reason is None and (wait := weather.remaining_pause(now)) > 0:
+            state = await destinations.get_state(connection, destination, bot=bot_destination(destination))
+            if state.dead_reason is None and (wait := state.remaining_pause(now)) > 0:
                 draft.due += wait
                 return False
-            if weather.dead_reason is not None or not await self._may_begin(draft, connection, now):
+            if state.dead_reason is not None or not await self._may_begin(draft, connection, now):
                 draft.closed = True
                 return False
             busy_until = now + timedelta(seconds=WRITE_SECONDS)
-            call = DraftWrite(
+            write = DraftWrite(
                 message=draft.message,
                 target=draft.target,
                 turn=draft.turn,
@@ -133,27 +133,27 @@ class DraftWriter:
                 now=now,
                 busy_until=busy_until,
             )
-            shown = await draft_store.begin_write(connection, call)
-        draft.closed = shown is None
+            row = await draft_store.begin_write(connection, write)
+        draft.closed = row is None
         draft.announced = True
-        draft.platform_id = shown.platform_id if shown is not None else None
-        return shown is not None
+        draft.platform_id = row.platform_id if row is not None else None
+        return row is not None
 
     @staticmethod
     async def _may_begin(draft: Draft, connection: Connection, now: datetime) -> bool:
-        """At the first call here: find what an earlier attempt has shown; False when the turn has ended."""
+        """Before the first call, load the visible text; return False if the turn has ended."""
         if draft.announced:
             return True
         if draft.turn and not await draft_store.may_begin(connection, draft.turn, draft.target, now=now):
             return False
-        before = await draft_store.get(connection, draft.message, draft.target)
-        draft.shown = before.text if before is not None and before.platform_id is not None else ""
+        row = await draft_store.get(connection, draft.message, draft.target)
+        draft.shown = row.text if row is not None and row.platform_id is not None else ""
         return True
 
     async def _attempt(
         self, bot: ConnectedBot, address: Address, call: Awaitable[object]
     ) -> ChannelError | TimeoutError | None:
-        """Make a call of little importance; returns why it failed."""
+        """Make a call whose failure is only logged; return the error, if it failed."""
         try:
             async with asyncio.timeout(WRITE_SECONDS):
                 await call
@@ -166,27 +166,26 @@ class DraftWriter:
         return None
 
     async def _pause(self, bot: ConnectedBot, address: Address, error: RateLimited) -> None:
-        """A platform that wants a pause gets it from everybody, whoever it has told."""
-        place, whole = address.destination, error.scope == "account"
-        bot.rate_limiter.pause(error.retry_after, room=None if whole else place)
+        """Pause the chat or the bot in all replicas, because the platform asks for it."""
+        destination, whole_bot = address.destination, error.scope == "account"
+        bot.rate_limiter.pause(error.retry_after, room=None if whole_bot else destination)
+        paused = bot_destination(destination) if whole_bot else destination
         until = utc_now() + timedelta(seconds=error.retry_after)
         async with self._database.begin() as connection:
-            await destinations.pause(
-                connection, bot_destination(place) if whole else place, account=bot.account, until=until
-            )
+            await destinations.pause(connection, paused, account=bot.account, until=until)
 
     async def send_typing(self, bot: ConnectedBot, address: Address) -> None:
-        """Show that an answer is being worked on."""
+        """Show the platform's typing indicator."""
         await self._attempt(bot, address, bot.sender.typing(address))
 
 
 def first_part(text: str, limits: ChannelLimits) -> str:
-    """Return what a draft shows of a text: all of it, or the first part of one that is too long."""
+    """Return the part of a text that a draft shows: all of it, or the first part within the length limit."""
     text = text.rstrip()
     return text if limits.measure(text) <= limits.text else split(text, limits.text, limits.measure)[0]
 
 
 def with_ellipsis(text: str, limits: ChannelLimits) -> str:
-    """Return a text with a sign that more comes, where there is room for it."""
-    marked = text + _ELLIPSIS
-    return marked if limits.measure(marked) <= limits.text else text
+    """Return a text with an ellipsis at its end, if that is within the length limit."""
+    extended = text + _ELLIPSIS
+    return extended if limits.measure(extended) <= limits.text else text

@@ -1,15 +1,15 @@
-"""Drafts: a reply that shows in its chat while it is still being said.
+"""Drafts: show a reply in its chat while it is still being generated.
 
-    said ──► board (the latest text only) ──► presenter, one a chat ──► pencil: one call that shows more
-                                                   │  within the budget that leaves final texts their reserve
-    complete ──► the delivery ──► claim ──► edit to the final text (or a plain send, when nothing shows)
-    ended early ──► the delivery of its words ──► claim_rest ──► edit to what was said, and those words
+    text so far ──► DraftBuffer (latest text only) ──► one task per chat ──► DraftWriter: one call
+                                                        │  within the rate limit, without the reserve
+    complete ──► the delivery ──► claim ──► edit to the final text (or a plain send, without a draft)
+    ended early ──► the delivery of the end ──► claim_unfinished ──► edit to the text so far and the end
 
-The turn is never held up: it writes on a board, and presenters look at it when the budget lets them. A
-message said in less than a second has no draft at all. Where a draft shows is a row, so that a repeated
-turn, another replica and a delivery after a crash find it; the row also says how long its writer may be in
-the middle of a call, so that no late edit can overwrite the final text. A preview (the platform lets it
-fade by itself) is shown again before it does.
+A turn never waits for a draft: it writes to a buffer, and a task for each chat reads the buffer when the rate
+limit allows. A message that is complete within a second has no draft. A draft's platform id is stored in a
+row, so that a repeated turn, another replica and a delivery after a crash find it. The row also holds until
+when a write may be in progress, so that no late edit can overwrite the final text. A preview, which the
+platform hides by itself, is refreshed before that.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from delivery.deliveries.route import RouteKind
 log = structlog.get_logger(__name__)
 
 OnText = Callable[[str, str | None], None]
-"""Take the whole of a message (its id and text) so far; None: the message is complete. Never waits."""
+"""Receive a message's id and its text so far; None: the message is complete. Never waits."""
 
 RETENTION = timedelta(days=3)
 REFRESH_SECONDS = 20.0
-"""Seconds after which a preview that has not changed is shown again: Telegram lets one fade after 30."""
+"""Seconds after which an unchanged preview is refreshed: Telegram hides one after 30."""
 
 _IDLE_SECONDS = 3600.0
 _MIN_WAIT_SECONDS = 0.2
@@ -50,7 +50,7 @@ _MIN_WAIT_SECONDS = 0.2
 
 @dataclass(slots=True, kw_only=True)
 class DraftBuffer:
-    """What an agent is saying in a conversation; presenters read it, nobody waits for them."""
+    """The message that an agent is generating in a conversation; one task per chat reads it."""
 
     started_at: float
     turn: str = ""
@@ -62,19 +62,19 @@ class DraftBuffer:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def write(self, message: str, text: str | None, now: float) -> None:
-        """Replace what stands here; None wipes it."""
+        """Replace the text of the current message; None clears it."""
         if message != self.message:
             self.message_started_at = now
         self.message, self.text = ("", "") if text is None else (message, text)
         self.changed.set()
 
     def close(self) -> None:
-        """The agent has ended."""
+        """Mark the turn as ended."""
         self.closed = True
         self.changed.set()
 
     async def wait(self, seconds: float) -> None:
-        """Wait for a change, so many seconds at the most."""
+        """Wait for a change, up to `seconds`."""
         try:
             async with asyncio.timeout(seconds):
                 await self.changed.wait()
@@ -84,7 +84,7 @@ class DraftBuffer:
 
 
 class Drafts:
-    """Shows what is being said in chats. `after`: seconds a message must take before it has a draft."""
+    """Shows drafts in chats; `draft_delay`: the seconds after which an incomplete message gets a draft."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Drafts:
         self._drafts: dict[tuple[str, str], Draft] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Own the presenters until stopped; what shows then is left for the final texts."""
+        """Own the tasks of all drafts until `stop`; the visible drafts are left for their final texts."""
         async with asyncio.TaskGroup() as group:
             self._group = group
             self.started.set()
@@ -121,8 +121,8 @@ class Drafts:
                 except TimeoutError:
                     continue
             self._group = None
-            for board in self._buffers.values():
-                board.close()
+            for buffer in self._buffers.values():
+                buffer.close()
 
     async def _delete_old(self) -> None:
         try:
@@ -135,23 +135,23 @@ class Drafts:
     async def publish_while(
         self, conversation: str, turn: str = "", asker: str = ""
     ) -> AsyncIterator[OnText | None]:
-        """Yield who to tell what is said in a turn of a conversation; None when no chat listens.
+        """Yield a callback for the text of a turn's messages; None when the conversation has no chat.
 
-        `asker` is the platform's id of the person whom the turn answers.
+        `asker` is the platform's id of the person to whom the turn replies.
         """
         targets = await self._chat_targets(conversation) if self._group is not None else []
         if not targets or self._group is None:
             yield None
             return
-        board = DraftBuffer(started_at=self._clock(), turn=turn, asker=asker)
-        self._buffers[id(board)] = board
+        buffer = DraftBuffer(started_at=self._clock(), turn=turn, asker=asker)
+        self._buffers[id(buffer)] = buffer
         for target in targets:
-            self._group.create_task(self._update_chat(board, target))
+            self._group.create_task(self._update_chat(buffer, target))
         try:
-            yield lambda message, text: board.write(message, text, self._clock())
+            yield lambda message, text: buffer.write(message, text, self._clock())
         finally:
-            del self._buffers[id(board)]
-            board.close()
+            del self._buffers[id(buffer)]
+            buffer.close()
 
     async def _chat_targets(self, conversation: str) -> list[str]:
         try:
@@ -162,7 +162,7 @@ class Drafts:
         return [route.target for route in routes if route.kind is RouteKind.CHAT]
 
     async def _update_chat(self, buffer: DraftBuffer, target: str) -> None:
-        """Follow a board in one chat, until the agent has ended."""
+        """Show the buffer's messages in one chat until the turn has ended."""
         address = Address.decode(target)
         last: Draft | None = None
         try:
@@ -170,24 +170,24 @@ class Drafts:
                 if last is not None and last.message != buffer.message:
                     await self._close_draft(last)
                 if buffer.message:
-                    fresh = Draft(message=buffer.message, target=target, turn=buffer.turn, asker=buffer.asker)
-                    last = self._drafts.setdefault((buffer.message, target), fresh)
+                    draft = Draft(message=buffer.message, target=target, turn=buffer.turn, asker=buffer.asker)
+                    last = self._drafts.setdefault((buffer.message, target), draft)
                 await buffer.wait(await self._update_once(buffer, address, last))
         except DatabaseUnavailable as error:
             log.warning("draft.interrupted", error=str(error))
-        except Exception:  # the outermost loop of a presenter: a draft is a nicety and may harm nobody
+        except Exception:  # the outermost loop of a draft task: a failed draft must not end other work
             log.exception("draft.failed")
         finally:
             if last is not None:
                 await self._close_draft(last)
 
     async def _update_once(self, buffer: DraftBuffer, address: Address, draft: Draft | None) -> float:
-        """Do what can be done now; return how many seconds there is nothing more to do."""
+        """Make the call that is due, if any; return the seconds until the next one."""
         bot = self._get_bot(address.channel)
         if bot is None:
             return _IDLE_SECONDS
-        shows = {ChannelFeature.EDIT, ChannelFeature.STREAM} & bot.features
-        if draft is None or not buffer.text.strip() or not shows:
+        can_show = {ChannelFeature.EDIT, ChannelFeature.STREAM} & bot.features
+        if draft is None or not buffer.text.strip() or not can_show:
             return await self._send_typing(bot, address, self._clock() - buffer.started_at)
         text = first_part(buffer.text, bot.limits)
         wait = self._seconds_until_update(bot, buffer, draft, text)
@@ -200,7 +200,7 @@ class Drafts:
         return self._update_interval
 
     def _seconds_until_update(self, bot: ConnectedBot, buffer: DraftBuffer, draft: Draft, text: str) -> float:
-        """Return the seconds until the draft may show this text; what only grows is never made shorter."""
+        """Return the seconds until the draft may show this text; a streamed text is never shortened."""
         now = self._clock()
         full = ChannelFeature.STREAM in bot.features and len(text) < len(buffer.text.rstrip())
         if draft.closed or (full and draft.shown):
@@ -221,13 +221,13 @@ class Drafts:
         return max(bot.limits.typing_seconds - 1.0, 1.0)
 
     async def _write(self, bot: ConnectedBot, address: Address, draft: Draft, text: str) -> None:
-        """Make one call that brings the draft up to date."""
+        """Make one call that updates the draft."""
         async with draft.lock:
             draft.due = self._clock() + self._update_interval
             await self._writer.update(bot, address, draft, text)
 
     async def _close_draft(self, draft: Draft) -> None:
-        """Make no more calls for a draft, and let whoever brings the final text know."""
+        """Make no more calls for a draft, and record that none is in progress."""
         async with draft.lock:
             draft.closed = True
             unclaimed = self._drafts.pop((draft.message, draft.target), None) is draft
@@ -236,9 +236,9 @@ class Drafts:
                     await draft_store.end_write(connection, draft.message, draft.target)
 
     async def claim(self, target: str, message: str) -> ClaimedDraft:
-        """Take a message's draft over for its final text: after this no call for it is made, anywhere.
+        """Claim a message's draft for its final text: afterwards no process makes a call for it.
 
-        Says where the draft shows, or how long to wait for a writer in another process.
+        Returns the draft's platform id, or the seconds to wait for a writer in another process.
         """
         draft = self._drafts.pop((message, target), None)
         if draft is not None:
@@ -246,18 +246,18 @@ class Drafts:
                 draft.closed = True
         now = utc_now()
         async with self._database.read() as connection:
-            shown = await draft_store.get(connection, message, target)
-        if shown is None:
+            row = await draft_store.get(connection, message, target)
+        if row is None:
             return ClaimedDraft()
-        if draft is None and is_being_written(shown, now):
+        if draft is None and is_being_written(row, now):
             return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
         async with self._database.begin() as connection:
             return ClaimedDraft(platform_id=await draft_store.claim(connection, message, target, now=now))
 
     async def claim_unfinished(self, target: str, turn: str, delivery: str) -> ClaimedDraft:
-        """Take over what a turn that ended early has left in a chat, and let nothing of it begin any more.
+        """Claim the drafts that a turn left in a chat when it ended early, and prevent new ones.
 
-        Repeating it for the same delivery says the same again.
+        Idempotent for the same delivery.
         """
         async with AsyncExitStack() as locks:
             ours = [draft for draft in self._drafts.values() if (draft.turn, draft.target) == (turn, target)]
@@ -265,26 +265,24 @@ class Drafts:
                 await locks.enter_async_context(draft.lock)
                 draft.closed = True
                 self._drafts.pop((draft.message, target), None)
-            return await self._claim_rows(target, turn, delivery, here={draft.message for draft in ours})
+            return await self._claim_rows(target, turn, delivery, local={draft.message for draft in ours})
 
-    async def _claim_rows(self, target: str, turn: str, delivery: str, *, here: set[str]) -> ClaimedDraft:
+    async def _claim_rows(self, target: str, turn: str, delivery: str, *, local: set[str]) -> ClaimedDraft:
         now = utc_now()
         async with self._database.begin() as connection:
             await draft_store.end_turn(connection, turn, target, by=delivery, now=now)
-            left = await draft_store.list_unclaimed(connection, turn, target, by=delivery)
-            if any(is_being_written(shown, now) for message, shown in left.items() if message not in here):
+            rows = await draft_store.list_unclaimed(connection, turn, target, by=delivery)
+            if any(is_being_written(row, now) for message, row in rows.items() if message not in local):
                 return ClaimedDraft(wait=_MIN_WAIT_SECONDS)
-            await draft_store.claim_all(connection, left, target, by=delivery, now=now)
-        newest = next(iter(left.values()), None)
-        return (
-            ClaimedDraft()
-            if newest is None
-            else ClaimedDraft(platform_id=newest.platform_id, shown=newest.text)
-        )
+            await draft_store.claim_all(connection, rows, target, by=delivery, now=now)
+        newest = next(iter(rows.values()), None)
+        if newest is None:
+            return ClaimedDraft()
+        return ClaimedDraft(platform_id=newest.platform_id, shown=newest.text)
 
 
-def is_being_written(shown: DraftRow, now: datetime) -> bool:
-    """Tell whether a writer may be amid a call; a promise from too far ahead is another clock's."""
-    if shown.busy_until is None:
+def is_being_written(row: DraftRow, now: datetime) -> bool:
+    """Return whether a write may be in progress; a `busy_until` too far ahead is of another clock."""
+    if row.busy_until is None:
         return False
-    return now < shown.busy_until <= now + timedelta(seconds=2 * WRITE_SECONDS)
+    return now < row.busy_until <= now + timedelta(seconds=2 * WRITE_SECONDS)

@@ -1,4 +1,4 @@
-"""Files in chats: a native attachment, and where that cannot be, words that say why and where the file is."""
+"""Files in chats: a native attachment, or a message with the reason and the file's location."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from delivery.deliveries.port import Delivery, Outcome, OutcomeKind
 from delivery.errors import DeliveryError
 
 UPLOAD_SECONDS = 120.0
-"""How long an attachment may take: the largest at half a megabyte a second."""
+"""Seconds that an upload may take: enough for the largest file at half a megabyte a second."""
 _MAX_REASON_LENGTH = 200
 _MEGABYTE = 1_000_000
 
 ReadContent = Callable[[str], Awaitable[bytes | None]]
-"""Return the bytes of a file by its id; None when they are not kept any more."""
+"""Return the bytes of a file by its id; None when they are no longer stored."""
 
 CreateLink = Callable[[FilePart], str | None]
-"""Return an address at which people can fetch a file; None when this gateway has no public one."""
+"""Return a URL from which people can download a file; None when the gateway has no public URL."""
 
 OnFileRejected = Callable[[str, str], Awaitable[None]]
-"""Note durably, once, that a file (its id) could not be attached, and why: the model is to be told."""
+"""Record durably and once that a file (its id) could not be attached, and why; the model gets the reason."""
 
 
 class FileSink:
-    """Attaches one file of a reply: one attempt, judged like any other."""
+    """Attaches one file of a reply in one attempt."""
 
     def __init__(
         self,
@@ -50,17 +50,17 @@ class FileSink:
     async def attach(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart
     ) -> Outcome:
-        """Attempt once; what shows already is not sent again."""
+        """Attempt once to attach the file; a file that is already visible is not sent again."""
         if delivery.platform_id is not None:
             return Outcome(kind=OutcomeKind.DELIVERED, platform_id=delivery.platform_id)
         try:
             return await self._upload(bot, address, delivery, file)
         except TimeoutError:
-            error: ChannelError = Ambiguous("no answer in time")
+            error: ChannelError = Ambiguous("the platform did not answer in time")
         except ChannelError as raised:
             error = raised
-        except (DeliveryError, DatabaseUnavailable) as missing:
-            return Outcome(kind=OutcomeKind.RETRY, detail=f"the file cannot be read now: {missing}")
+        except (DeliveryError, DatabaseUnavailable) as unavailable:
+            return Outcome(kind=OutcomeKind.RETRY, detail=f"the file cannot be read now: {unavailable}")
         return outcome_for_error(error, bot.rate_limiter, address, repeatable=bot.detects_duplicates)
 
     async def _upload(
@@ -69,9 +69,8 @@ class FileSink:
         why = _problem_of(bot, file)
         content = None if why else await self._read_content(file.id)
         if content is None:
-            return await self._send_explanation(
-                bot, address, delivery, file, why or "it is not kept any more"
-            )
+            why = why or "it is no longer stored"
+            return await self._send_explanation(bot, address, delivery, file, why)
         try:
             async with asyncio.timeout(self._upload_seconds):
                 sent = await bot.sender.upload(
@@ -84,7 +83,7 @@ class FileSink:
     async def _send_explanation(
         self, bot: ConnectedBot, address: Address, delivery: Delivery, file: FilePart, why: str
     ) -> Outcome:
-        """Say in words what could not be attached; the model hears of it too."""
+        """Send a message with the reason and the file's location, and record the reason for the model."""
         why = " ".join(why.split())[:_MAX_REASON_LENGTH].rstrip(".")
         await self._on_rejected(file.id, why)
         reply = Reply(
@@ -100,23 +99,23 @@ def _to_channel_file(file: FilePart, content: bytes) -> File:
 
 
 def _problem_of(bot: ConnectedBot, file: FilePart) -> str | None:
-    """Say why a file need not be tried here, without asking the platform."""
+    """Return why the platform cannot accept the file, by its declared limits; None: it may be tried."""
     if ChannelFeature.UPLOAD not in bot.features:
-        return "this platform takes no files from bots"
+        return "this platform does not accept files from bots"
     if bot.limits.upload_bytes and file.size > bot.limits.upload_bytes:
-        return f"the platform takes {bot.limits.upload_bytes / _MEGABYTE:.3g} MB at the most"
+        return f"the platform accepts at most {bot.limits.upload_bytes / _MEGABYTE:.3g} MB"
     return None
 
 
 def render_rejected_file(file: FilePart, why: str, link: str | None) -> str:
-    """Return what people read in place of a file."""
+    """Return the message that is sent in place of a file."""
     size = f"{file.size / _MEGABYTE:.3g} MB" if file.size >= _MEGABYTE else f"{file.size} bytes"
-    said = f"I could not attach {_code(file.name)} ({size}): {why}."
+    reason = f"I could not attach {_code(file.name)} ({size}): {why}."
     if link is not None:
-        return f"{said} It can be fetched here for some days: {link}"
+        return f"{reason} You can download it here for some days: {link}"
     if file.path:
-        return f"{said} It lies in the workspace as {_code(file.path)}."
-    return said
+        return f"{reason} It is in the workspace as {_code(file.path)}."
+    return reason
 
 
 def _code(text: str) -> str:

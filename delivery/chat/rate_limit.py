@@ -1,13 +1,13 @@
-"""The rate budget of one bot: what it may still say, in each room and in all.
+"""The rate limits of one bot, in each chat and in total.
 
-Token buckets, cut so that no stretch of time sees more than the platform's stated limit. Drafts (edits,
-typing) always keep to them, and leave a reserve untouched: an edit needs the reserve and one token more,
-typing twice the reserve. So whatever drafts do, a final text finds its token.
+Token buckets are sized so that no interval exceeds the platform's stated limit. Drafts (edits, typing) always
+respect them and leave a reserve: an edit needs the reserve and one token, typing twice the reserve and one
+token. So a final text always finds a token, whatever drafts do.
 
-Final texts are let through in bursts as long as the platform takes them: stated limits are averages, and a
-person should not wait for an average. A 429 closes the room (or the whole bot) for as long as the platform
-says, and makes the stated limits strict there for ten minutes; 429s in several rooms at once mean that it is
-the whole bot that was too fast. So a bucket that overflows does so once, not again and again.
+Final texts may exceed the stated limits in bursts for as long as the platform accepts them, because stated
+limits are averages. After a 429 the chat (or the whole bot) is paused for as long as the platform asks, and
+the stated limits are enforced there for ten minutes. 429s in several chats at once count as a limit of the
+whole bot. So a limit is exceeded once, not repeatedly. A "room" is one chat, named by `Address.destination`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Self
 from channels.port import ChannelLimits
 
 STRICT_SECONDS = 600.0
-"""How long a 429 is remembered."""
+"""Seconds for which the stated limits are enforced after a 429."""
 
 _BURST, _SINGLE, _SLOWER = 0.4, 1.5, 0.95
 _LENIENT_SECONDS = 5.0
 RESERVE = 0.25
-"""The share of what may come at once that drafts leave to final texts."""
+"""The share of a bucket's capacity that drafts leave to final texts."""
 
 _NEGLIGIBLE = 1e-9
 _MAX_ROOMS = 1024
@@ -36,7 +36,7 @@ _BOT_WIDE_ROOMS, _BOT_WIDE_SECONDS = 3, 5.0
 
 
 class SendPriority(IntEnum):
-    """What a token is wanted for; the number is how many times the reserve must stay untouched."""
+    """The purpose of a token; the value is the number of reserves that must remain."""
 
     FINAL = 0
     EDIT = 1
@@ -57,31 +57,31 @@ class TokenBucket:
 
     @property
     def state(self) -> tuple[float, float]:
-        """What there was at the last look, and when that was: all that `restored` needs."""
+        """The level at the last change and its time: the arguments of `restore`."""
         return self._level, self._seen
 
     def restore(self, level: float, seen: float) -> Self:
-        """Go on from a state that was kept somewhere."""
+        """Continue from a stored state; return the bucket."""
         self._level, self._seen = min(level, self._capacity), seen
         return self
 
     def available(self, priority: SendPriority, now: float) -> int:
-        """Return how many tokens there are for `use` now."""
+        """Return the number of tokens that are available for `priority` now."""
         free = self._refilled(now) - min(self._reserve * priority, self._capacity - 1.0)
         return max(int(free + _NEGLIGIBLE), 0)
 
     def wait(self, priority: SendPriority, now: float) -> float:
-        """Return how many seconds until there is a token for `use`; 0 when there is one."""
+        """Return the seconds until a token is available for `priority`; 0: now."""
         missing = min(1.0 + self._reserve * priority, self._capacity) - self._refilled(now)
         return missing / self._rate if missing > _NEGLIGIBLE else 0.0
 
     def consume(self, now: float, tokens: int = 1) -> None:
-        """Take tokens, on credit if need be, which never grows beyond the capacity."""
+        """Take tokens; the level may become negative, down to minus the capacity."""
         self._level = max(self._refilled(now) - tokens, -self._capacity)
         self._seen = max(now, self._seen)
 
     def is_full(self, now: float) -> bool:
-        """Tell whether the bucket is as good as new."""
+        """Return whether the bucket is full."""
         return self._refilled(now) >= self._capacity
 
     def _refilled(self, now: float) -> float:
@@ -89,10 +89,10 @@ class TokenBucket:
 
 
 def strict_bucket(limit: float, seconds: float, *, now: float, reserve: float = 0.0) -> TokenBucket:
-    """Return a bucket that gives at most `limit` tokens in any stretch of `seconds`, wherever it begins.
+    """Return a bucket that grants at most `limit` tokens in any interval of `seconds`.
 
-    What may come at once and what flows in meanwhile add up to the limit. A single token flows in a little
-    slower than allowed, because calls do not travel equally fast.
+    The burst and the refill during the interval add up to the limit. A single token refills slightly slower
+    than allowed, because the latency of calls varies.
     """
     burst = max(1.0, limit * _BURST)
     flow = (limit - burst) if limit > _SINGLE else min(limit, 1.0) * _SLOWER
@@ -101,7 +101,7 @@ def strict_bucket(limit: float, seconds: float, *, now: float, reserve: float = 
 
 @dataclass(slots=True, kw_only=True)
 class _RoomState:
-    """What a room has: `lenient` for final texts in good weather, the others for drafts and after a 429."""
+    """The buckets of one room: `lenient` for final texts, the others for drafts and after a 429."""
 
     lenient: TokenBucket
     finals: TokenBucket
@@ -126,30 +126,30 @@ class _RoomState:
         )
 
     def wait(self, priority: SendPriority, now: float) -> float:
-        """Return the seconds until there is a token; a draft also waits out the second after a final text."""
+        """Return the seconds until a token is available; a draft also waits a second after a final text."""
         if priority is SendPriority.FINAL and now >= self.strict_until:
             return self.lenient.wait(priority, now)
         return max(
             self.finals.wait(SendPriority.FINAL, now),
-            *(b.wait(priority, now) for b in self.buckets_for(priority)),
+            *(bucket.wait(priority, now) for bucket in self.buckets_for(priority)),
         )
 
     def is_idle(self, now: float) -> bool:
-        """Tell whether it is as good as new."""
+        """Return whether all buckets are full and no stated limit is enforced."""
         buckets = {*self.buckets_for(SendPriority.FINAL), *self.buckets_for(SendPriority.EDIT)}
         return now >= self.strict_until and all(bucket.is_full(now) for bucket in buckets)
 
 
 @dataclass(slots=True)
 class _BotState:
-    """What the platform has said lately: holds, and since when it is strict with the whole bot."""
+    """The recent rate limits of the platform: pauses, and until when the whole bot's limit is enforced."""
 
     paused_until: dict[str | None, float] = field(default_factory=dict)
     rate_limited_at: dict[str, float] = field(default_factory=dict)
     strict_until: float = float("-inf")
 
     def record_rate_limit(self, room: str | None, until: float, now: float) -> None:
-        """Remember a 429."""
+        """Record a 429."""
         self.paused_until[room] = max(until, self.paused_until.get(room, until))
         if room is not None:
             self.rate_limited_at = {
@@ -160,22 +160,24 @@ class _BotState:
             self.strict_until = now + STRICT_SECONDS
 
     def wait(self, room: str, now: float) -> float:
-        """Return for how many seconds the room, or the whole bot, is still closed."""
+        """Return the seconds for which the room or the whole bot is paused."""
         return max(self.paused_until.get(key, now) - now for key in (None, room))
 
 
 IN_FLIGHT = 8
-"""Messages on their way at once where the platform cannot tell whether it has one: at a kill each may be said
-twice. So many answered in a quarter of a second come to 32 a second, about what such a platform takes."""
+"""Messages in flight at once on platforms that cannot look up a message; a kill may send each of them twice.
+
+With responses after a quarter of a second this allows 32 a second, about the limit of such a platform.
+"""
 
 
 class RateLimiter:
-    """What one bot may still do; rooms are named by `Address.destination`.
+    """The rate limits of one bot in one process; rooms are named by `Address.destination`.
 
-    The limit per minute is kept in rooms that are `crowded`, by that name.
+    The limit per minute applies to rooms for which `is_group` is true.
 
-    This is what one process knows; `delivery.chat.shared_rate_limit` adds what replicas have to share. A 429 is also kept as
-    a hold in the store, for everybody.
+    `delivery.chat.shared_rate_limit` adds the limits that replicas share. A 429 is also stored as a pause of
+    the destination, which applies to all replicas.
     """
 
     def __init__(
@@ -196,10 +198,10 @@ class RateLimiter:
         self.in_flight = asyncio.Semaphore(IN_FLIGHT)
 
     async def drain(self) -> None:
-        """Wait until none of the messages is on its way that might be said twice."""
-        async with AsyncExitStack() as all_of_them:
+        """Wait until no message is in flight that a kill could send twice."""
+        async with AsyncExitStack() as slots:
             for _ in range(IN_FLIGHT):
-                await all_of_them.enter_async_context(self.in_flight)
+                await slots.enter_async_context(self.in_flight)
 
     def _room(self, name: str, now: float) -> _RoomState:
         if name not in self._rooms:
@@ -208,26 +210,26 @@ class RateLimiter:
         return self._rooms[name]
 
     def _evict_idle(self, now: float) -> None:
-        """Keep memory bounded: a full bucket and an ended hold say nothing."""
+        """Remove idle rooms and ended pauses, to bound the memory."""
         if len(self._rooms) < _MAX_ROOMS:
             return
         self._rooms = {name: room for name, room in self._rooms.items() if not room.is_idle(now)}
-        held = self._bot_state.paused_until
-        self._bot_state.paused_until = {name: until for name, until in held.items() if until > now}
+        pauses = self._bot_state.paused_until
+        self._bot_state.paused_until = {name: until for name, until in pauses.items() if until > now}
 
     def enforces_stated_limits(self, priority: SendPriority, room: str | None = None) -> bool:
-        """Tell whether `use` keeps to the stated limits now: of the whole bot, or of a room."""
+        """Return whether the stated limits apply to `priority` now, for the whole bot or for a room."""
         until = self._bot_state.strict_until if room is None else self._room(room, self._clock()).strict_until
         return priority is not SendPriority.FINAL or self._clock() < until
 
     def wait(self, priority: SendPriority, room: str) -> float:
-        """Return how many seconds until `use` in `room` is within the budget; 0: now."""
+        """Return the seconds until a call of `priority` in `room` is within the limits; 0: now."""
         now = self._clock()
         account = self._account.wait(priority, now) if self.enforces_stated_limits(priority) else 0.0
         return max(0.0, account, self._bot_state.wait(room, now), self._room(room, now).wait(priority, now))
 
     def try_acquire_local(self, priority: SendPriority, room: str) -> bool:
-        """Take the tokens for `use` in `room` if they are there now."""
+        """Take the tokens for a call in `room` if they are available; return whether they were."""
         if self.wait(priority, room) > 0:
             return False
         now = self._clock()
@@ -236,11 +238,11 @@ class RateLimiter:
         return True
 
     async def try_acquire(self, priority: SendPriority, room: str) -> float:
-        """Take the tokens if they are there now and return 0; else the seconds to wait."""
+        """Take the tokens and return 0 if they are available; else return the seconds to wait."""
         return 0.0 if self.try_acquire_local(priority, room) else self.wait(priority, room)
 
     async def acquire(self, priority: SendPriority, room: str, *, timeout: float) -> float:
-        """Take the tokens, waiting up to `at_most` seconds; return 0, or the seconds still to wait."""
+        """Take the tokens, waiting up to `timeout` seconds; return 0, or the seconds still to wait."""
         deadline = self._clock() + timeout
         while (wait := await self.try_acquire(priority, room)) > 0:
             if self._clock() + wait > deadline:
@@ -249,14 +251,14 @@ class RateLimiter:
         return 0.0
 
     def pause(self, seconds: float, *, room: str | None = None) -> None:
-        """Close a room, or the whole bot, for so many seconds from now; a longer hold stands."""
+        """Pause a room, or the whole bot, for `seconds` from now; a longer pause is not shortened."""
         now = self._clock()
         self._bot_state.record_rate_limit(room, now + max(seconds, 0.0), now)
         if room is not None:
             self.enforce_stated_limits(STRICT_SECONDS, room=room)
 
     def enforce_stated_limits(self, seconds: float, *, room: str | None = None) -> None:
-        """Keep to the stated limits for so many seconds: in a room, or with the whole bot."""
+        """Enforce the stated limits for `seconds`, in a room or for the whole bot."""
         until = self._clock() + seconds
         if room is None:
             self._bot_state.strict_until = max(self._bot_state.strict_until, until)

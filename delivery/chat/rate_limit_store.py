@@ -1,4 +1,4 @@
-"""SQL of allowances: token buckets of bots that several replicas speak for, on the database's own clock."""
+"""SQL of the token buckets that replicas share, on the database's clock."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _DAY = 86400.0
 
 
 class SqlTokenBuckets(TokenBucketStore):
-    """Allowances as rows: one is locked while a wish is met, so that wishes are met one after the other."""
+    """Token buckets as rows; a row is locked during a request, so that requests are answered in turn."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def acquire(self, name: str, request: TokenRequest, new_bucket: NewBucket) -> TokenGrant:
-        """Meet a wish; raises Unavailable."""
+        """Answer a request; raises DatabaseUnavailable."""
         async with self._database.begin() as connection:
-            found = await _load(connection, name)
-            if found is None:
+            stored = await _load(connection, name)
+            if stored is None:
                 await _create(connection, name)
-                found = await _load(connection, name)
-            assert found is not None, "the row was opened in this transaction"
-            level, seen, strict_until, now = found
+                stored = await _load(connection, name)
+            assert stored is not None, "the row was inserted in this transaction"
+            level, seen, strict_until, now = stored
             bucket = new_bucket(now).restore(level, seen)
             grant, strict_until = grant_tokens(bucket, request, now=now, strict_until=strict_until)
             if request.spent or request.rate_limited or grant.tokens:
@@ -48,14 +48,14 @@ class SqlTokenBuckets(TokenBucketStore):
 
 
 async def _load(connection: Connection, name: str) -> tuple[float, float, float, float] | None:
-    """Return level, seen, strict_until and the database's time, the row locked until the transaction ends."""
+    """Return level, seen, strict_until and the database's time; locks the row for the transaction."""
     query = select(allowances.c.level, allowances.c.seen, allowances.c.strict_until, _now(connection))
     row = (await connection.execute(query.where(allowances.c.name == name).with_for_update())).first()
     return None if row is None else (row[0], row[1], row[2], float(row[3]))
 
 
 async def _create(connection: Connection, name: str) -> None:
-    """Begin an allowance that is full: a level above any capacity is taken for the capacity."""
+    """Insert a full bucket: a level above the capacity counts as the capacity."""
     full = insert_on_conflict(allowances, connection.dialect.name).values(
         name=name, level=1e9, seen=_now(connection), strict_until=0.0
     )
@@ -63,7 +63,7 @@ async def _create(connection: Connection, name: str) -> None:
 
 
 def _now(connection: Connection) -> ColumnElement[float]:
-    """Return the database's clock in seconds: replicas need not agree on the time."""
+    """Return the database's time in seconds, so that the clocks of replicas may differ."""
     if connection.dialect.name == "sqlite":
         return (func.julianday("now") - literal(_UNIX_EPOCH)) * literal(_DAY)
     return cast(extract("epoch", func.clock_timestamp()), Float(53))

@@ -1,12 +1,12 @@
-"""A bot's rate where several replicas speak for it: one allowance for all of them, drawn on in small batches.
+"""The rate limit of a bot that several replicas share: one stored token bucket, used in small batches.
 
-    final texts, in good weather ── counted, and told now and then ──┐
-    final texts, after a 429     ── a batch of tokens for those who wait ──▶ the allowance (a row; one bucket)
-    drafts and typing            ── a token each, none of the reserve ──┘
+    final texts, normally    ── counted, reported from time to time ──┐
+    final texts, after a 429 ── a batch of tokens for all waiters ────┼──▶ the stored bucket (a row)
+    drafts and typing        ── one token each, not of the reserve ───┘
 
-So a final text costs a write only after a 429, and then one for several. Tokens that were drawn are used
-within KEEP seconds or not at all, and the bucket is cut so that even the latest use of them keeps to the
-limit. Without the database each replica keeps to its own budget.
+So a final text costs a write only after a 429, and then one write for several texts. Acquired tokens are used
+within TOKEN_TTL_SECONDS or not at all, and the bucket is sized so that even their latest use is within the
+limit. Without the database each replica applies only its own limits.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from delivery.chat.rate_limit import (
 from delivery.database.engine import DatabaseUnavailable
 
 TOKEN_TTL_SECONDS = 0.25
-"""Seconds for which drawn tokens are good."""
+"""Seconds for which acquired tokens are valid."""
 
 MAX_BATCH = 5
-"""Tokens drawn at once at the most, and final texts after which they are told of."""
+"""The most tokens that are acquired at once, and the number of final texts after which they are reported."""
 
 REPORT_SECONDS = 2.0
-"""Seconds after which even a single final text is told of."""
+"""Seconds after which even a single final text is reported."""
 
 _MIN_WAIT_SECONDS, _BATCH_WAIT_SECONDS = 0.02, 0.15
-"""Seconds to wait at the least for the next token; for many who wait, until there are some for them."""
+"""The shortest wait for the next token in seconds, for one waiter and for several."""
 
 _MAX_ROOMS = 1024
 
 NewBucket = Callable[[float], TokenBucket]
-"""Make an allowance's bucket, at a moment of its clock."""
+"""Create a full bucket, at a moment of the store's clock."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRequest:
-    """What a replica tells and asks: `spent` was used without asking, `want` tokens are wanted for `use`.
+    """A replica's request: `spent` tokens were used unasked, `wanted` tokens are wanted for `priority`.
 
-    `refused`: the platform has said that it was too much.
+    `rate_limited`: the platform has answered 429.
     """
 
     priority: SendPriority
@@ -61,7 +61,7 @@ class TokenRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenGrant:
-    """What it gets: tokens, or the seconds until there is one; and for how long everybody is to be strict."""
+    """The response: tokens, or the seconds until there is one, and how long to enforce the stated limits."""
 
     tokens: int = 0
     wait: float = 0.0
@@ -69,17 +69,17 @@ class TokenGrant:
 
 
 class TokenBucketStore(Protocol):
-    """Where allowances are kept for all replicas."""
+    """The token buckets that all replicas share."""
 
     @abstractmethod
     async def acquire(self, name: str, request: TokenRequest, new_bucket: NewBucket) -> TokenGrant:
-        """Meet a wish, one at a time for each name; raises Unavailable."""
+        """Answer a request, one at a time for each name; raises DatabaseUnavailable."""
 
 
 def grant_tokens(
     bucket: TokenBucket, request: TokenRequest, *, now: float, strict_until: float
 ) -> tuple[TokenGrant, float]:
-    """Meet a wish from a bucket; return what it gets, and until when everybody is to be strict (pure)."""
+    """Return the grant for a request, and until when the stated limits are enforced; changes the bucket."""
     if request.spent:
         bucket.consume(now, request.spent)
     if request.rate_limited:
@@ -92,7 +92,7 @@ def grant_tokens(
 
 
 class LocalTokens:
-    """What one replica has drawn from one allowance."""
+    """The tokens that one replica has acquired from one shared bucket."""
 
     def __init__(
         self, name: str, new_bucket: NewBucket, store: TokenBucketStore, clock: Callable[[], float]
@@ -113,7 +113,7 @@ class LocalTokens:
         self._lock = asyncio.Lock()
 
     async def consume(self, priority: SendPriority) -> None:
-        """Use a token without asking, and tell of it when it is time."""
+        """Use a token without asking, and report it when a report is due."""
         self.used_at = self._clock()
         self._spent += 1
         if (
@@ -124,7 +124,7 @@ class LocalTokens:
             await self._exchange(TokenRequest(priority=priority))
 
     async def try_acquire(self, priority: SendPriority) -> float:
-        """Use a token if there is one and return 0, else the seconds until there may be one."""
+        """Use a token and return 0 if there is one; else return the seconds until there may be one."""
         self.used_at = self._clock()
         self._waiting += 1
         try:
@@ -135,46 +135,46 @@ class LocalTokens:
 
     async def _try_acquire(self, priority: SendPriority) -> float:
         now = self._clock()
-        tokens, good_until = self._tokens.get(priority, (0, now))
-        if tokens and now < good_until:
-            self._tokens[priority] = (tokens - 1, good_until)
+        tokens, valid_until = self._tokens.get(priority, (0, now))
+        if tokens and now < valid_until:
+            self._tokens[priority] = (tokens - 1, valid_until)
             return 0.0
         if now < self._empty_until.get(priority, now):
             return self._empty_until[priority] - now
-        want = self._next_batch_size(priority, in_time=now < good_until)
-        grant = await self._exchange(TokenRequest(priority=priority, wanted=want))
+        wanted = self._next_batch_size(priority, in_time=now < valid_until)
+        grant = await self._exchange(TokenRequest(priority=priority, wanted=wanted))
         self._tokens[priority] = (grant.tokens - 1, now + TOKEN_TTL_SECONDS)
         if grant.tokens:
             return 0.0
-        wait = max(grant.wait, _MIN_WAIT_SECONDS if want == 1 else _BATCH_WAIT_SECONDS)
+        wait = max(grant.wait, _MIN_WAIT_SECONDS if wanted == 1 else _BATCH_WAIT_SECONDS)
         self._empty_until[priority] = now + wait
         return wait
 
     def _next_batch_size(self, priority: SendPriority, *, in_time: bool) -> int:
-        """Return how many tokens to draw: for all who wait, and more when the last were used up in time."""
-        more = 2 * self._batch_sizes.get(priority, 1) if in_time else 1
-        self._batch_sizes[priority] = min(max(more, self._waiting), MAX_BATCH)
+        """Return how many tokens to acquire: one per waiter, and more if the last batch was used in time."""
+        size = 2 * self._batch_sizes.get(priority, 1) if in_time else 1
+        self._batch_sizes[priority] = min(max(size, self._waiting), MAX_BATCH)
         return self._batch_sizes[priority]
 
     async def _exchange(self, request: TokenRequest) -> TokenGrant:
-        """Exchange with the allowance; what could not be told is told the next time."""
+        """Send a request to the store; after an error the report is repeated with the next request."""
         spent, self._spent = self._spent, 0
-        refused, self.rate_limited = self.rate_limited, False
+        rate_limited, self.rate_limited = self.rate_limited, False
         self._reported_at = self._clock()
         try:
             grant = await self._store.acquire(
-                self._name, replace(request, spent=spent, rate_limited=refused), self._new_bucket
+                self._name, replace(request, spent=spent, rate_limited=rate_limited), self._new_bucket
             )
         except BaseException:
             self._spent += spent
-            self.rate_limited = self.rate_limited or refused
+            self.rate_limited = self.rate_limited or rate_limited
             raise
         self.strict_seconds = grant.strict_seconds
         return grant
 
 
 class SharedRateLimiter(RateLimiter):
-    """The budget of one bot in one of several replicas; `name` is the bot's among all of them."""
+    """The rate limits of one bot in one of several replicas; all of them use the same `name` for it."""
 
     def __init__(self, limits: ChannelLimits, *, name: str, store: TokenBucketStore, **others: Any) -> None:
         super().__init__(limits, **others)
@@ -184,13 +184,13 @@ class SharedRateLimiter(RateLimiter):
         self._tokens_by_room: dict[str, LocalTokens] = {}
 
     def _new_tokens(self, room: str, limit: float, seconds: float) -> LocalTokens:
-        def empty(now: float) -> TokenBucket:
+        def new_bucket(now: float) -> TokenBucket:
             return strict_bucket(limit, seconds + TOKEN_TTL_SECONDS, now=now, reserve=RESERVE)
 
-        return LocalTokens(f"{self._name} {room}".rstrip(), empty, self._store, self._clock)
+        return LocalTokens(f"{self._name} {room}".rstrip(), new_bucket, self._store, self._clock)
 
     def _room_tokens(self, room: str) -> LocalTokens | None:
-        """Return the purse of a crowded room, None for others: one replica at a time speaks there."""
+        """Return the tokens of a group; None for other rooms, where one replica at a time sends."""
         minute = self._limits.room_sends_per_minute
         if not minute or not self._is_group(room):
             return None
@@ -203,11 +203,11 @@ class SharedRateLimiter(RateLimiter):
         if len(self._tokens_by_room) >= _MAX_ROOMS:
             old = self._clock() - STRICT_SECONDS
             self._tokens_by_room = {
-                room: purse for room, purse in self._tokens_by_room.items() if purse.used_at > old
+                room: tokens for room, tokens in self._tokens_by_room.items() if tokens.used_at > old
             }
 
     async def try_acquire(self, priority: SendPriority, room: str) -> float:
-        """Take the tokens here and of the allowance if they are there now and return 0; else the wait."""
+        """Take the local and the shared tokens and return 0 if they are available; else return the wait."""
         if not self.try_acquire_local(priority, room):
             return max(self.wait(priority, room), _MIN_WAIT_SECONDS)
         try:
@@ -221,12 +221,13 @@ class SharedRateLimiter(RateLimiter):
         )
         if self._bot_tokens.strict_seconds:
             self.enforce_stated_limits(self._bot_tokens.strict_seconds)
-        purse = self._room_tokens(room)
-        if wait > 0 or purse is None:
+        tokens = self._room_tokens(room)
+        if wait > 0 or tokens is None:
             return wait
-        wait = await self._acquire_from(purse, priority, strictly=self.enforces_stated_limits(priority, room))
-        if purse.strict_seconds:
-            self.enforce_stated_limits(purse.strict_seconds, room=room)
+        strictly = self.enforces_stated_limits(priority, room)
+        wait = await self._acquire_from(tokens, priority, strictly=strictly)
+        if tokens.strict_seconds:
+            self.enforce_stated_limits(tokens.strict_seconds, room=room)
         return wait
 
     @staticmethod
@@ -237,11 +238,11 @@ class SharedRateLimiter(RateLimiter):
         return 0.0
 
     def pause(self, seconds: float, *, room: str | None = None) -> None:
-        """Close a room, or the whole bot, for so many seconds; every replica becomes strict."""
+        """Pause a room, or the whole bot, for `seconds`; every replica then enforces the stated limits."""
         super().pause(seconds, room=room)
-        purse = self._room_tokens(room) if room is not None else None
-        if purse is not None:
-            purse.rate_limited = True
+        tokens = self._room_tokens(room) if room is not None else None
+        if tokens is not None:
+            tokens.rate_limited = True
         self._bot_tokens.rate_limited = self._bot_tokens.rate_limited or self.enforces_stated_limits(
             SendPriority.FINAL
         )

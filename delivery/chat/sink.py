@@ -1,4 +1,4 @@
-"""The chat sink: says one part of a reply through a channel's port, by editing what already shows."""
+"""The chat sink: sends one part of a reply through a channel's port, or edits its visible draft."""
 
 from __future__ import annotations
 
@@ -28,21 +28,23 @@ from delivery.deliveries.port import Delivery, Outcome, OutcomeKind, Sink
 from delivery.events.event import EventType
 
 ENDS_EARLY = frozenset({EventType.TURN_FAILED, EventType.TURN_CANCELLED})
-"""Events of a turn that may leave a draft behind which no final text will replace."""
+"""Events of a turn that may leave a draft that no final text replaces."""
 
 CLOCK_SKEW = timedelta(minutes=15)
-"""How far our clock may be ahead of a platform's: so much earlier we look for what was sent."""
+"""How far this clock may be ahead of the platform's; lookups of sent messages start this much earlier."""
+
+_TIMED_OUT = "the platform did not answer in time"
 
 SEND_SECONDS = 20.0
 RATE_WAIT_SECONDS = 5.0
-"""How long a send waits for its room's budget before it gives its place back."""
+"""Seconds that a send waits for the chat's rate limit before it is retried later."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectedBot:
-    """A connected channel, as far as speaking goes; `account` is whose it is.
+    """The sending side of a connected channel; `account` owns it.
 
-    `policy` says what to do where nobody can tell whether a message has arrived.
+    `policy` applies when it cannot be found out whether a message has arrived.
     """
 
     sender: Sender
@@ -54,19 +56,19 @@ class ConnectedBot:
 
     @property
     def detects_duplicates(self) -> bool:
-        """Say whether the platform recognises a repeated message, or can be asked for one."""
+        """Whether the platform recognises a repeated message or can look one up."""
         return bool({ChannelFeature.IDEMPOTENT_SEND, ChannelFeature.FIND} & self.features)
 
 
 GetBot = Callable[[str], ConnectedBot | None]
-"""Find a connected bot by channel id; None when it is not connected in this process."""
+"""Return the connected bot of a channel id; None when it is not connected in this process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedDraft:
-    """What there is of a draft: the platform id under which it shows, or how long to wait for its writer.
+    """A claimed draft: its platform id (None: not visible), or the seconds to wait for its writer.
 
-    `shown` is what it says, where that is not to be lost.
+    `shown` is its text, if that must be kept.
     """
 
     platform_id: str | None = None
@@ -75,17 +77,17 @@ class ClaimedDraft:
 
 
 ClaimDraft = Callable[[str, str], Awaitable[ClaimedDraft]]
-"""Take the draft of (target, message) over for its final text."""
+"""Claim the draft of (target, message) for its final text."""
 
 ClaimUnfinished = Callable[[str, str, str], Awaitable[ClaimedDraft]]
-"""Take over what a turn that ended early left: (target, turn, id of the delivery that takes it)."""
+"""Claim the draft that a turn left when it ended early: (target, turn, id of the claiming delivery)."""
 
 AttachFile = Callable[[ConnectedBot, Address, Delivery, FilePart], Awaitable[Outcome]]
-"""Attempt once to bring a file; `delivery.chat.file_sink` has it."""
+"""Attempt once to attach a file; implemented by `delivery.chat.file_sink`."""
 
 
 async def _no_files(_bot: ConnectedBot, _address: Address, _delivery: Delivery, _file: FilePart) -> Outcome:
-    return Outcome(kind=OutcomeKind.GIVE_UP, detail="files are not sent here")
+    return Outcome(kind=OutcomeKind.GIVE_UP, detail="this sink does not send files")
 
 
 async def _no_draft(_target: str, _message: str) -> ClaimedDraft:
@@ -97,16 +99,16 @@ async def _no_unfinished(_target: str, _turn: str, _delivery: str) -> ClaimedDra
 
 
 def idempotency_key(delivery_id: str) -> str:
-    """Return the key of a delivery's reply: the same on every attempt, spread over all its characters.
+    """Return the key of a delivery's reply: a hash, and the same on every attempt.
 
-    A prefix of a time-ordered id would repeat within a millisecond, and a platform that recognises repeats
-    would swallow the second message.
+    A prefix of the time-ordered id would repeat within a millisecond, and a platform that recognises repeats
+    would drop the second message.
     """
     return base64.b32encode(sha256(delivery_id.encode()).digest()).decode().lower()[:25]
 
 
 class ChatSink(Sink):
-    """Speaks in rooms, within their budgets."""
+    """Sends replies to chats within their rate limits."""
 
     def __init__(
         self,
@@ -126,31 +128,31 @@ class ChatSink(Sink):
         self._rate_wait_seconds = rate_wait_seconds
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once."""
+        """Attempt once to send or edit the part, and return the outcome."""
         try:
             address, part = Address.decode(delivery.target), decode_part(delivery.body)
         except (BadPart, ValueError, KeyError, TypeError) as error:
-            return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"this delivery cannot be read: {error}")
+            return Outcome(kind=OutcomeKind.GIVE_UP, detail=f"the delivery cannot be decoded: {error}")
         bot = self._get_bot(address.channel)
         if bot is None:
-            return Outcome(kind=OutcomeKind.RETRY, detail="the channel is not connected here")
+            return Outcome(kind=OutcomeKind.RETRY, detail="the channel is not connected in this process")
         wait = await bot.rate_limiter.acquire(
             SendPriority.FINAL, address.destination, timeout=self._rate_wait_seconds
         )
         if wait > 0:
-            return _retry_later(wait, "waiting for the rate budget")
+            return _retry_later(wait, "waiting for the rate limit")
         try:
             claimed = await self._claim_draft(delivery, part)
         except DatabaseUnavailable as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
         if claimed.wait > 0:
-            return _retry_later(claimed.wait, "a draft of it is still being written")
+            return _retry_later(claimed.wait, "another process is writing a draft of this message")
         if claimed.shown:
             part = replace(part, text=_append_below(claimed.shown, part.text, bot.limits))
         return await self._send_part(bot, address, replace(delivery, platform_id=claimed.platform_id), part)
 
     async def _claim_draft(self, delivery: Delivery, part: Part) -> ClaimedDraft:
-        """Say where the delivery shows already: by an earlier attempt, or as a draft, now taken over."""
+        """Return where the delivery is already visible: by an earlier attempt, or as a draft, now claimed."""
         if delivery.platform_id is not None or delivery.part:
             return ClaimedDraft(platform_id=delivery.platform_id)
         if part.message is not None:
@@ -163,9 +165,9 @@ class ChatSink(Sink):
         self, bot: ConnectedBot, address: Address, delivery: Delivery, part: Part
     ) -> Outcome:
         if part.file is not None:
-            known = await self._find_sent(bot, address, delivery)
+            earlier = await self._find_sent(bot, address, delivery)
             delivery.ensure_held()
-            return known or await self._attach(bot, address, delivery, part.file)
+            return earlier or await self._attach(bot, address, delivery, part.file)
         reply = Reply(
             text=part.text,
             key=idempotency_key(delivery.id),
@@ -177,29 +179,29 @@ class ChatSink(Sink):
             edited = await self._edit(bot, address, delivery.platform_id, reply)
             if edited is not None:
                 return edited
-        known = await self._find_sent(bot, address, delivery)
-        if known is None and not bot.detects_duplicates:
+        earlier = await self._find_sent(bot, address, delivery)
+        if earlier is None and not bot.detects_duplicates:
             await delivery.exit_stack.enter_async_context(bot.rate_limiter.in_flight)
         delivery.ensure_held()
-        return known or await self._send(bot, address, reply)
+        return earlier or await self._send(bot, address, reply)
 
     async def _edit(
         self, bot: ConnectedBot, address: Address, platform_id: str, reply: Reply
     ) -> Outcome | None:
-        """Make what shows already show the reply; None when it cannot be edited, and may be sent instead."""
+        """Edit the visible message into the reply; None when it cannot be edited and must be sent instead."""
         try:
             async with asyncio.timeout(self._send_seconds):
                 sent = await bot.sender.edit(address, platform_id, reply)
         except Rejected:
-            return None  # a person may have deleted it; a text that is wrong by itself is refused again
+            return None  # a person may have deleted the message; a send with an invalid text fails again
         except TimeoutError:
-            return Outcome(kind=OutcomeKind.RETRY, detail="no answer in time")
+            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT)
         except ChannelError as error:
             return outcome_for_error(error, bot.rate_limiter, address, repeatable=True)
         return Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
     async def _find_sent(self, bot: ConnectedBot, address: Address, delivery: Delivery) -> Outcome | None:
-        """Find out what became of an earlier attempt that may have arrived; None: say it (again)."""
+        """Look up an earlier attempt that may have arrived; None: send it (again)."""
         if not delivery.uncertain or _is_deduplicated(bot, delivery, utc_now()):
             return None
         if ChannelFeature.FIND not in bot.features:
@@ -207,12 +209,12 @@ class ChatSink(Sink):
         since = (delivery.first_attempt_at or delivery.event_time) - CLOCK_SKEW
         try:
             async with asyncio.timeout(self._send_seconds):
-                found = await bot.sender.find(address, idempotency_key(delivery.id), since=since)
+                sent = await bot.sender.find(address, idempotency_key(delivery.id), since=since)
         except TimeoutError:
-            return Outcome(kind=OutcomeKind.RETRY, detail="no answer in time", uncertain=True)
+            return Outcome(kind=OutcomeKind.RETRY, detail=_TIMED_OUT, uncertain=True)
         except ChannelError as error:
             return _outcome_if_unknown(error, bot, address)
-        return None if found is None else Outcome(kind=OutcomeKind.DELIVERED, platform_id=found.platform_id)
+        return None if sent is None else Outcome(kind=OutcomeKind.DELIVERED, platform_id=sent.platform_id)
 
     async def _send(self, bot: ConnectedBot, address: Address, reply: Reply) -> Outcome:
         try:
@@ -220,7 +222,7 @@ class ChatSink(Sink):
                 sent = await bot.sender.send(address, reply)
         except TimeoutError:
             return outcome_for_error(
-                Ambiguous("no answer in time"), bot.rate_limiter, address, repeatable=bot.detects_duplicates
+                Ambiguous(_TIMED_OUT), bot.rate_limiter, address, repeatable=bot.detects_duplicates
             )
         except ChannelError as error:
             return outcome_for_error(error, bot.rate_limiter, address, repeatable=bot.detects_duplicates)
@@ -230,7 +232,7 @@ class ChatSink(Sink):
 def _supported_buttons(
     buttons: tuple[Button, ...], features: frozenset[ChannelFeature]
 ) -> tuple[Button, ...]:
-    """Return the buttons that work on this platform: those that ask for words only where it can ask."""
+    """Return the buttons that the platform supports; those with a prompt need the feature PROMPTS."""
     if ChannelFeature.BUTTONS not in features:
         return ()
     return tuple(button for button in buttons if not button.prompt or ChannelFeature.PROMPTS in features)
@@ -241,16 +243,16 @@ def _retry_later(retry_after: float, why: str) -> Outcome:
 
 
 def _append_below(shown: str, text: str, limits: ChannelLimits) -> str:
-    """Return what was shown, as much of it as fits, with words after it."""
-    room = limits.text - limits.measure(text) - 2
-    if room <= 0:
+    """Return the text that was visible, shortened to the length limit, with `text` below it."""
+    available = limits.text - limits.measure(text) - 2
+    if available <= 0:
         return text
-    kept = shown if limits.measure(shown) <= room else split(shown, room, limits.measure)[0]
-    return f"{kept}\n\n{text}"
+    shortened = shown if limits.measure(shown) <= available else split(shown, available, limits.measure)[0]
+    return f"{shortened}\n\n{text}"
 
 
 def _is_deduplicated(bot: ConnectedBot, delivery: Delivery, now: datetime) -> bool:
-    """Tell whether the platform would recognise a repetition of what was first sent then."""
+    """Return whether the platform still recognises a repetition of the first attempt."""
     if ChannelFeature.IDEMPOTENT_SEND not in bot.features:
         return False
     first = delivery.first_attempt_at or delivery.event_time
@@ -258,14 +260,14 @@ def _is_deduplicated(bot: ConnectedBot, delivery: Delivery, now: datetime) -> bo
 
 
 def _outcome_by_policy(bot: ConnectedBot) -> Outcome | None:
-    """Where nobody can tell what became of it, it is said again or left, as the channel's settings want."""
+    """Return the outcome of an attempt that cannot be looked up, by the channel's policy; None: send again."""
     if bot.policy is AmbiguityPolicy.AT_LEAST_ONCE:
         return None
     return Outcome(kind=OutcomeKind.AMBIGUOUS, detail="it may have arrived", uncertain=True)
 
 
 def _outcome_if_unknown(error: ChannelError, bot: ConnectedBot, address: Address) -> Outcome | None:
-    """Return what it means that we could not look: later, or never where the platform does not let us."""
+    """Return the outcome of a failed lookup: retry later, or the policy if the platform does not allow it."""
     if error.remedy == "retry" or isinstance(error, Undeliverable):
         return replace(outcome_for_error(error, bot.rate_limiter, address, repeatable=True), uncertain=True)
     return _outcome_by_policy(bot)
@@ -274,7 +276,7 @@ def _outcome_if_unknown(error: ChannelError, bot: ConnectedBot, address: Address
 def outcome_for_error(
     error: ChannelError, rate_limiter: RateLimiter, address: Address, *, repeatable: bool
 ) -> Outcome:
-    """Return what a platform's error means for the delivery, and close what the platform wants closed."""
+    """Return the outcome for a platform's error; pause the rate limiter if the platform asks for it."""
     if isinstance(error, RateLimited):
         rate_limiter.pause(error.retry_after, room=address.destination if error.scope == "room" else None)
         return Outcome(
@@ -285,8 +287,8 @@ def outcome_for_error(
             pause_bot=error.scope == "account",
         )
     if isinstance(error, Ambiguous):
-        verdict = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
-        return Outcome(kind=verdict, detail=str(error), uncertain=True)
+        kind = OutcomeKind.RETRY if repeatable else OutcomeKind.AMBIGUOUS
+        return Outcome(kind=kind, detail=str(error), uncertain=True)
     return Outcome(
         kind=_KIND_BY_REMEDY[error.remedy], detail=str(error), address_dead=isinstance(error, Undeliverable)
     )

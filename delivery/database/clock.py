@@ -1,8 +1,8 @@
-"""What time it is: one clock for all replicas, that of the database they share.
+"""The current time: one clock for all replicas, which is that of their shared database.
 
-Rows say when something is due, expires or was last touched, and any replica judges them. So nobody asks the
-machine: a process that shares its database learns what time it is there, again and again, and carries it on
-by a clock that never jumps. A process with a database of its own has the machine's time.
+Rows hold moments at which something is due, expires or was updated, and any replica compares them with the
+current time. So a process that shares its database reads the database's time regularly and advances it by a
+clock that never jumps. A process with its own database uses the machine's time.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from sqlalchemy import func, select
 from delivery.database.engine import Database, DatabaseUnavailable
 
 SYNC_SECONDS = 30.0
-"""Seconds between looks at the database's clock."""
+"""Seconds between reads of the database's clock."""
 
 TOLERANCE_SECONDS = 0.2
-"""Seconds that a look may differ and change nothing: a slow answer is no skew."""
+"""The largest difference in seconds that is ignored: a slow response is not clock skew."""
 
 log = structlog.get_logger(__name__)
 
 
 def _ticks() -> float:
-    """Return seconds that count on while a process is stopped or a machine sleeps."""
+    """Return seconds of a clock that also runs while the process is stopped or the machine sleeps."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class Clock:
-    """A clock that is set, and runs on by `ticks`; until it is set it is the machine's."""
+    """A clock that can be set and then advances by `ticks`; until then it returns the machine's time."""
 
     def __init__(self, ticks: Callable[[], float] = _ticks) -> None:
         self._ticks = ticks
@@ -41,25 +41,25 @@ class Clock:
         self._set_at = 0.0
 
     def now(self) -> datetime:
-        """Return what time it is."""
+        """Return the current time."""
         if self._set_to is None:
             return datetime.now(UTC)
         return self._set_to + timedelta(seconds=self._ticks() - self._set_at)
 
     def from_machine_time(self, moment: datetime) -> datetime:
-        """Return what time it was here when the machine's clock said `moment`, as files are dated."""
+        """Return the time of this clock at the moment `moment` of the machine's clock, which dates files."""
         return moment if self._set_to is None else moment + (self.now() - datetime.now(UTC))
 
     async def sync(self, database: Database) -> None:
-        """Set it by a database's clock, unless it is right already; raises Unavailable."""
+        """Set the clock to a database's time, unless it is close already; raises DatabaseUnavailable."""
         async with database.read() as connection:
             before = self._ticks()
-            told = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
+            database_now = (await connection.execute(select(func.clock_timestamp()))).scalar_one()
             after = self._ticks()
-        self.set(told.astimezone(UTC), tick=(before + after) / 2)
+        self.set(database_now.astimezone(UTC), tick=(before + after) / 2)
 
     def set(self, moment: datetime, *, tick: float) -> None:
-        """Go by what it was told at a tick, unless that is near enough already."""
+        """Set the clock to `moment` as of `tick`, unless it differs by at most TOLERANCE_SECONDS."""
         off = (moment - self.now()).total_seconds() + self._ticks() - tick
         if self._set_to is None or abs(off) > TOLERANCE_SECONDS:
             log.info("clock.set", by_seconds=round(off, 3))
@@ -70,26 +70,26 @@ _shared = Clock()
 
 
 def utc_now() -> datetime:
-    """Return what time it is for all replicas; whatever rows hold or are compared with comes from here."""
+    """Return the current time for all replicas; rows hold this time and are compared with it."""
     return _shared.now()
 
 
 def from_machine_time(moment: datetime) -> datetime:
-    """Return what time it was for all replicas when this machine's clock said `moment`."""
+    """Return the replicas' time at the moment `moment` of this machine's clock."""
     return _shared.from_machine_time(moment)
 
 
 @asynccontextmanager
 async def synchronized_with(database: Database) -> AsyncIterator[None]:
-    """Go by the clock of a database that others share as well; raises Unavailable."""
+    """Keep the clock synchronized with a shared database; raises DatabaseUnavailable at the start."""
     await _shared.sync(database)
     stop = asyncio.Event()
-    following = asyncio.create_task(_sync_regularly(database, stop))
+    syncing = asyncio.create_task(_sync_regularly(database, stop))
     try:
         yield
     finally:
         stop.set()
-        await following
+        await syncing
 
 
 async def _sync_regularly(database: Database, stop: asyncio.Event) -> None:

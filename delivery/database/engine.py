@@ -1,4 +1,4 @@
-"""The SQL door: one engine, transactions off the event loop, the same for SQLite and PostgreSQL."""
+"""The database: one engine and its transactions, with the same interface for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sqlalchemy.dialects.sqlite import Insert
 
 Connection = AsyncConnection
-"""What store functions take first, so that callers compose transactions."""
+"""The first parameter of store functions, so that callers compose transactions."""
 
 metadata = MetaData(
     naming_convention={
@@ -30,17 +30,17 @@ metadata = MetaData(
         "pk": "pk_%(table_name)s",
     }
 )
-"""The tables of every package; migrations are compared with it."""
+"""The tables of every package; migrations are compared with this object."""
 
 
 class DatabaseUnavailable(RuntimeError):
-    """The database does not answer; nothing was changed."""
+    """The database does not answer; nothing was written."""
 
 
 def insert_on_conflict(table: Table, dialect: str) -> Insert:
-    """Return an INSERT that may say what to do when the row exists: SQL has none, each dialect its own.
+    """Return an INSERT with `on_conflict_do_*`, which each dialect defines itself.
 
-    The one that is not spoken here is not imported.
+    Only the module of the dialect in use is imported.
     """
     if dialect == "sqlite":
         from sqlalchemy.dialects.sqlite import insert as sqlite_insert
@@ -48,19 +48,19 @@ def insert_on_conflict(table: Table, dialect: str) -> Insert:
         return sqlite_insert(table)
     from sqlalchemy.dialects.postgresql import insert as postgres_insert
 
-    # The same methods with the same meaning; their classes have no base that says so.
+    # Both classes have the same methods with the same meaning, but no common base.
     return cast("Insert", postgres_insert(table))
 
 
 @contextmanager
 def _translate_errors() -> Iterator[None]:
-    """Say in our own words that the database does not answer."""
+    """Raise DatabaseUnavailable in place of the errors of a database that does not answer."""
     try:
         yield
     except PoolTimeout as error:
-        raise DatabaseUnavailable("the database has no connection free") from error
+        raise DatabaseUnavailable("all database connections are in use") from error
     except BatchAborted as error:
-        raise DatabaseUnavailable("the database gave a transaction up") from error
+        raise DatabaseUnavailable("the database aborted the transaction") from error
     except DBAPIError as error:
         if error.connection_invalidated or error.__class__.__name__ == "OperationalError":
             raise DatabaseUnavailable(f"the database does not answer: {error.orig}") from error
@@ -68,9 +68,7 @@ def _translate_errors() -> Iterator[None]:
 
 
 class Database:
-    """Transactions. On SQLite one writer at a time, so that none meets a busy file: the urgent ones first,
-    else in arrival order.
-    """
+    """Opens transactions; on SQLite one writer at a time, urgent ones first, else in arrival order."""
 
     def __init__(self, url: str) -> None:
         self.url = make_url(url)
@@ -86,7 +84,7 @@ class Database:
                 max_overflow=10,
                 pool_timeout=5,
                 pool_pre_ping=True,
-                hide_parameters=True,  # an error in the log must not tell what people said
+                hide_parameters=True,  # a logged error must not contain messages of users
             )
         engine = create_async_engine(
             self.url,
@@ -100,9 +98,9 @@ class Database:
 
     @asynccontextmanager
     async def begin(self, *, urgent: bool = False) -> AsyncIterator[Connection]:
-        """Open a writing transaction, committed at the end, rolled back by an exception.
+        """Open a writing transaction: committed at the end of the block, rolled back by an exception.
 
-        `urgent`: what is written has happened already, and would happen again if we died before writing it.
+        `urgent`: the recorded action has already happened, and a crash before the commit would repeat it.
         """
         if self._group_commit is None:
             async with self._connect() as connection, connection.begin():
@@ -114,7 +112,7 @@ class Database:
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[Connection]:
-        """Open a connection for reading; whatever was written on it is rolled back."""
+        """Open a connection for reading; anything written on it is rolled back."""
         async with self._connect() as connection:
             yield connection
 

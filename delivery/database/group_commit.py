@@ -1,8 +1,8 @@
-"""Group commit: what waits for the one writer's turn together is committed together.
+"""Group commit: transactions that wait for the SQLite write lock are committed in one batch.
 
-Each entry stands in a savepoint of its own, so that one that fails takes nothing of the others with it; it
-is over for its writer once the whole batch is on the disk. A batch is committed when those have written who
-waited when it began, or at once after an entry in a hurry.
+Each writer has its own savepoint, so that a failure rolls back only its own changes. A writer continues once
+the whole batch is on disk. A batch is committed after the writers that were waiting when it began, or
+immediately after an urgent one.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ OpenConnection = Callable[[], AbstractAsyncContextManager[AsyncConnection]]
 
 
 class BatchAborted(RuntimeError):
-    """The database gave the whole transaction up; nothing of it was written."""
+    """The database rolled the whole transaction back; nothing was written."""
 
 
 class FairLock:
-    """Lets one through at a time: those in a hurry first, each kind in arrival order."""
+    """A lock for one holder at a time: urgent waiters first, each kind in arrival order."""
 
     def __init__(self) -> None:
         self._waiting: dict[bool, deque[asyncio.Future[None]]] = {True: deque(), False: deque()}
@@ -35,7 +35,7 @@ class FairLock:
 
     @asynccontextmanager
     async def acquire(self, *, urgent: bool) -> AsyncIterator[None]:
-        """Wait for our turn, and let the next one in at the end."""
+        """Hold the lock during the block."""
         if self._locked:
             await self._wait(self._waiting[urgent])
         self._locked = True
@@ -45,28 +45,28 @@ class FairLock:
             self._release()
 
     async def _wait(self, waiters: deque[asyncio.Future[None]]) -> None:
-        ours = asyncio.get_running_loop().create_future()
-        waiters.append(ours)
+        granted = asyncio.get_running_loop().create_future()
+        waiters.append(granted)
         try:
-            await ours
+            await granted
         except asyncio.CancelledError:
-            if not ours.cancelled():
-                self._release()  # it was our turn already
+            if not granted.cancelled():
+                self._release()  # the lock had been granted already
             raise
 
     def _release(self) -> None:
-        """Hand the door over without opening it in between, so that nobody slips past those who wait."""
+        """Pass the lock to the next waiter without unlocking it, so that a newcomer cannot overtake."""
         for urgent in (True, False):
             while self._waiting[urgent]:
-                next_one = self._waiting[urgent].popleft()
-                if not next_one.done():  # else it has given up waiting
-                    next_one.set_result(None)
+                waiter = self._waiting[urgent].popleft()
+                if not waiter.done():  # else it was cancelled
+                    waiter.set_result(None)
                     return
         self._locked = False
 
 
 class _Batch:
-    """An open transaction; `done` is when it is committed, or the error that it ended with."""
+    """An open transaction; `done` resolves when it is committed, or fails with the error of the commit."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class _Batch:
 
     @asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """Undo what is written in the block when it fails."""
+        """Roll back what the block has written when it fails."""
         await self._execute("SAVEPOINT entry")
         try:
             yield
@@ -99,21 +99,21 @@ class _Batch:
             await self._execute("RELEASE entry")
 
     async def _execute(self, statement: str) -> None:
-        """Run a statement without parameters and rows: SQLAlchemy would take longer than SQLite does."""
+        """Run a statement without parameters and rows, past SQLAlchemy, which takes longer than SQLite."""
         try:
             await (await self._driver.execute(statement)).close()
-        except sqlite3.Error as error:  # a full disk, for one, takes the savepoint with the transaction
+        except sqlite3.Error as error:  # a full disk, for example, rolls back the whole transaction
             self.aborted = True
             raise BatchAborted from error
 
     async def commit(self) -> None:
-        """End the transaction and tell everybody who is in it."""
+        """Commit the transaction and resolve `done`."""
         try:
             async with self.exit_stack:
                 await self._commit()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told to every writer of the batch
+        except Exception as error:  # noqa: BLE001 - every writer of the batch gets the error
             self.done.set_exception(error)
-            self.done.exception()  # also when none of them waits any more
+            self.done.exception()  # marks it as retrieved, if no writer waits any more
         else:
             self.done.set_result(None)
 
@@ -124,7 +124,7 @@ class _Batch:
 
 
 class GroupCommit:
-    """Writing transactions on one SQLite file, in turn. `connect` opens a connection."""
+    """Writing transactions on one SQLite file, in batches; `connect` opens a connection."""
 
     def __init__(self, connect: OpenConnection) -> None:
         self._connect = connect
@@ -134,7 +134,7 @@ class GroupCommit:
 
     @asynccontextmanager
     async def begin(self, *, urgent: bool) -> AsyncIterator[AsyncConnection]:
-        """Write when it is our turn; at the end of the block everything in it is on the disk."""
+        """Open a transaction; when the block has ended, its changes are on disk."""
         async with self._lock.acquire(urgent=urgent):
             batch = await self._join_batch()
             async with batch.savepoint():
@@ -144,7 +144,7 @@ class GroupCommit:
         await asyncio.shield(batch.done)
 
     async def close(self) -> None:
-        """Wait for what is being committed."""
+        """Wait for the commits in progress."""
         await asyncio.gather(*self._tasks)
 
     async def _join_batch(self) -> _Batch:
@@ -156,7 +156,7 @@ class GroupCommit:
         return self._batch
 
     def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Let a commit go on whatever becomes of the writer who asked for it."""
+        """Run a commit in its own task, so that it continues when its writer is cancelled."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -176,6 +176,6 @@ class GroupCommit:
             await self._commit(batch)
 
     async def _commit(self, batch: _Batch) -> None:
-        if self._batch is batch:  # else somebody in a hurry has done it
+        if self._batch is batch:  # else an urgent writer has committed it
             self._batch = None
             await batch.commit()

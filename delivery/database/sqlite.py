@@ -1,8 +1,7 @@
-"""SQLite's connections: what may wait for the disk or for another process runs in a thread of its own.
+"""SQLite connections: only calls that may wait for the disk or another process run in a thread.
 
-Taking the write lock, committing, rolling back and opening wait; everything else reads and writes pages in
-memory and takes microseconds, less than handing it to a thread and back while the interpreter is busy. So
-those statements run where they are called.
+Acquiring the write lock, committing, rolling back and opening can block. All other statements read and write
+pages in memory and take microseconds, less than a round trip to a thread. So they run on the event loop.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry
 
 BEGIN = "BEGIN IMMEDIATE"
-"""Takes the write lock; a busy file is waited for in the thread."""
+"""Acquires the write lock; a busy file is waited for in the thread."""
 
 _PRAGMAS = ("journal_mode=WAL", "synchronous=FULL", "busy_timeout=10000", "foreign_keys=ON")
 _ROWS_AT_ONCE = 64
 
 
 class InlineSqliteConnection(aiosqlite.Connection):
-    """A connection that runs at once what does not wait."""
+    """A connection that runs non-blocking calls inline and blocking calls in its thread."""
 
     def __init__(self, connector: Callable[[], sqlite3.Connection]) -> None:
         super().__init__(connector, iter_chunk_size=_ROWS_AT_ONCE)
         self._calls: list[Callable[..., Any]] = []
-        """What the thread is at; it may go on with that after whoever asked for it was cancelled."""
+        """The calls that the thread runs; a call continues after its caller was cancelled."""
 
     async def _execute(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        # aiosqlite has no other place where a call goes to its thread.
+        # aiosqlite passes every call to its thread here and nowhere else.
         if not (self._calls or self._may_block(fn, args)):
             return fn(*args, **kwargs)
         self._calls.append(fn)
@@ -51,19 +50,19 @@ class InlineSqliteConnection(aiosqlite.Connection):
 
 
 def open_connection(path: str) -> InlineSqliteConnection:
-    """Return a connection to be awaited, as `aiosqlite.connect` does."""
+    """Return an awaitable connection, as `aiosqlite.connect` does."""
 
     def connect() -> sqlite3.Connection:
-        # Serialised by SQLite itself; a transaction's statements never run beside its commit.
+        # SQLite serializes calls itself; a transaction's statements never run during its commit.
         return sqlite3.connect(path, check_same_thread=False)
 
     connection = InlineSqliteConnection(connect)
-    connection._thread.daemon = True  # noqa: SLF001 - as SQLAlchemy does it for connections it makes
+    connection._thread.daemon = True  # noqa: SLF001 - SQLAlchemy does the same for its own connections
     return connection
 
 
 def prepare(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
-    """Make a new connection safe and durable."""
+    """Set the pragmas of a new connection: durability, locking and foreign keys."""
     connection.isolation_level = None  # SQLAlchemy begins transactions itself
     cursor = connection.cursor()
     for pragma in _PRAGMAS:

@@ -1,4 +1,4 @@
-"""The tables of delivery. SQL on them stands in `delivery.deliveries.routes` and nowhere else."""
+"""The tables of delivery; only the store modules of this package run SQL on them."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class UtcDateTime(TypeDecorator[datetime]):
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Any) -> datetime | None:  # noqa: ARG002
-        """Store every moment as UTC."""
+        """Convert a moment to UTC before it is stored."""
         return value if value is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Any) -> datetime | None:  # noqa: ARG002
-        """Give back what was stored as UTC."""
+        """Return a stored moment with its zone, UTC."""
         return value.replace(tzinfo=UTC) if value is not None and value.tzinfo is None else value
 
 
@@ -112,7 +112,7 @@ routes = Table(
     UniqueConstraint("conversation", "turn", "kind", "target"),
 )
 
-# `armed_at` and `armed_from`: when, and after how many attempts, the schedule (last) began.
+# `armed_at` and `armed_from`: when, and after how many attempts, the retry schedule last began.
 deliveries = Table(
     "deliveries",
     metadata,
@@ -183,7 +183,7 @@ drafts = Table(
     Column("created_at", UtcDateTime, nullable=False, index=True),
 )
 
-# What bots may still say, where several replicas speak for them: moments are the database's own seconds.
+# The rate limits that replicas share; `seen` and `strict_until` are seconds of the database's clock.
 allowances = Table(
     "allowances",
     metadata,

@@ -1,1 +1,1 @@
-"""A delivery's life: planned with the state that caused it, attempted by a worker, retried, dead-lettered."""
+"""Deliveries: created with the change that caused them, attempted by a worker, retried, dead-lettered."""

@@ -1,4 +1,4 @@
-"""The life of one delivery: its states, and the one function that says what an outcome makes of it.
+"""The states of one delivery, and the function that returns its next state after an outcome.
 
                     a                       b
     pending ────────────────► sending ───────────────► delivered ─┐
@@ -11,15 +11,15 @@
        │                         └──────────── f ────► suppressed ┤
        └────────────────────────────── g ─────────────────────────┘
 
-    a  claimed: the row says `sending` and the attempt is written down before the sink is called
-    b  the far end took it (also from pending and retrying: a late answer of an attempt given up for lost)
-    c  it failed and is due again; or it may have arrived and the policy is to say it again
-    d  it may have arrived, saying it again could say it twice, and the policy is `at_most_once`
-    e  the far end refuses this content for good, or the schedule is used up
-    f  the destination takes nothing any more (also from pending and retrying, without an attempt)
-    g  an operator asks for it again: attempts start over, ids stay the same
+    a  claimed: the row is `sending` and the attempt is recorded before the sink is called
+    b  the receiver accepted it (also from pending and retrying: a late response to an earlier attempt)
+    c  it failed and is due again; or it may have arrived and the policy is to send it again
+    d  it may have arrived, another attempt could send it twice, and the policy is `at_most_once`
+    e  the receiver rejects this content permanently, or the schedule is used up
+    f  the destination is dead (also from pending and retrying, without an attempt)
+    g  an operator retries it: attempts start again from 1, ids stay the same
 
-Of the states on the right none is ever left but by g, whatever outcome arrives.
+Only g leaves the states on the right, whatever outcome arrives.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from delivery.events.event import EventType
 
 
 class DeliveryState(StrEnum):
-    """Where a delivery stands."""
+    """The state of a delivery."""
 
     PENDING = "pending"
     SENDING = "sending"
@@ -54,11 +54,11 @@ class DeliveryState(StrEnum):
 FINAL = frozenset(
     {DeliveryState.DELIVERED, DeliveryState.AMBIGUOUS, DeliveryState.DEAD, DeliveryState.SUPPRESSED}
 )
-"""States that only an operator's wish (edge g) leaves."""
+"""The states that only an operator's retry (edge g) leaves."""
 
 
 class AmbiguityPolicy(StrEnum):
-    """What to do when a message may have arrived and repeating it could say it twice."""
+    """What to do when a message may have arrived and another attempt could send it twice."""
 
     AT_LEAST_ONCE = "at_least_once"
     AT_MOST_ONCE = "at_most_once"
@@ -66,11 +66,11 @@ class AmbiguityPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition:
-    """What to write down and whom to tell after an attempt.
+    """The changes to record after an attempt.
 
-    `next_at` goes with retrying alone. `hold_until`: the whole destination waits. `uncertain`: an attempt
-    may have arrived. `tell` is the event to add to the conversation. `bury`: the destination takes nothing
-    any more; `disable`: the endpoint is to be disabled; `operator`: say loudly that a person must help.
+    `next_at` is set only for retrying. `pause_until`: the whole destination waits. `uncertain`: an attempt
+    may have arrived. `event_type` is the event to emit. `mark_dead`: the destination accepts nothing any
+    more. `disable_endpoint`: disable the endpoint. `needs_operator`: log an error, because a person must act.
     """
 
     state: DeliveryState
@@ -94,10 +94,10 @@ def next_state(
     policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE,
     random_source: RandomSource = system_random,
 ) -> Transition:
-    """Return what attempt number `attempt` (from 1) makes of a delivery; `since` is its first attempt's time.
+    """Return the transition after attempt number `attempt` (from 1); `since` is the first attempt's time.
 
     An outcome that comes too late (the delivery is final or no longer being sent) changes nothing, except
-    that a success still counts while the delivery has not ended otherwise.
+    that a success still counts while the delivery is unfinished.
     """
     if state in FINAL:
         return Transition(state=state)
@@ -105,9 +105,9 @@ def next_state(
         return Transition(state=DeliveryState.DELIVERED, event_type=EventType.DELIVERY_SUCCEEDED)
     if state is not DeliveryState.SENDING:
         return Transition(state=state)
-    ended = _final_transition(outcome, policy)
-    if ended is not None:
-        return ended
+    final = _final_transition(outcome, policy)
+    if final is not None:
+        return final
     moment = next_attempt_at(
         schedule,
         attempt=attempt,
@@ -121,7 +121,7 @@ def next_state(
 
 
 def _final_transition(outcome: Outcome, policy: AmbiguityPolicy) -> Transition | None:
-    """Return the judgement of an outcome that ends the delivery at once (edges d, e, f), else None."""
+    """Return the transition of an outcome that ends the delivery at once (edges d, e, f), else None."""
     if outcome.address_dead or outcome.disable_endpoint:
         return Transition(
             state=DeliveryState.SUPPRESSED,
@@ -137,36 +137,36 @@ def _final_transition(outcome: Outcome, policy: AmbiguityPolicy) -> Transition |
 
 
 def _retry_transition(outcome: Outcome, moment: datetime | None, *, first: bool, now: datetime) -> Transition:
-    """Return the judgement of an outcome that may be repeated at `moment` (edge c; None: edge e)."""
+    """Return the transition of an outcome that is retried at `moment` (edge c; None: edge e)."""
     uncertain = outcome.uncertain or outcome.kind is OutcomeKind.AMBIGUOUS
-    operator = outcome.kind is OutcomeKind.OPERATOR
+    needs_operator = outcome.kind is OutcomeKind.OPERATOR
     if moment is None:
         return Transition(
             state=DeliveryState.DEAD,
             event_type=EventType.DELIVERY_DEAD,
             uncertain=uncertain,
-            needs_operator=operator,
+            needs_operator=needs_operator,
         )
-    again = Transition(
+    retrying = Transition(
         state=DeliveryState.RETRYING,
         next_at=moment,
         uncertain=uncertain,
-        needs_operator=operator,
-        # Every failure in the log would drown it; the first says that there is trouble, the end how it went.
+        needs_operator=needs_operator,
+        # Only the first failure and the end are reported: an event for each failure would flood the stream.
         event_type=EventType.DELIVERY_FAILED if first and not outcome.pause_destination else None,
     )
     if outcome.pause_destination and outcome.retry_after is not None:
-        held = timedelta(seconds=min(max(outcome.retry_after, 0.0), RETRY_AFTER_CAP))
-        return replace(again, pause_until=now + held)
-    return again
+        pause = timedelta(seconds=min(max(outcome.retry_after, 0.0), RETRY_AFTER_CAP))
+        return replace(retrying, pause_until=now + pause)
+    return retrying
 
 
 def recover(
     *, now: datetime, repeatable: bool, policy: AmbiguityPolicy = AmbiguityPolicy.AT_LEAST_ONCE
 ) -> Transition:
-    """Return what becomes of a delivery found `sending` after a crash: due at once (c), or ambiguous (d).
+    """Return the transition of a delivery found `sending` after a crash: due at once (c), or ambiguous (d).
 
-    `repeatable`: saying it again cannot say it twice (a webhook's id, an edit, a send the platform
+    `repeatable`: another attempt cannot send it twice (a webhook's id, an edit, a send that the platform
     recognises).
     """
     if not repeatable and policy is AmbiguityPolicy.AT_MOST_ONCE:

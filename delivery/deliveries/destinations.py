@@ -1,6 +1,7 @@
-"""SQL of destinations: what is to be left alone for a while, and what takes nothing any more.
+"""SQL of destinations: which are paused, and which are dead.
 
-A destination is a room of a bot, or (`delivery.deliveries.route.bot_of`) everything that bot says.
+A destination is a chat of a bot, a webhook endpoint, or all chats of a bot
+(`delivery.deliveries.route.bot_destination`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _DESTINATIONS = select(
 
 
 async def pause(connection: Connection, destination: str, *, account: str, until: datetime) -> None:
-    """Keep a whole destination waiting until a moment (the platform said so); a later one stands."""
+    """Pause a destination until a moment; a longer pause is not shortened."""
     longest = case((destinations.c.held_until > until, destinations.c.held_until), else_=until)
     await connection.execute(
         insert_on_conflict(destinations, connection.dialect.name)
@@ -30,7 +31,7 @@ async def pause(connection: Connection, destination: str, *, account: str, until
 
 
 async def mark_dead(connection: Connection, destination: str, *, account: str, why: str) -> None:
-    """Remember that a chat no longer takes our messages; what still waits for it is suppressed one by one."""
+    """Mark a chat that no longer accepts messages as dead; the worker then suppresses its deliveries."""
     now = utc_now()
     dead: dict[str, object] = {"dead_at": now, "dead_why": why[:500]}
     await connection.execute(
@@ -41,7 +42,7 @@ async def mark_dead(connection: Connection, destination: str, *, account: str, w
 
 
 async def mark_alive(connection: Connection, destination: str) -> None:
-    """A message came from there: it is alive again."""
+    """Mark a chat as alive again, because a message came from it or an operator asked for a retry."""
     await connection.execute(
         update(destinations)
         .where(destinations.c.destination == destination, destinations.c.dead_at.is_not(None))
@@ -51,25 +52,24 @@ async def mark_alive(connection: Connection, destination: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DestinationState:
-    """How a destination stands: until when it is to be left alone, alone or with all that its bot says
-    (`bot_held_until`), and why it is dead (None: it is not)."""
+    """A destination's pause, the pause of its whole bot, and why it is dead (None: it is alive)."""
 
     paused_until: datetime | None = None
     bot_paused_until: datetime | None = None
     dead_reason: str | None = None
 
     def remaining_pause(self, now: datetime) -> float:
-        """Return the seconds for which nothing may be said there."""
+        """Return the seconds for which nothing may be sent there; 0 when nothing is paused."""
         ends = [moment for moment in (self.paused_until, self.bot_paused_until) if moment is not None]
         return max([0.0, *((moment - now).total_seconds() for moment in ends)])
 
 
 async def get_state(connection: Connection, destination: str, *, bot: str = "") -> DestinationState:
-    """Return how a destination stands; `bot` is the one that stands for all that its bot says."""
+    """Return the state of a destination; `bot` is the destination of all chats of its bot."""
     rows = {row[0]: row for row in await connection.execute(_DESTINATIONS, {"at": destination, "bot": bot})}
-    own, all_of_it = rows.get(destination), rows.get(bot)
+    own, whole_bot = rows.get(destination), rows.get(bot)
     return DestinationState(
         paused_until=own[1] if own else None,
-        bot_paused_until=all_of_it[1] if all_of_it else None,
+        bot_paused_until=whole_bot[1] if whole_bot else None,
         dead_reason=(own[3] or "the chat is dead") if own and own[2] else None,
     )

@@ -1,4 +1,4 @@
-"""Which files of an event go to chats, each as a part of its own (pure)."""
+"""Select the files of an event that are sent to chats, each as its own part (pure)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _JOBS = frozenset({EventType.JOB_COMPLETED, EventType.JOB_FAILED, EventType.JOB_
 
 
 def attachment_parts(event: Event) -> list[Part]:
-    """Return the files that chats get with an event, in order: those of what is said, and of jobs."""
-    spoken = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
-    if not spoken and event.type not in _JOBS:
+    """Return the files that chats get with an event, in order: those of messages and of ended jobs."""
+    is_chat_message = event.type is EventType.MESSAGE_COMPLETED and event.data.get("role") in CHAT_ROLES
+    if not is_chat_message and event.type not in _JOBS:
         return []
     return [Part(text="", file=_file_part(file)) for file in event.data.get("files") or () if "id" in file]
 

@@ -1,4 +1,4 @@
-"""One part of a reply on its way to a chat, text or file: what the router plans and the chat sink says."""
+"""One part of a reply to a chat, text or file: created by the router, sent by the chat sink."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from channels.message import Button
 
 
 class BadPart(ValueError):
-    """A stored part cannot be read."""
+    """A stored part of a reply cannot be decoded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilePart:
-    """A file to be sent as an attachment: where its bytes are known by `id`, and where it lies (`path`)."""
+    """A file to attach: its bytes are stored under `id`; `path` is its path in the workspace."""
 
     id: str
     name: str
@@ -27,10 +27,10 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """CommonMark text within the length limit, perhaps with buttons, perhaps as an answer to a message.
+    """CommonMark text within the length limit, with optional buttons, or a file.
 
-    `message` is the id of the message it is the beginning of: a draft of it may show already. A part with a
-    `file` is that file, and its text is empty.
+    `message` is the id of the message that begins with this part; its draft may already be visible.
+    `reply_to` is the platform's id of the message to reply to. A part with a `file` has no text.
     """
 
     text: str
@@ -41,7 +41,7 @@ class Part:
 
 
 def encode_part(part: Part) -> bytes:
-    """Return the bytes a delivery row keeps as its body."""
+    """Return the body of a delivery row."""
     shape: dict[str, Any] = {
         "text": part.text,
         "buttons": [
@@ -74,4 +74,4 @@ def decode_part(body: bytes) -> Part:
             file=FilePart(**shape["file"]) if "file" in shape else None,
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BadPart(f"this is no part of a reply: {error!r}") from error
+        raise BadPart(f"the stored part cannot be decoded: {error!r}") from error

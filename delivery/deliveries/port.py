@@ -1,4 +1,4 @@
-"""The doors of delivery: the durable stream, leases, wake-ups, and the sinks results go to."""
+"""The port of sinks: a delivery, one attempt to deliver it, and the outcome of the attempt."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ class OutcomeKind(StrEnum):
     DELIVERED = "delivered"
     RETRY = "retry"
     AMBIGUOUS = "ambiguous"
-    """It may have arrived; the sink says so when trying again could say it twice."""
+    """It may have arrived, and another attempt could send it twice."""
     GIVE_UP = "give_up"
     OPERATOR = "operator"
-    """Only an operator can help: tried again rarely, and told."""
+    """Only an operator can solve the problem: retried rarely, and logged as an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What came of one attempt; `status` and `excerpt` (≤ 1 KiB) are for the attempt log."""
+    """The outcome of one attempt; `status` and `excerpt` (≤ 1 KiB) are for the attempt log."""
 
     kind: OutcomeKind
     detail: str = ""
     platform_id: str | None = None
     retry_after: float | None = None
     pause_destination: bool = False
-    """The whole destination, not this delivery alone, waits out `retry_after`."""
+    """The whole destination, not only this delivery, waits `retry_after` seconds."""
     pause_bot: bool = False
-    """And not this destination alone: everything the same bot says."""
+    """All destinations of the same bot wait too."""
     uncertain: bool = False
-    """It may have arrived, by this attempt or an earlier one, and the sink finds out before it repeats it."""
+    """This attempt or an earlier one may have arrived; the sink checks before it sends again."""
     address_dead: bool = False
     disable_endpoint: bool = False
     status: int | None = None
@@ -44,18 +44,18 @@ class Outcome:
 
 
 def _always_held() -> None:
-    """Nothing speaks against it."""
+    """Accept every call, for deliveries without a lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The obligation to bring one part of one event to one route.
+    """One part of one event, to be delivered to one target.
 
-    `body` is what the sink was given at planning time (a chat part's text and buttons, or the event for a
-    webhook). `platform_id` is set when an earlier attempt (or a draft) already shows there. `uncertain`: an
-    earlier attempt may have arrived; `tried_at` is then when the first one began. `check` raises LeaseLost
-    once another may be looking after it: a sink that has waited asks right before it speaks. What it enters
-    in `held` it has until the outcome is recorded.
+    `body` was written when the delivery was created: a chat part's text and buttons, or the event for a
+    webhook. `platform_id` is set when an earlier attempt or a draft is already visible. `uncertain`: an
+    earlier attempt may have arrived; `first_attempt_at` is then the start of the first attempt.
+    `ensure_held` raises LeaseLost once another worker may have the delivery; a sink that has waited calls it
+    right before it sends. Contexts that a sink enters in `exit_stack` last until the outcome is recorded.
     """
 
     id: str
@@ -78,12 +78,12 @@ class Delivery:
 
 
 class Sink(Protocol):
-    """Delivers to one kind of route. Makes one attempt, judges it, and never retries by itself."""
+    """Delivers to one kind of route: makes one attempt, classifies its outcome, and never retries."""
 
     @abstractmethod
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once within 30 s (a file: two minutes); never raises but on cancellation (or what
-        `delivery.check` raises).
+        """Attempt once, within 30 s (a file: two minutes), and return the outcome.
 
-        The same `delivery.id` and event id accompany every attempt.
+        Raises only CancelledError and the errors of `delivery.ensure_held`. Every attempt has the same
+        `delivery.id` and event id.
         """

@@ -1,4 +1,4 @@
-"""SQL of looking at deliveries: lists, one with its attempts, what a webhook can be sent again."""
+"""SQL that reads deliveries: lists, one with its attempts, and the events that a webhook can replay."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delivery.events.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryView:
-    """A delivery as it stands now."""
+    """The current state of a delivery."""
 
     id: str
     account: str
@@ -40,7 +40,7 @@ class DeliveryView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptView:
-    """One attempt of a delivery; `outcome` None while it is at work or was cut off."""
+    """One attempt of a delivery; `outcome` is None while it is in progress or after it was interrupted."""
 
     number: int
     started_at: datetime
@@ -90,7 +90,7 @@ async def get(connection: Connection, account: str, delivery: str) -> DeliveryVi
 
 
 async def list_for_turns(connection: Connection, account: str, turns: Iterable[str]) -> list[DeliveryView]:
-    """Return what these turns' events are owed to, in order."""
+    """Return the deliveries of these turns' events, in order (at most 200)."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(deliveries.c.account == account, deliveries.c.turn.in_(list(turns)))
@@ -101,12 +101,12 @@ async def list_for_turns(connection: Connection, account: str, turns: Iterable[s
 
 
 async def list_for_job(connection: Connection, account: str, turn: str, job: str) -> list[DeliveryView]:
-    """Return what a job's own events are owed to, in order; they stand under the turn that started it."""
+    """Return the webhook deliveries of a job's events, in order (at most 200); `turn` started the job."""
     of_turn = (deliveries.c.account == account, deliveries.c.turn == turn)
-    hooked = (deliveries.c.kind == "webhook", deliveries.c.event_type.like("job.%"))
-    told = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*of_turn, *hooked))
-    mine = [row.id for row in told if Event.decode(row.body).data.get("resultId") == job]
-    query = select(*_COLUMNS).where(deliveries.c.id.in_(mine[:200])).order_by(deliveries.c.position)
+    of_jobs = (deliveries.c.kind == "webhook", deliveries.c.event_type.like("job.%"))
+    rows = await connection.execute(select(deliveries.c.id, deliveries.c.body).where(*of_turn, *of_jobs))
+    ids = [row.id for row in rows if Event.decode(row.body).data.get("resultId") == job]
+    query = select(*_COLUMNS).where(deliveries.c.id.in_(ids[:200])).order_by(deliveries.c.position)
     return [_view(row) for row in await connection.execute(query)]
 
 
@@ -121,7 +121,7 @@ async def list_for_event(connection: Connection, event: str, target: str) -> lis
 async def approval_message_at(
     connection: Connection, destination: str, platform_id: str
 ) -> DeliveryView | None:
-    """Return the delivery of a question (may this be run?) that shows as this message of a room."""
+    """Return the delivered approval request that is this message of a chat, or None."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(

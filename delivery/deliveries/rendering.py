@@ -1,4 +1,4 @@
-"""What of an event is said in a chat, and in which words (pure)."""
+"""Render events as chat messages (pure)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from delivery.events.event import Event, EventType
 
 CHAT_ROLES = ("assistant", "notice")
 MAX_COMMAND_LENGTH = 1000
-"""Characters of a command shown once it is decided."""
+"""The characters of a command that are shown after its approval was decided."""
 
 
 def _render_message(event: Event) -> Part | None:
@@ -26,10 +26,10 @@ def _render_message(event: Event) -> Part | None:
 
 def _render_approval(event: Event) -> Part:
     approval = str(event.data["approval"])
-    again = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
+    reason = f"{event.data['reason']}\n\n" if event.data.get("reason") else ""
     return Part(
         text=(
-            f"{again}May I run this?\n\n{code_block(str(event.data['command']))}\n\n"
+            f"{reason}May I run this?\n\n{code_block(str(event.data['command']))}\n\n"
             f"`/approve {approval}` or `/deny {approval}`"
         ),
         buttons=(
@@ -46,20 +46,19 @@ def _render_approval(event: Event) -> Part:
 
 
 def _render_decision(event: Event) -> Part:
-    verdict = "Approved" if event.data["decision"] == "approve" else "Denied"
-    who = event.data.get("name") or event.data.get("by") or "somebody"
+    decision = "Approved" if event.data["decision"] == "approve" else "Denied"
+    decided_by = event.data.get("name") or event.data.get("by") or "an unknown person"
     comment = f"\n\n{event.data['comment']}" if event.data.get("comment") else ""
-    return Part(
-        text=f"{verdict} by {who}:\n\n{code_block(str(event.data['command'])[:MAX_COMMAND_LENGTH])}{comment}"
-    )
+    command = code_block(str(event.data["command"])[:MAX_COMMAND_LENGTH])
+    return Part(text=f"{decision} by {decided_by}:\n\n{command}{comment}")
 
 
 def _render_failure(event: Event) -> Part:
-    return Part(text=f"This did not work: {event.data.get('error') or 'unknown error'}")
+    return Part(text=f"The request failed: {event.data.get('error') or 'unknown error'}")
 
 
 def _render_cancelled(event: Event) -> Part | None:
-    """Say that something was stopped; not of what a newer message ended, nor of all that waited behind it."""
+    """Report a stopped turn, unless a newer message replaced it or it was still queued."""
     if event.data.get("reason") in {"superseded", "stopped in line"}:
         return None
     return Part(text="Stopped.")
@@ -75,29 +74,29 @@ _RENDERERS: dict[EventType, Callable[[Event], Part | None]] = {
 
 
 def render_text(event: Event) -> Part | None:
-    """Return what a chat is told of the event, or None for what is not for chats."""
-    telling = _RENDERERS.get(event.type)
-    return telling(event) if telling else None
+    """Return the chat message for an event, or None for an event that is not sent to chats."""
+    renderer = _RENDERERS.get(event.type)
+    return renderer(event) if renderer else None
 
 
 def replaces_event(event: Event) -> str | None:
-    """Return the id of the event whose words in a chat this event's replace: a question, once decided."""
-    asked = event.data.get("asked") if event.type is EventType.APPROVAL_RESOLVED else None
-    return asked if isinstance(asked, str) else None
+    """Return the id of the event whose chat message this one replaces: the request of a decided approval."""
+    requested = event.data.get("asked") if event.type is EventType.APPROVAL_RESOLVED else None
+    return requested if isinstance(requested, str) else None
 
 
 def code_block(text: str) -> str:
-    """Return output as a code block, whatever backticks it holds."""
+    """Return a text as a code block with a fence longer than any run of backticks in it."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
 
 
 def split_part(part: Part, limits: ChannelLimits) -> list[Part]:
-    """Cut a saying to a platform's limit; the buttons stand under the last part."""
+    """Split a part by a platform's length limit; the last one has the buttons."""
     texts = split(part.text, limits.text, limits.measure)
     last = len(texts)
     return [
-        replace(part, text=text, buttons=part.buttons if place == last else ())
-        for place, text in enumerate(texts, start=1)
+        replace(part, text=text, buttons=part.buttons if number == last else ())
+        for number, text in enumerate(texts, start=1)
     ]

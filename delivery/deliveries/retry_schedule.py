@@ -1,4 +1,4 @@
-"""When a failed attempt is repeated: pure arithmetic on delays, a jitter and what the far end asked for."""
+"""Compute when a failed attempt is retried, from delays, a jitter and the receiver's Retry-After (pure)."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from email.utils import parsedate_to_datetime
 from random import SystemRandom
 
 RETRY_AFTER_CAP = 3600.0
-"""Nobody makes us wait longer than this many seconds by a header."""
+"""The longest Retry-After that is honored, in seconds."""
 
 RandomSource = Callable[[], float]
-"""A source of numbers in [0, 1); injected, so that a test knows what the jitter will be."""
+"""A source of numbers in [0, 1); injected, so that a test controls the jitter."""
 
 system_random: RandomSource = SystemRandom().random
-"""The spread used outside tests."""
+"""The random source outside tests."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrySchedule:
-    """Delays in seconds after the first, second, … failed attempt, each spread by ± `jitter` of itself.
+    """Delays in seconds after the first, second, … failed attempt, each varied by ± `jitter` of itself.
 
-    With `lasts`, the last delay repeats until that many seconds after the first attempt; without it, the
-    delivery is dead when the delays are used up. What the far end asks for (`retry_after`) replaces the
-    delay when `obeys` is set, else it is a floor under the delay.
+    With `max_duration`, the last delay repeats until that many seconds after the first attempt; without it,
+    the delivery is dead when the delays are used up. A Retry-After replaces the delay if `honors_retry_after`
+    is set; otherwise it can only lengthen the delay.
     """
 
     delays: tuple[float, ...]
@@ -33,13 +33,13 @@ class RetrySchedule:
     jitter: float = 0.2
     honors_retry_after: bool = False
     operator_delay: float = 900.0
-    """The least delay while only an operator can help."""
+    """The shortest delay while only an operator can solve the problem."""
 
     def __post_init__(self) -> None:
         if not self.delays or any(not math.isfinite(step) or step < 0 for step in self.delays):
-            raise ValueError("a schedule needs at least one delay, none of them negative")
+            raise ValueError("`delays` needs at least one delay; each must be finite and not negative")
         if not 0 <= self.jitter < 1:
-            raise ValueError("jitter is a share between 0 and 1")
+            raise ValueError(f"`jitter` must be at least 0 and below 1, not {self.jitter}")
 
     def delay_after(self, attempt: int) -> float | None:
         """Return the delay after failed attempt number `attempt` (from 1), or None when there is none."""
@@ -49,10 +49,10 @@ class RetrySchedule:
 
 
 WEBHOOK = RetrySchedule(delays=(5, 300, 1800, 7200, 18_000, 36_000, 36_000))
-"""Eight attempts over some 28 hours; a Retry-After can only make a wait longer."""
+"""Eight attempts over about 28 hours; a Retry-After can only lengthen a delay."""
 
 CHAT = RetrySchedule(delays=(1, 2, 5, 15, 60, 300), max_duration=86_400, honors_retry_after=True)
-"""Quick at first, every five minutes for a day in the end; a platform's own delay is taken at its word."""
+"""Short delays at first, then every five minutes for a day; a platform's Retry-After replaces the delay."""
 
 
 def next_attempt_at(
@@ -65,9 +65,9 @@ def next_attempt_at(
     needs_operator: bool = False,
     random_source: RandomSource = system_random,
 ) -> datetime | None:
-    """Return when to try again after failed attempt number `attempt`, or None when it was the last.
+    """Return when to retry after failed attempt number `attempt`, or None when it was the last.
 
-    `since` is the moment of the first attempt (it bounds `Schedule.lasts`); the first failure is always
+    `since` is the moment of the first attempt, from which `max_duration` counts. The first failure is always
     followed by a second attempt.
     """
     step = schedule.delay_after(attempt)
@@ -75,8 +75,8 @@ def next_attempt_at(
         return None
     delay = step * (1 + schedule.jitter * (2 * random_source() - 1))
     if retry_after is not None:
-        asked = min(max(retry_after, 0.0), RETRY_AFTER_CAP)
-        delay = asked if schedule.honors_retry_after else max(delay, asked)
+        requested = min(max(retry_after, 0.0), RETRY_AFTER_CAP)
+        delay = requested if schedule.honors_retry_after else max(delay, requested)
     moment = now + timedelta(seconds=max(delay, schedule.operator_delay) if needs_operator else delay)
     if schedule.max_duration is not None and since is not None and attempt > 1:
         return moment if moment <= since + timedelta(seconds=schedule.max_duration) else None
@@ -84,9 +84,9 @@ def next_attempt_at(
 
 
 def parse_retry_after(value: str | None, *, now: datetime) -> float | None:
-    """Return the seconds a Retry-After header asks for, 0 to the cap; None when it says nothing sensible.
+    """Return the seconds of a Retry-After header, from 0 to RETRY_AFTER_CAP; None when it is not valid.
 
-    RFC 9110 section 10.2.3: delay-seconds or an HTTP-date. Fractions and exponents are taken too.
+    RFC 9110 section 10.2.3: delay-seconds or an HTTP-date. Fractions and exponents are accepted too.
     """
     if value is None or not value.strip() or len(value) > 64:  # noqa: PLR2004 - no sensible value is longer
         return None

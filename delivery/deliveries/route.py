@@ -1,4 +1,4 @@
-"""Routes: where the results of a conversation, or of one turn, go."""
+"""Routes: the targets of the results of a conversation or of one turn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from delivery.events.event import new_id
 
 
 def bot_destination(destination: str) -> str:
-    """Return the destination that stands for everything the bot of a chat says."""
+    """Return the destination that represents all chats of the bot of a chat destination."""
     return json.dumps(json.loads(destination)[:1])
 
 
 class RouteKind(StrEnum):
-    """What a route leads to. The stream needs no route: every event is in it."""
+    """The kind of a route's target; the event stream needs no route, because it has every event."""
 
     CHAT = "chat"
     WEBHOOK = "webhook"
@@ -26,9 +26,9 @@ class RouteKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """One way home. `target` is an Address as JSON (chat) or an endpoint's id (webhook).
+    """One target of results: an Address as JSON (chat) or an endpoint's id (webhook).
 
-    With `turn` set it carries only that turn's results (and, copied to the follow-up, its jobs').
+    With `turn` set it receives only that turn's results. The follow-up turn of a job gets a copy.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Route:
 
     @classmethod
     def to_chat(cls, *, account: str, conversation: str, address: Address) -> Route:
-        """Return the route to the chat thread a conversation was opened in."""
+        """Return the route to the chat thread of a conversation."""
         return cls._new(account, conversation, None, RouteKind.CHAT, address.encode())
 
     @classmethod
@@ -62,12 +62,12 @@ class Route:
         )
 
     def for_turn(self, turn: str) -> Route:
-        """Return the same way home for another turn (a job's follow-up)."""
+        """Return a copy of the route for another turn (a job's follow-up)."""
         return self._new(self.account, self.conversation, turn, self.kind, self.target)
 
     @property
     def destination(self) -> str:
-        """The unit within which deliveries keep their order."""
+        """The destination, within which deliveries are sent in order."""
         if self.kind is RouteKind.CHAT:
             return Address.decode(self.target).destination
         return self.target

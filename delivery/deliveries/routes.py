@@ -1,4 +1,4 @@
-"""SQL of streams, outbox, routes and endpoints; deliveries stand in `delivery.deliveries.store`."""
+"""SQL of routes, and of the webhook subscriptions of a conversation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ROUTES = select(routes).where(
 
 
 async def add_route(connection: Connection, route: Route) -> None:
-    """Add where a conversation's (or one turn's) results go."""
+    """Insert a route."""
     await connection.execute(
         insert(routes).values(
             id=route.id,
@@ -34,7 +34,7 @@ async def add_route(connection: Connection, route: Route) -> None:
 
 
 async def list_routes(connection: Connection, conversation: str, turn: str | None) -> list[Route]:
-    """Return the routes of a conversation and, of the turn-bound ones, those of `turn`."""
+    """Return the routes of a conversation; of those bound to a turn, only the ones of `turn`."""
     rows = await connection.execute(_ROUTES, {"of": conversation, "turn_of": turn})
     return [_route(row) for row in rows]
 
@@ -53,7 +53,7 @@ def _route(row: object) -> Route:
 
 
 async def move_routes(connection: Connection, *, kind: RouteKind, old: str, new: str) -> None:
-    """Point every route of one target to another (a room has moved)."""
+    """Change the target of every route to `old` into `new` (for a chat whose id has changed)."""
     await connection.execute(
         update(routes).where(routes.c.kind == str(kind), routes.c.target == old).values(target=new)
     )
@@ -61,7 +61,7 @@ async def move_routes(connection: Connection, *, kind: RouteKind, old: str, new:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointSubscription:
-    """A webhook of a conversation's account or agent, and the patterns of the events it wants."""
+    """A webhook of a conversation's account or agent, with its event patterns."""
 
     account: str
     endpoint: str
@@ -89,6 +89,6 @@ async def list_subscriptions(connection: Connection, conversation: str) -> list[
 
 
 def matches(patterns: Sequence[str], event_type: str) -> bool:
-    """Say whether patterns such as `*`, `job.*` or `agent.finished` cover an event's type."""
+    """Return whether one of the patterns, such as `*`, `job.*` or `agent.finished`, matches an event type."""
     family = event_type.split(".", 1)[0] + ".*"
     return any(pattern in ("*", family, event_type) for pattern in patterns)

@@ -1,8 +1,8 @@
-"""What has arrived, written down the moment we hear of it, so that a kill before our commit repeats nothing.
+"""Receipts of accepted sends, written to a file at once, so that a kill before the commit repeats nothing.
 
-Between a platform's answer and our commit lie the writer's queue and a wait for the disk. A note is one
-`write` to a file, which outlives the process that made it (not the machine: the disk is not waited for).
-The next process on the same data directory reads the notes and records them before it sends anything.
+Between a platform's response and the commit the process waits for the write lock and the disk. A receipt is
+one `write` to a file. It survives the process, but not a crash of the machine, because the file is not
+synced. The next process on the same data directory records the receipts before it sends anything.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ import structlog
 log = structlog.get_logger(__name__)
 
 MAX_FILE_BYTES = 16_384
-"""A file that has grown so large is written anew, with only what is not in the ledger yet."""
+"""The size from which the file is rewritten with only the pending receipts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendReceipt:
-    """A delivery that the platform took: by which attempt, in how long, and what it is called there."""
+    """A delivery that the platform accepted: the attempt, the platform's message id and the duration."""
 
     delivery: str
     attempt: int
@@ -32,7 +32,7 @@ class SendReceipt:
 
 
 class SendReceipts:
-    """The notes of one data directory, which one process uses at a time."""
+    """The receipts of one data directory, which one process uses at a time."""
 
     def __init__(self, path: Path, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
         self._path = path
@@ -43,15 +43,15 @@ class SendReceipts:
 
     @property
     def pending(self) -> tuple[SendReceipt, ...]:
-        """Return what is noted and not forgotten: at first, the page that the process before us left."""
+        """The receipts that are not removed; at the start, those that an earlier process left."""
         return tuple(self._pending.values())
 
     def get(self, delivery: str) -> SendReceipt | None:
-        """Return what is noted of a delivery."""
+        """Return the receipt of a delivery, or None."""
         return self._pending.get(delivery)
 
     def append(self, receipt: SendReceipt) -> None:
-        """Write an arrival down; where that cannot be, it is only as safe as it was without a note."""
+        """Write a receipt; a failure is only logged, and the delivery is then as safe as without receipts."""
         self._pending[receipt.delivery] = receipt
         try:
             if self._file is None or self._size > self._max_file_bytes:
@@ -59,11 +59,11 @@ class SendReceipts:
             else:
                 self._write(self._file, [receipt])
         except OSError as error:
-            self.close()  # a line may have been cut short: the next note begins a new page
+            self.close()  # the last record may be partial: the next receipt begins a new file
             log.warning("delivery.receipt_failed", delivery=receipt.delivery, error=str(error))
 
     def remove(self, delivery: str) -> None:
-        """Drop a note: the ledger has it."""
+        """Remove a receipt that is recorded in the database."""
         self._pending.pop(delivery, None)
 
     def close(self) -> None:
@@ -73,39 +73,39 @@ class SendReceipts:
             self._file = None
 
     def _rewrite(self) -> None:
-        """Begin a new file with what still stands; the old one holds until the new one is complete."""
+        """Replace the file by one with only the pending receipts, as soon as that is complete."""
         partial = self._path.with_suffix(".new")
-        page = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        file = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         try:
             self._size = 0
-            self._write(page, self._pending.values())
+            self._write(file, self._pending.values())
             partial.replace(self._path)
         except OSError:
-            os.close(page)
+            os.close(file)
             raise
         self.close()
-        self._file = page
+        self._file = file
 
     def _write(self, file: int, receipts: Iterable[SendReceipt]) -> None:
-        lines = "".join(f"{json.dumps(asdict(one))}\n" for one in receipts).encode()
-        self._size += len(lines)
-        if os.write(file, lines) != len(lines):
-            raise OSError(f"{self._path}: the disk takes no more")
+        content = "".join(f"{json.dumps(asdict(one))}\n" for one in receipts).encode()
+        self._size += len(content)
+        if os.write(file, content) != len(content):
+            raise OSError(f"{self._path}: the disk is full, the receipt was written in part")
 
 
 def _read(path: Path) -> list[SendReceipt]:
-    """Return the notes in a file; a line that a full disk cut short is no note."""
-    arrivals = []
+    """Return the receipts in a file; a partial record is skipped."""
+    receipts = []
     try:
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        records = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return []
-    for line in lines:
+    for record in records:
         try:
-            arrivals.append(_parse(json.loads(line)))
+            receipts.append(_parse(json.loads(record)))
         except (ValueError, TypeError, KeyError):
             log.warning("delivery.receipt_skipped", path=str(path))
-    return arrivals
+    return receipts
 
 
 def _parse(fields: dict[str, object]) -> SendReceipt:

@@ -28,14 +28,14 @@ OPEN = tuple(
         DeliveryState.RETRYING,
     )
 )
-"""States in which there is still something to do."""
+"""The states of unfinished deliveries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewDelivery:
-    """A delivery to be: one part of one event for one target.
+    """A delivery to insert: one part of one event for one target.
 
-    With a `platform_id` it takes the place of what shows there, where the platform lets a message be edited.
+    With a `platform_id` it replaces that message, on platforms that can edit messages.
     """
 
     account: str
@@ -50,7 +50,7 @@ class NewDelivery:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueDelivery:
-    """A delivery as the worker finds it."""
+    """An unfinished delivery as the worker reads it."""
 
     delivery: Delivery
     destination: str
@@ -60,7 +60,7 @@ class DueDelivery:
     next_at: datetime | None
 
 
-# Statements that every delivery needs are built once: building one takes longer than running it.
+# Statements that every delivery needs are built once: building a statement takes longer than running it.
 _OPEN_AT = (
     select(deliveries)
     .where(deliveries.c.destination == bindparam("at"), deliveries.c.state.in_(OPEN))
@@ -86,13 +86,13 @@ _BEGIN = (
 _ATTEMPT = insert(attempts)
 _ENDED = (
     update(attempts)
-    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("place"))
+    .where(attempts.c.delivery == bindparam("of"), attempts.c.number == bindparam("attempt_number"))
     .values(
-        duration_ms=bindparam("took"),
-        outcome=bindparam("verdict"),
-        status=bindparam("answer"),
-        detail=bindparam("why"),
-        excerpt=bindparam("said"),
+        duration_ms=bindparam("duration"),
+        outcome=bindparam("outcome_kind"),
+        status=bindparam("status_code"),
+        detail=bindparam("detail_text"),
+        excerpt=bindparam("excerpt_text"),
     )
 )
 
@@ -105,7 +105,7 @@ def _insert(dialect: str) -> Executable:
 
 
 async def create(connection: Connection, planned: Sequence[NewDelivery]) -> None:
-    """Insert deliveries; one that exists already (same event, target and part) stays as it is."""
+    """Insert deliveries; one that already exists (same event, target and part) is not changed."""
     if not planned:
         return
     now = utc_now()
@@ -146,7 +146,7 @@ async def list_open(connection: Connection, destination: str, *, limit: int) -> 
 
 
 async def list_in_flight(connection: Connection, ids: Sequence[str]) -> list[DueDelivery]:
-    """Return those of these deliveries whose last attempt has no end yet."""
+    """Return those of the given deliveries whose last attempt has not ended."""
     wanted = select(deliveries).where(
         deliveries.c.id.in_(ids), deliveries.c.state == str(DeliveryState.SENDING)
     )
@@ -181,9 +181,9 @@ def _due(row: object) -> DueDelivery:
 
 
 async def begin_attempt(connection: Connection, due: DueDelivery, *, now: datetime, body: bytes) -> int:
-    """Mark a delivery as being sent with this body, count the attempt and log it; returns its number.
+    """Mark a delivery as being sent with this body, record the attempt, and return its number.
 
-    Raises LeaseLost when it no longer stands as it was found: somebody else has taken it since.
+    Raises LeaseLost when the row has changed since it was read: another worker has claimed it.
     """
     number = due.delivery.attempt + 1
     begun = await connection.execute(
@@ -199,7 +199,7 @@ async def begin_attempt(connection: Connection, due: DueDelivery, *, now: dateti
         },
     )
     if begun.rowcount != 1:
-        raise LeaseLost(f"delivery {due.delivery.id} is looked after by somebody else")
+        raise LeaseLost(f"another worker has claimed the delivery {due.delivery.id}")
     await connection.execute(_ATTEMPT, {"delivery": due.delivery.id, "number": number, "started_at": now})
     return number
 
@@ -213,10 +213,10 @@ async def end_attempt(
     *,
     duration_ms: float,
 ) -> bool:
-    """Record what came of an attempt and where the delivery stands now.
+    """Record the outcome of an attempt and the delivery's new state; return whether the state was changed.
 
-    False when it stands elsewhere already: a worker that was frozen comes too late to change it, except
-    that what has arrived has arrived.
+    A worker that was frozen finds a newer state and does not change it, unless its attempt has succeeded and
+    the delivery is unfinished.
     """
     values: dict[str, object] = {
         "state": str(transition.state),
@@ -227,22 +227,22 @@ async def end_attempt(
     }
     if outcome.platform_id is not None:
         values["platform_id"] = outcome.platform_id
-    ours = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
+    unchanged = [deliveries.c.state == str(DeliveryState.SENDING), deliveries.c.attempts == number]
     if transition.state is DeliveryState.DELIVERED:
-        ours = [deliveries.c.state.in_(OPEN)]
+        unchanged = [deliveries.c.state.in_(OPEN)]
     changed = await connection.execute(
-        update(deliveries).where(deliveries.c.id == delivery, *ours).values(**values)
+        update(deliveries).where(deliveries.c.id == delivery, *unchanged).values(**values)
     )
     await connection.execute(
         _ENDED,
         {
             "of": delivery,
-            "place": number,
-            "took": duration_ms,
-            "verdict": str(outcome.kind),
-            "answer": outcome.status,
-            "why": outcome.detail[:2000],
-            "said": outcome.excerpt[:1024],
+            "attempt_number": number,
+            "duration": duration_ms,
+            "outcome_kind": str(outcome.kind),
+            "status_code": outcome.status,
+            "detail_text": outcome.detail[:2000],
+            "excerpt_text": outcome.excerpt[:1024],
         },
     )
     return changed.rowcount == 1
@@ -251,25 +251,25 @@ async def end_attempt(
 async def set_state(
     connection: Connection, delivery: str, *, state: DeliveryState, error: str | None = None
 ) -> None:
-    """Bring a delivery to a state without an attempt."""
-    said = {} if error is None else {"error": error[:2000]}
+    """Set the state of an unfinished delivery without an attempt."""
+    values = {} if error is None else {"error": error[:2000]}
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.id == delivery, deliveries.c.state.in_(OPEN))
-        .values(state=str(state), updated_at=utc_now(), **said)
+        .values(state=str(state), updated_at=utc_now(), **values)
     )
 
 
 async def first_attempt_at(connection: Connection, delivery: str) -> datetime | None:
-    """Return when the first attempt at a delivery began."""
-    found: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, {"of": delivery})).scalar_one()
-    return found
+    """Return when the first attempt of a delivery began, or None before it."""
+    moment: datetime | None = (await connection.execute(_FIRST_ATTEMPT_AT, {"of": delivery})).scalar_one()
+    return moment
 
 
 async def due_destinations(
     connection: Connection, *, now: datetime, before: datetime
 ) -> list[tuple[str, str]]:
-    """Return (kind, destination) with something due that nobody has touched since `before`."""
+    """Return the (kind, destination) pairs with due deliveries that were last updated before `before`."""
     rows = await connection.execute(
         select(deliveries.c.kind, deliveries.c.destination)
         .where(
@@ -284,7 +284,7 @@ async def due_destinations(
 
 
 async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -> None:
-    """Stop calling a webhook; what waited for it is suppressed and can be replayed."""
+    """Disable a webhook endpoint and suppress its unfinished deliveries, which can be replayed later."""
     now = utc_now()
     await connection.execute(
         update(endpoints)
@@ -299,9 +299,9 @@ async def disable_endpoint(connection: Connection, endpoint: str, *, why: str) -
 
 
 async def requeue(connection: Connection, account: str, delivery: str) -> tuple[str, str] | None:
-    """Make a delivery due again, its schedule begun anew, whatever is said of its chat.
+    """Make a delivery due with a new schedule, and mark its destination as alive.
 
-    Returns (kind, destination); None if it is not theirs, or being sent at this moment.
+    Returns (kind, destination); None if the account has no such delivery, or it is being sent now.
     """
     now = utc_now()
     changed = await connection.execute(
@@ -330,7 +330,7 @@ async def requeue(connection: Connection, account: str, delivery: str) -> tuple[
 
 
 async def drop(connection: Connection, account: str, delivery: str) -> bool:
-    """Give a delivery up by an operator's word; says whether there was one to give up."""
+    """Suppress a delivery at an operator's request; return whether there was one that is not delivered."""
     changed = await connection.execute(
         update(deliveries)
         .where(
@@ -344,18 +344,18 @@ async def drop(connection: Connection, account: str, delivery: str) -> bool:
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> int:
-    """Drop deliveries that ended before a moment, with their attempts; dead ones stay until dropped."""
-    gone = await connection.execute(
+    """Delete deliveries that ended before a moment, except dead ones; return their number."""
+    deleted = await connection.execute(
         delete(deliveries).where(
             deliveries.c.updated_at < before,
             deliveries.c.state.in_((str(DeliveryState.DELIVERED), str(DeliveryState.SUPPRESSED))),
         )
     )
-    return gone.rowcount
+    return deleted.rowcount
 
 
 async def move(connection: Connection, *, old: Address, new: Address) -> None:
-    """Send what is still due for a room to where the room has moved."""
+    """Change the address of unfinished deliveries (for a chat whose id has changed)."""
     await connection.execute(
         update(deliveries)
         .where(deliveries.c.destination == old.destination, deliveries.c.state.in_(OPEN))

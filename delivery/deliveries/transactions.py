@@ -1,4 +1,4 @@
-"""One door for changes: state, events and deliveries in one transaction, wake-ups after it."""
+"""Transactions: commit state, events and deliveries together, and send wake-ups afterwards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from delivery.events.relay import Relay
 
 
 class Transaction:
-    """A transaction in the making: change state on `connection`, tell what happened, say whom to wake."""
+    """An open transaction: change state on `connection`, emit events, and request wake-ups."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -26,22 +26,22 @@ class Transaction:
         self.timers: dict[tuple[WorkQueue, str], datetime] = {}
 
     def emit(self, *events: Event) -> None:
-        """Record events with this change; they get their numbers when it is committed."""
+        """Record events with this transaction; they are numbered when it is committed."""
         self.events += events
 
     def wake(self, queue: WorkQueue, key: str) -> None:
-        """Wake whoever looks after `key`, once this change is committed."""
+        """Wake the worker of `key` after the commit."""
         self.wakes.add((queue, key))
 
     def wake_at(self, queue: WorkQueue, key: str, moment: datetime) -> None:
-        """Wake whoever looks after `key` at a moment, once this change is committed."""
+        """Wake the worker of `key` at a moment, if the transaction is committed."""
         self.timers[queue, key] = moment
 
 
 class Transactions:
-    """Commits entries. `checkpoint` is called around the commit with the names of the fault points.
+    """Opens and commits transactions; `checkpoint` is called with the names of the fault points.
 
-    `whole(event)` says where all of an event's text stands when it is too long for an event.
+    `full_text_url(event)` returns the URL of an event's full text, for texts too long for an event.
     """
 
     def __init__(
@@ -64,38 +64,39 @@ class Transactions:
 
     @asynccontextmanager
     async def begin(self, step: str, *, urgent: bool = False) -> AsyncIterator[Transaction]:
-        """Open an entry: everything in it is committed together, or nothing of it happened.
+        """Open a transaction: all of it is committed, or none.
 
-        `step` names the fault points `<step>.before_commit` and `<step>.after_commit`.
+        `step` names the fault points `<step>.before_commit` and `<step>.after_commit`. `urgent`: see
+        `Database.begin`.
         """
         async with self.database.begin(urgent=urgent) as connection:
-            entry = Transaction(connection)
-            yield entry
-            numbered = await self._record(entry)
+            tx = Transaction(connection)
+            yield tx
+            numbered = await self._record(tx)
             self._checkpoint(f"{step}.before_commit")
         self._checkpoint(f"{step}.after_commit")
         self._relay.enqueue(numbered)
-        for queue, key in entry.wakes:
+        for queue, key in tx.wakes:
             self.wake_soon(queue, key)
-        for (queue, key), moment in entry.timers.items():
+        for (queue, key), moment in tx.timers.items():
             self.wake_soon(queue, key, moment)
 
     def wake_soon(self, queue: WorkQueue, key: str, moment: datetime | None = None) -> None:
-        """Send a wake-up soon; a full disk or an absent broker never holds the caller up."""
+        """Queue a wake-up, for `moment` or for now; never blocks on the broker."""
         self._pending.put_nowait((queue, key, moment))
 
     async def _record(self, tx: Transaction) -> list[Event]:
-        told: dict[str, list[Event]] = defaultdict(list)
+        by_conversation: dict[str, list[Event]] = defaultdict(list)
         for event in tx.events:
-            told[event.conversation].append(event.truncated(self._full_text_url(event)))
+            by_conversation[event.conversation].append(event.truncated(self._full_text_url(event)))
         numbered: list[Event] = []
-        for conversation, events in told.items():
+        for conversation, events in by_conversation.items():
             numbered += await outbox.record(tx.connection, conversation, events)
             tx.wakes |= await self._router.plan(tx.connection, conversation, numbered[-len(events) :])
         return numbered
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Send the wake-ups until stopped."""
+        """Send the queued wake-ups until `stop`."""
         stopping = asyncio.create_task(stop.wait())
         try:
             while not stop.is_set():

@@ -1,4 +1,4 @@
-"""The worker: claims what is due for one destination at a time and brings it home, in order."""
+"""The delivery worker: claims the due deliveries of one destination at a time and sends them in order."""
 
 from __future__ import annotations
 
@@ -40,12 +40,13 @@ async def _never_ordered(_connection: Connection, _destination: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig:
-    """How one kind of delivery is brought home.
+    """How one kind of delivery is sent.
 
-    `ordered`: the first unfinished one holds up the rest, everywhere or at single destinations
-    (`ordered_at`). `complete` gives a delivery its lasting body before the first attempt. `wider` names the
-    destination whose holds hold this one too, and `told` hears of such a hold in seconds. `resolves`: what
-    became of an uncertain attempt can be found out by the sink.
+    `ordered`: the first unfinished delivery blocks the rest, at all destinations or at those of
+    `ordered_at`. `repeatable`: sending twice does no harm. `complete_body` returns the final body before the
+    first attempt. `bot_destination` returns the destination whose pauses apply to this one too, and
+    `on_bot_paused` is called with the seconds of such a pause. `resolves`: the sink can find out whether an
+    uncertain attempt arrived.
     """
 
     queue: WorkQueue
@@ -62,9 +63,9 @@ class SinkConfig:
 
 
 class DeliveryWorker:
-    """Looks after one lane: one destination is worked on by one worker among all replicas.
+    """Sends the deliveries of one kind; among all replicas one worker at a time handles a destination.
 
-    `arrivals` notes what a platform took before the ledger has it, and knows what a killed process noted.
+    `receipts` records what a platform has accepted before the database does, and keeps it over a crash.
     """
 
     def __init__(
@@ -90,22 +91,22 @@ class DeliveryWorker:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work on signals until stopped; what is being sent then is finished first."""
+        """Handle wake-ups until `stop`; sends in progress are finished first."""
         self._stop = stop
         await self._recover_receipts()
         await self._keyed_worker.run(stop)
 
     async def _recover_receipts(self) -> None:
-        """Record what the process before us heard of and could not record any more."""
+        """Record the receipts that an earlier process could not write to the database."""
         if self._receipts is None:
             return
-        noted = [arrival.delivery for arrival in self._receipts.pending]
-        with suppress(DatabaseUnavailable):  # then the notes stand, for when their turn comes
+        pending = [receipt.delivery for receipt in self._receipts.pending]
+        with suppress(DatabaseUnavailable):  # then each receipt is used when its delivery is attempted
             async with self._transactions.database.read() as connection:
-                dues = await store.list_in_flight(connection, noted)
+                dues = await store.list_in_flight(connection, pending)
             for due in dues:
                 await self._settle_from_receipt(due)
-            for delivery in noted:
+            for delivery in pending:
                 self._receipts.remove(delivery)
 
     async def _work(self, destination: str) -> None:
@@ -114,18 +115,18 @@ class DeliveryWorker:
                 pass
 
     async def _send_due(self, destination: str, lease: Lease) -> bool:
-        """Attempt what is due; says whether there may be more to do at once."""
+        """Attempt the due deliveries; return whether more may be due at once."""
         now = utc_now()
-        wider = self._config.bot_destination(destination)
+        bot = self._config.bot_destination(destination)
         async with self._transactions.database.read() as connection:
-            weather = await destinations.get_state(connection, destination, bot=wider)
+            state = await destinations.get_state(connection, destination, bot=bot)
             dues = await store.list_open(connection, destination, limit=BATCH)
             ordered = self._config.ordered or await self._config.ordered_at(connection, destination)
-        if weather.dead_reason is not None and dues:
-            await self._suppress(dues, weather.dead_reason, lease)
+        if state.dead_reason is not None and dues:
+            await self._suppress(dues, state.dead_reason, lease)
             return len(dues) == BATCH
-        if weather.remaining_pause(now) > 0:
-            self._wake_after_pause(destination, weather, now)
+        if state.remaining_pause(now) > 0:
+            self._wake_after_pause(destination, state, now)
             return False
         dues = dues[:1] if ordered else dues
         ready = [due for due in dues if due.next_at is None or due.next_at <= now]
@@ -141,20 +142,20 @@ class DeliveryWorker:
         return True
 
     def _wake_after_pause(self, destination: str, state: DestinationState, now: datetime) -> None:
-        """Look again when the hold is over; one of the whole bot is told, whoever was refused."""
+        """Schedule a wake-up for the end of the pause; report a pause of the whole bot to the channel."""
         wait = state.remaining_pause(now)
         if state.bot_paused_until is not None and state.bot_paused_until > now:
             self._config.on_bot_paused(destination, (state.bot_paused_until - now).total_seconds())
         self._transactions.wake_soon(self._config.queue, destination, now + timedelta(seconds=wait))
 
     async def _suppress(self, dues: list[DueDelivery], why: str, lease: Lease) -> None:
-        """End what waits for a destination that takes nothing any more; nobody is called for it."""
+        """End the deliveries of a dead destination without an attempt."""
         lease.ensure_held()
-        ended = Transition(state=DeliveryState.SUPPRESSED, event_type=EventType.DELIVERY_FAILED)
-        async with self._transactions.begin("delivery.suppress") as entry:
+        transition = Transition(state=DeliveryState.SUPPRESSED, event_type=EventType.DELIVERY_FAILED)
+        async with self._transactions.begin("delivery.suppress") as tx:
             for due in dues:
-                await store.set_state(entry.connection, due.delivery.id, state=ended.state, error=why)
-                self._emit(entry, due, ended, due.delivery.attempt, None)
+                await store.set_state(tx.connection, due.delivery.id, state=transition.state, error=why)
+                self._emit(tx, due, transition, due.delivery.attempt, None)
 
     def _wake_later(self, destination: str, dues: list[DueDelivery]) -> None:
         moments = [due.next_at for due in dues if due.next_at is not None]
@@ -169,33 +170,33 @@ class DeliveryWorker:
         body = due.delivery.body
         if due.delivery.attempt == 0:
             body = await self._config.complete_body(due.delivery)
-        tried = await self._first_attempt_at(due) if due.delivery.uncertain else None
-        started = utc_now()
-        async with self._transactions.begin("delivery.claim") as entry:
-            number = await store.begin_attempt(entry.connection, due, now=started, body=body)
+        first_attempt_at = await self._first_attempt_at(due) if due.delivery.uncertain else None
+        now = utc_now()
+        async with self._transactions.begin("delivery.claim") as tx:
+            number = await store.begin_attempt(tx.connection, due, now=now, body=body)
         lease.ensure_held()
         self._checkpoint("delivery.before_send")
-        async with AsyncExitStack() as held:
-            clock = time.monotonic()
+        async with AsyncExitStack() as exit_stack:
+            started = time.monotonic()
             outcome = await self._config.sink.send(
                 replace(
                     due.delivery,
                     attempt=number,
                     body=body,
-                    first_attempt_at=tried,
+                    first_attempt_at=first_attempt_at,
                     ensure_held=lease.ensure_held,
-                    exit_stack=held,
+                    exit_stack=exit_stack,
                 )
             )
             self._checkpoint("delivery.after_send")
-            took = (time.monotonic() - clock) * 1000
-            self._save_receipt(due, number, outcome, took)
-            await self._settle(due, number, outcome, took)
+            duration_ms = (time.monotonic() - started) * 1000
+            self._save_receipt(due, number, outcome, duration_ms)
+            await self._settle(due, number, outcome, duration_ms)
         if self._receipts is not None:
             self._receipts.remove(due.delivery.id)
 
     def _save_receipt(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> None:
-        """Write down at once what a platform took."""
+        """Write a receipt as soon as a platform has accepted a delivery."""
         if self._receipts is None or outcome.kind is not OutcomeKind.DELIVERED or not outcome.platform_id:
             return
         self._receipts.append(
@@ -209,14 +210,14 @@ class DeliveryWorker:
         self._checkpoint("delivery.noted")
 
     async def _settle_from_receipt(self, due: DueDelivery) -> bool:
-        """Record an arrival that was noted and not recorded; says whether there was one."""
+        """Settle a delivery by the receipt of its last attempt; return whether there was one."""
         if self._receipts is None:
             return False
-        noted = self._receipts.get(due.delivery.id)
-        if noted is None or noted.attempt != due.delivery.attempt:
+        receipt = self._receipts.get(due.delivery.id)
+        if receipt is None or receipt.attempt != due.delivery.attempt:
             return False
-        outcome = Outcome(kind=OutcomeKind.DELIVERED, platform_id=noted.platform_id)
-        await self._settle(due, noted.attempt, outcome, noted.duration_ms)
+        outcome = Outcome(kind=OutcomeKind.DELIVERED, platform_id=receipt.platform_id)
+        await self._settle(due, receipt.attempt, outcome, receipt.duration_ms)
         self._receipts.remove(due.delivery.id)
         return True
 
@@ -225,23 +226,23 @@ class DeliveryWorker:
             return await store.first_attempt_at(connection, due.delivery.id)
 
     async def _recover(self, due: DueDelivery) -> bool:
-        """Judge a delivery that a dead worker was sending; says whether to send it (again)."""
+        """Decide about a delivery that a crashed worker was sending; return whether to send it again."""
         repeatable = (
             self._config.repeatable
             or due.delivery.platform_id is not None
             or self._config.resolves(due.delivery)
         )
-        judgement = recover(now=utc_now(), repeatable=repeatable, policy=self._config.policy(due.delivery))
-        if judgement.state is DeliveryState.RETRYING:
+        transition = recover(now=utc_now(), repeatable=repeatable, policy=self._config.policy(due.delivery))
+        if transition.state is DeliveryState.RETRYING:
             return True
-        async with self._transactions.begin("delivery.recover") as entry:
-            await store.set_state(entry.connection, due.delivery.id, state=judgement.state)
-            self._emit(entry, due, judgement, due.delivery.attempt, None)
+        async with self._transactions.begin("delivery.recover") as tx:
+            await store.set_state(tx.connection, due.delivery.id, state=transition.state)
+            self._emit(tx, due, transition, due.delivery.attempt, None)
         return False
 
     async def _settle(self, due: DueDelivery, number: int, outcome: Outcome, duration_ms: float) -> None:
         now = utc_now()
-        judgement = next_state(
+        transition = next_state(
             DeliveryState.SENDING,
             outcome,
             attempt=number - due.armed_from,
@@ -251,33 +252,31 @@ class DeliveryWorker:
             policy=self._config.policy(due.delivery),
         )
         destination, account = due.destination, due.delivery.account
-        async with self._transactions.begin("delivery.settle", urgent=True) as entry:
+        async with self._transactions.begin("delivery.settle", urgent=True) as tx:
             ended = await store.end_attempt(
-                entry.connection, due.delivery.id, number, outcome, judgement, duration_ms=duration_ms
+                tx.connection, due.delivery.id, number, outcome, transition, duration_ms=duration_ms
             )
             if not ended:
                 return
-            if judgement.pause_until:
-                held = self._config.bot_destination(destination) if outcome.pause_bot else destination
+            if transition.pause_until:
+                paused = self._config.bot_destination(destination) if outcome.pause_bot else destination
                 await destinations.pause(
-                    entry.connection, held or destination, account=account, until=judgement.pause_until
+                    tx.connection, paused or destination, account=account, until=transition.pause_until
                 )
-            if judgement.mark_dead:
-                await destinations.mark_dead(
-                    entry.connection, destination, account=account, why=outcome.detail
-                )
-            if judgement.disable_endpoint:
-                await store.disable_endpoint(entry.connection, destination, why=outcome.detail)
-                _emit_disabled(entry, due, outcome.detail)
-            self._emit(entry, due, judgement, number, outcome.platform_id or due.delivery.platform_id)
-        self._log(due, judgement, outcome, number)
+            if transition.mark_dead:
+                await destinations.mark_dead(tx.connection, destination, account=account, why=outcome.detail)
+            if transition.disable_endpoint:
+                await store.disable_endpoint(tx.connection, destination, why=outcome.detail)
+                _emit_disabled(tx, due, outcome.detail)
+            self._emit(tx, due, transition, number, outcome.platform_id or due.delivery.platform_id)
+        self._log(due, transition, outcome, number)
 
     def _emit(
         self, tx: Transaction, due: DueDelivery, transition: Transition, attempt: int, platform_id: str | None
     ) -> None:
         if transition.event_type is None or due.delivery.conversation is None:
             return
-        said: dict[str, object] = {
+        data: dict[str, object] = {
             "delivery": due.delivery.id,
             "route": due.delivery.kind,
             "attempt": attempt,
@@ -285,8 +284,8 @@ class DeliveryWorker:
             "part": due.delivery.part,
         }
         if platform_id:
-            said["platform_id"] = platform_id
-        tx.emit(Event.now(transition.event_type, due.delivery.conversation, said, turn=due.delivery.turn))
+            data["platform_id"] = platform_id
+        tx.emit(Event.now(transition.event_type, due.delivery.conversation, data, turn=due.delivery.turn))
 
     @staticmethod
     def _log(due: DueDelivery, transition: Transition, outcome: Outcome, attempt: int) -> None:
@@ -309,8 +308,8 @@ class DeliveryWorker:
 
 
 def _emit_disabled(tx: Transaction, due: DueDelivery, why: str) -> None:
-    """Say in the log, and to the account's other webhooks, that one is called no more."""
+    """Log that an endpoint is disabled, and emit the event for the account's other webhooks."""
     log.error("webhook.disabled", webhook=due.destination, account=due.delivery.account, why=why)
     if due.delivery.conversation is not None:
-        told = {"webhook": due.destination, "why": why}
-        tx.emit(Event.now(EventType.WEBHOOK_DISABLED, due.delivery.conversation, told))
+        data = {"webhook": due.destination, "why": why}
+        tx.emit(Event.now(EventType.WEBHOOK_DISABLED, due.delivery.conversation, data))

@@ -1,1 +1,1 @@
-"""Events, the outbox they are recorded in, the relay that publishes them, and replay for readers."""
+"""Events, the outbox that records them, the relay that publishes them, and their replay for readers."""

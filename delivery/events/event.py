@@ -1,4 +1,4 @@
-"""Events: immutable facts with an id, a type and a place in a conversation's order."""
+"""Events: immutable facts with an id, a type and a number in their conversation's order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from delivery.database.clock import utc_now
 
 
 class EventType(StrEnum):
-    """The vocabulary that clients build on."""
+    """The public types of events."""
 
     TURN_QUEUED = "turn.queued"
     TURN_STARTED = "turn.started"
@@ -48,13 +48,13 @@ class EventType(StrEnum):
 
 
 TRANSIENT = frozenset({EventType.MESSAGE_DELTA})
-"""Kinds that have a seq and no n, live about an hour and are never replayed once superseded."""
+"""Types that have a seq but no n, are stored for about an hour, and are not replayed once superseded."""
 
 MAX_DATA_BYTES = 224 * 1024
-"""Bytes an event's data may take as JSON: the stream takes messages of 256 KiB with their headers."""
+"""The largest size of an event's data as JSON: the stream accepts messages of 256 KiB with headers."""
 
 MAX_TEXT_BYTES = 128 * 1024
-"""Bytes one text may take in an event, as JSON; the whole stands where the state is kept."""
+"""The largest size of one text in an event, as JSON; the full text is stored with the state."""
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
@@ -80,14 +80,14 @@ def _truncated(value: Any, max_bytes: int) -> Any:
 
 
 def _truncate_text(text: str, max_bytes: int) -> str:
-    """Cut a text so that its JSON takes no more than `most` bytes."""
-    kept = bisect_right(range(len(text) + 1), max_bytes, key=lambda length: len(json.dumps(text[:length])))
-    return text[: max(kept - 1, 0)]
+    """Return the longest beginning of a text whose JSON has at most `max_bytes` bytes."""
+    fitting = bisect_right(range(len(text) + 1), max_bytes, key=lambda length: len(json.dumps(text[:length])))
+    return text[: max(fitting - 1, 0)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """One fact. `n` counts a conversation's lasting events from 1 (None: transient or not yet counted)."""
+    """One fact; `n` numbers a conversation's lasting events from 1 (None: transient or not yet numbered)."""
 
     id: str
     type: EventType
@@ -107,7 +107,7 @@ class Event:
         turn: str | None = None,
         event_id: str | None = None,
     ) -> Event:
-        """Return an event of this moment; `event_id` makes a repeated statement the same event."""
+        """Return an event with the current time; a given `event_id` makes a repeated call the same event."""
         return cls(
             id=event_id or new_id("evt"),
             type=event_type,
@@ -118,25 +118,25 @@ class Event:
         )
 
     def numbered(self, n: int) -> Event:
-        """Return the event with its place in the conversation's lasting order."""
+        """Return the event with its number in the conversation."""
         return replace(self, n=n)
 
     def truncated(self, full_text_url: str | None = None) -> Event:
-        """Return the event within LARGEST, its texts within LARGEST_TEXT.
+        """Return the event with data of at most MAX_DATA_BYTES and texts of at most MAX_TEXT_BYTES.
 
-        Where a text was cut, `data.truncated` says so and `data.url` is `whole`, where all of it stands.
+        If a text was cut, `data.truncated` is true and `data.url` is `full_text_url`, if one is given.
         """
-        most, data = MAX_TEXT_BYTES, _truncated(self.data, MAX_TEXT_BYTES)
-        while len(json.dumps(data)) > MAX_DATA_BYTES and most > 1:
-            most //= 2
-            data = _truncated(self.data, most)
+        max_bytes, data = MAX_TEXT_BYTES, _truncated(self.data, MAX_TEXT_BYTES)
+        while len(json.dumps(data)) > MAX_DATA_BYTES and max_bytes > 1:
+            max_bytes //= 2
+            data = _truncated(self.data, max_bytes)
         if data == self.data:
             return self
         link = {"url": full_text_url} if full_text_url else {}
         return replace(self, data={**data, "truncated": True, **link})
 
     def as_json(self, seq: int | None = None) -> dict[str, Any]:
-        """Return the public shape; `seq` is the cursor once the stream has given one."""
+        """Return the public JSON object; `seq` is the cursor, once the stream has assigned one."""
         shape: dict[str, Any] = {"v": 1}
         if seq is not None:
             shape["seq"] = seq
@@ -153,14 +153,14 @@ class Event:
         return shape | {"data": dict(self.data)}
 
     def encode(self, seq: int | None = None) -> bytes:
-        """Return the bytes that the outbox and the stream keep; with `seq`, those a webhook gets."""
+        """Return the bytes that the outbox and the stream store; with `seq`, the body of a webhook."""
         return json.dumps(self.as_json(seq), separators=(",", ":"), ensure_ascii=False).encode(
             "utf-8", "replace"
         )
 
     @classmethod
     def decode(cls, raw: bytes) -> Event:
-        """Return the event that `dump` wrote."""
+        """Return the event that `encode` wrote."""
         shape = json.loads(raw)
         return cls(
             id=shape["id"],

@@ -1,4 +1,4 @@
-"""SQL of conversations' streams and of the outbox that their events are recorded in."""
+"""SQL of conversations' streams and of the outbox that records their events."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from delivery.events.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backlog:
-    """A conversation with events that the stream may not have yet."""
+    """A conversation with events that may not be published yet."""
 
     conversation: str
     published_n: int
@@ -23,7 +23,7 @@ class Backlog:
 
 
 async def create_stream(connection: Connection, *, conversation: str, account: str, agent: str) -> None:
-    """Start counting a conversation's events."""
+    """Insert the stream row of a new conversation, from which its events are numbered."""
     await connection.execute(
         insert(streams).values(
             conversation=conversation, account=account, agent=agent, last_n=0, relayed_n=0, last_seq=0
@@ -32,13 +32,13 @@ async def create_stream(connection: Connection, *, conversation: str, account: s
 
 
 async def change_agent(connection: Connection, *, conversation: str, agent: str) -> None:
-    """Note that another agent answers in a conversation from its first message on."""
+    """Set the agent of a conversation."""
     await connection.execute(
         update(streams).where(streams.c.conversation == conversation).values(agent=agent)
     )
 
 
-# Statements that every message needs are built once: building one takes longer than running it.
+# Statements that every message needs are built once: building a statement takes longer than running it.
 _COUNT = (
     update(streams)
     .where(streams.c.conversation == bindparam("of"))
@@ -58,10 +58,10 @@ _MARK = (
 
 
 async def record(connection: Connection, conversation: str, events: Sequence[Event]) -> list[Event]:
-    """Number the events of one conversation and put them into the outbox; returns them numbered."""
+    """Number the events of one conversation, insert them into the outbox, and return them numbered."""
     counted = await connection.execute(_COUNT, {"of": conversation, "more": len(events)})
-    last = counted.scalar_one()
-    numbered = [event.numbered(last - len(events) + place) for place, event in enumerate(events, start=1)]
+    first = counted.scalar_one() - len(events) + 1
+    numbered = [event.numbered(n) for n, event in enumerate(events, start=first)]
     await connection.execute(
         _RECORD,
         [
@@ -81,9 +81,9 @@ async def record(connection: Connection, conversation: str, events: Sequence[Eve
 
 
 async def exists(connection: Connection, event_id: str) -> bool:
-    """Say whether an event of this id is already recorded."""
-    found = await connection.execute(select(outbox.c.n).where(outbox.c.event_id == event_id))
-    return found.first() is not None
+    """Return whether an event of this id is already recorded."""
+    rows = await connection.execute(select(outbox.c.n).where(outbox.c.event_id == event_id))
+    return rows.first() is not None
 
 
 async def list_unpublished(
@@ -100,29 +100,27 @@ async def list_unpublished(
 
 
 async def list_for_turn(connection: Connection, turn: str) -> list[Event]:
-    """Return what has been told of one turn, in order."""
+    """Return the recorded events of one turn, in order."""
     rows = await connection.execute(select(outbox.c.body).where(outbox.c.turn == turn).order_by(outbox.c.n))
     return [Event.decode(row.body) for row in rows]
 
 
 async def published_n(connection: Connection, conversation: str) -> int:
-    """Return up to which n the stream certainly had the events once."""
-    found = await connection.execute(
-        select(streams.c.relayed_n).where(streams.c.conversation == conversation)
-    )
-    return found.scalar_one_or_none() or 0
+    """Return the n up to which all events of a conversation are known to have been published."""
+    rows = await connection.execute(select(streams.c.relayed_n).where(streams.c.conversation == conversation))
+    return rows.scalar_one_or_none() or 0
 
 
 async def mark_published(connection: Connection, marks: Iterable[tuple[str, int, int]]) -> None:
-    """Remember (conversation, n, seq) of what the stream has; marks never go back."""
-    # In one order everywhere: two replicas that mark the same conversations would deadlock.
+    """Store (conversation, n, seq) of published events; a stored n never decreases."""
+    # Sorted, because two replicas that mark the same conversations in different orders would deadlock.
     rows = [{"of": conversation, "n": n, "seq": seq} for conversation, n, seq in sorted(marks)]
     if rows:
         await connection.execute(_MARK, rows)
 
 
 async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Backlog]:
-    """Return conversations whose outbox is ahead of the stream."""
+    """Return the conversations whose outbox is ahead of the stream."""
     rows = await connection.execute(
         select(streams.c.conversation, streams.c.relayed_n, streams.c.last_n)
         .where(streams.c.relayed_n < streams.c.last_n)
@@ -132,18 +130,18 @@ async def list_backlogs(connection: Connection, *, limit: int = 1000) -> list[Ba
 
 
 async def last_position(connection: Connection, conversation: str) -> tuple[int, int]:
-    """Return (n, seq) of the last event known to be in the stream."""
-    found = await connection.execute(
+    """Return (n, seq) of the last event that is known to be published; (0, 0) if there is none."""
+    rows = await connection.execute(
         select(streams.c.relayed_n, streams.c.last_seq).where(streams.c.conversation == conversation)
     )
-    row = found.first()
+    row = rows.first()
     return (row[0], row[1]) if row else (0, 0)
 
 
 async def delete_published(connection: Connection, *, before: datetime) -> int:
-    """Drop outbox rows that are older than the stream's retention and certainly relayed."""
-    relayed = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
-    gone = await connection.execute(
-        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= relayed.scalar_subquery())
+    """Delete published outbox rows that were created before a moment; return their number."""
+    published = select(streams.c.relayed_n).where(streams.c.conversation == outbox.c.conversation)
+    deleted = await connection.execute(
+        delete(outbox).where(outbox.c.created_at < before, outbox.c.n <= published.scalar_subquery())
     )
-    return gone.rowcount
+    return deleted.rowcount

@@ -16,9 +16,10 @@ from delivery.events.event import TRANSIENT, Event, EventType
 class StoredEvent:
     """An event with its position.
 
-    `previous` is the seq of the conversation's last lasting event before it (0: none), whatever its own sort;
-    a reader whose cursor is below it has missed something. `sibling` is, for a transient event met live, the
-    seq of the transient one before it (0: none or not known). `raw` is what `Event.dump` wrote.
+    `previous` is the seq of the conversation's last lasting event before it (0: none), for lasting and
+    transient events alike; a reader whose cursor is below it has missed an event. `previous_transient` is,
+    for a transient event received live, the seq of the transient event before it (0: none or unknown). `raw`
+    is the output of `Event.encode`.
     """
 
     seq: int
@@ -34,11 +35,11 @@ class StoredEvent:
 
     @property
     def transient(self) -> bool:
-        """Whether the event is one of those that are not kept."""
+        """Whether the event is transient: stored for about an hour only."""
         return self.type in TRANSIENT
 
     def as_json(self) -> bytes:
-        """Return the public JSON with its seq, without decoding what was stored; one for all readers."""
+        """Return the public JSON with its seq, computed once for all readers and without decoding `raw`."""
         return self._as_json
 
     @cached_property
@@ -48,10 +49,10 @@ class StoredEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamBounds:
-    """What is kept of one conversation: seqs of the first and last kept event (0, 0: nothing).
+    """The seqs of the first and last stored event of one conversation (0, 0: none).
 
-    `first_previous` is `Recorded.previous` of the first kept lasting event: anything above a reader's
-    cursor and up to it has been trimmed. `draft` is the newest transient event still kept.
+    `first_previous` is `StoredEvent.previous` of the first stored lasting event: any event above a reader's
+    cursor and up to it has expired. `last_transient` is the newest stored transient event.
     """
 
     epoch: str
@@ -71,44 +72,44 @@ class Tail:
 
 
 class EventStream(Protocol):
-    """Durable ordered events of conversations; any number of processes read and append."""
+    """The durable, ordered events of conversations; any number of processes read and append."""
 
     @abstractmethod
     async def append(self, event: Event, *, expected: int) -> int:
-        """Append a lasting event and return its seq, if the conversation's last lasting seq is `expected`
-        (or everything up to it has been trimmed meanwhile).
+        """Append a lasting event if the conversation's last lasting seq is `expected`, and return its seq.
 
-        Confirmed by the broker before it returns. Repeating an append that already succeeded returns the
-        seq of the first (by event id, whenever it is still the tail). Raises Conflict, Unreachable, Refused.
+        Succeeds too when all events up to `expected` have expired. The broker has confirmed the event when
+        this returns. Repeating an append whose event (by id) is still the tail returns its first seq.
+        Raises AppendConflict, BrokerUnreachable, BrokerRefused.
         """
 
     @abstractmethod
     async def publish_transient(self, event: Event) -> None:
-        """Append a transient event, best effort: never raises when the broker is away, but may drop it."""
+        """Append a transient event, best effort: it is dropped, without an error, when the broker is away."""
 
     @abstractmethod
     async def tail(self, conversation: str) -> Tail | None:
-        """Return the last lasting event kept, or None."""
+        """Return the last stored lasting event, or None."""
 
     @abstractmethod
     async def bounds(self, conversation: str) -> StreamBounds:
-        """Return what is kept."""
+        """Return the first and the last position that are stored."""
 
     @abstractmethod
     async def read(
         self, conversation: str, *, after: int, limit: int = 100, transient: bool = True
     ) -> Sequence[StoredEvent]:
-        """Return up to `limit` kept events with seq > `after`, in order; an empty answer is the live edge."""
+        """Return up to `limit` stored events with seq > `after`, in order; none are left at the live edge."""
 
     @abstractmethod
     async def purge(self, conversation: str) -> None:
-        """Remove every event of a conversation for good; repeating it is no error. Raises Unreachable."""
+        """Delete every event of a conversation. Idempotent. Raises BrokerUnreachable."""
 
     @abstractmethod
     def subscribe(self, conversation: str) -> AbstractAsyncContextManager[AsyncIterator[StoredEvent | None]]:
-        """Yield events as they are appended anywhere, from the moment of entering; never ends by itself.
+        """Yield events as any process appends them, from the moment of entering, without end.
 
-        At-most-once and bounded: a follower sees by `previous` and `sibling` that something is missing and
-        reads it. None means: something may have been missed (reconnection, or more than 256 events or 1 MiB
-        behind), read from your cursor. `delivery.events.replay.frames` does all this.
+        At-most-once and bounded. A missing event shows in `previous` and `previous_transient`; read it from
+        the stream. None marks a gap (a reconnection, or a reader more than 256 events or 1 MiB behind): read
+        from your cursor. `delivery.events.replay.frames` implements this.
         """

@@ -1,4 +1,4 @@
-"""The relay: brings recorded events into the durable stream, each conversation in its own order."""
+"""The relay: publishes recorded events to the durable stream, in the order of each conversation."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from delivery.events.port import EventStream
 log = structlog.get_logger(__name__)
 
 MARK_SECONDS = 0.25
-"""Seconds between commits of how far the stream is; after a crash the stream's own tail is the truth."""
+"""Seconds between commits of the published positions; after a crash the stream's own tail decides."""
 
 MAX_CACHED = 10_000
-"""Conversations whose position is kept in memory."""
+"""The number of conversations whose position is cached in memory."""
 
 
 @dataclass(slots=True)
 class _Position:
-    """One conversation's position in the stream: its last lasting event."""
+    """The last published lasting event of one conversation."""
 
     seq: int
     n: int
 
 
 def _take_consecutive(pending: dict[int, Event], after: int) -> list[Event]:
-    """Take the events that follow `after` without a hole, and drop those at or before it."""
+    """Remove and return the events that follow `after` without a hole; drop those at or before it."""
     for n in [n for n in pending if n <= after]:
         del pending[n]
     run: list[Event] = []
@@ -44,7 +44,7 @@ def _take_consecutive(pending: dict[int, Event], after: int) -> list[Event]:
 
 
 class _PublishedSeqs:
-    """The positions of the last events appended here; whoever asks early waits."""
+    """The seqs of the last events that this relay appended; `wait_for` waits for one."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, int] = OrderedDict()
@@ -52,7 +52,7 @@ class _PublishedSeqs:
         self._waiting = 0
 
     async def set(self, event_id: str, seq: int) -> None:
-        """Remember where an event stands."""
+        """Store the seq of an event."""
         self._known[event_id] = seq
         if len(self._known) > MAX_CACHED:
             self._known.popitem(last=False)
@@ -61,7 +61,7 @@ class _PublishedSeqs:
                 self._changed.notify_all()
 
     async def wait_for(self, event_id: str, timeout: float) -> int | None:
-        """Return where an event stands, waiting so many seconds; None: not appended here."""
+        """Return the seq of an event, waiting up to `timeout` seconds; None: not appended by this relay."""
         self._waiting += 1
         try:
             async with asyncio.timeout(timeout), self._changed:
@@ -92,15 +92,15 @@ class Relay:
         self._seqs = _PublishedSeqs()
 
     def enqueue(self, events: Iterable[Event]) -> None:
-        """Hand over committed, numbered events; returns at once."""
+        """Queue committed, numbered events for publishing; returns at once."""
         for event in events:
             self._pending[event.conversation][event.n or 0] = event
             self._queue(event.conversation)
 
     async def get_seq(self, event: Event, *, timeout: float) -> int | None:
-        """Return an event's seq as soon as it is appended by this relay; None when it is nowhere in time.
+        """Return an event's seq once it is published, waiting up to `timeout` seconds; None after that.
 
-        What no conversation has numbered (a webhook's test) is in no stream, and not waited for.
+        An event without a number (a webhook's test) is in no stream: the result is None at once.
         """
         if event.n is None:
             return None
@@ -108,32 +108,32 @@ class Relay:
         return seq if seq is not None else await self._find_in_stream(event)
 
     async def _find_in_stream(self, event: Event) -> int | None:
-        """Return the seq of an event that another relay appended, or this one before it was restarted."""
-        mark, after = event.id.encode(), 0
+        """Return the seq of an event that another relay, or this one before a restart, has appended."""
+        encoded_id, after = event.id.encode(), 0
         try:
             while batch := await self._stream.read(
                 event.conversation, after=after, limit=256, transient=False
             ):
-                for found in batch:
-                    if mark in found.raw and found.event.id == event.id:
-                        return found.seq
+                for stored in batch:
+                    if encoded_id in stored.raw and stored.event.id == event.id:
+                        return stored.seq
                 after = batch[-1].seq
         except DeliveryError as error:
             log.debug("event.seq_not_found", event_id=event.id, error=str(error))
         return None
 
     def wake(self, conversation: str) -> None:
-        """Look at a conversation's outbox soon, whatever was offered."""
+        """Read a conversation's outbox soon, in addition to the queued events."""
         self._to_read.add(conversation)
         self._queue(conversation)
 
     def catch_up(self, backlog: Backlog) -> None:
-        """Bring what is behind into the stream; what this relay knows to be there is only marked so."""
-        line = self._positions.get(backlog.conversation)
-        if line is None or line.n < backlog.last_n:
+        """Publish a backlog; if this relay has published it already, only mark it as published."""
+        position = self._positions.get(backlog.conversation)
+        if position is None or position.n < backlog.last_n:
             self.wake(backlog.conversation)
         else:
-            self._marks.setdefault(backlog.conversation, (line.n, line.seq))
+            self._marks.setdefault(backlog.conversation, (position.n, position.seq))
 
     def _queue(self, conversation: str) -> None:
         if conversation not in self._queued:
@@ -141,7 +141,7 @@ class Relay:
             self._dirty.put_nowait(conversation)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Relay until stopped, then finish what was offered while the broker answers."""
+        """Publish until `stop`, then publish the queued events for as long as the broker answers."""
         async with asyncio.TaskGroup() as group:
             workers = [group.create_task(self._work()) for _ in range(self._workers)]
             marker = group.create_task(self._mark_regularly(stop))
@@ -164,15 +164,15 @@ class Relay:
         except (DeliveryError, DatabaseUnavailable, OSError) as error:
             self._positions.pop(conversation, None)
             log.warning("relay.database_unavailable", conversation=conversation, error=str(error))
-        except Exception:  # the outermost loop of a worker: one bad row must not stop the others
+        except Exception:  # the outermost loop of a worker: one bad row must not stop other conversations
             self._positions.pop(conversation, None)
             log.exception("relay.failed", conversation=conversation)
 
     async def _flush(self, conversation: str) -> None:
         for _ in range(20):
-            line = self._positions.get(conversation) or await self._load_position(conversation)
+            position = self._positions.get(conversation) or await self._load_position(conversation)
             try:
-                await self._append(conversation, line)
+                await self._append(conversation, position)
             except AppendConflict:
                 self._positions.pop(conversation, None)
                 self._to_read.add(conversation)
@@ -183,21 +183,21 @@ class Relay:
     async def _load_position(self, conversation: str) -> _Position:
         tail = await self._stream.tail(conversation)
         async with self._database.read() as connection:
-            relayed = await outbox.published_n(connection, conversation)
-        line = _Position(seq=tail.seq, n=tail.n) if tail else _Position(seq=0, n=relayed)
+            published_n = await outbox.published_n(connection, conversation)
+        position = _Position(seq=tail.seq, n=tail.n) if tail else _Position(seq=0, n=published_n)
         if len(self._positions) >= MAX_CACHED:
             self._positions.pop(next(iter(self._positions)))
-        self._positions[conversation] = line
-        return line
+        self._positions[conversation] = position
+        return position
 
     async def _append(self, conversation: str, position: _Position) -> None:
-        offered = self._pending.pop(conversation, {})
-        unseen = conversation in self._to_read
+        queued = self._pending.pop(conversation, {})
+        unread = conversation in self._to_read
         self._to_read.discard(conversation)
         while True:
-            events = _take_consecutive(offered, position.n)
-            if not events and (unseen or any(n > position.n for n in offered)):
-                events, unseen = await self._list_unpublished(conversation, position), False
+            events = _take_consecutive(queued, position.n)
+            if not events and (unread or any(n > position.n for n in queued)):
+                events, unread = await self._list_unpublished(conversation, position), False
             if not events:
                 return
             await self._append_all(conversation, position, events)
@@ -230,5 +230,5 @@ class Relay:
         try:
             async with self._database.begin() as connection:
                 await outbox.mark_published(connection, [(key, n, seq) for key, (n, seq) in marks.items()])
-        except DatabaseUnavailable as error:  # a mark is a hint; the stream's tail is the truth
+        except DatabaseUnavailable as error:  # a mark is a hint; the stream's tail decides
             log.warning("relay.mark_failed", error=str(error))

@@ -1,9 +1,9 @@
-"""Replay: what a reader of one conversation gets, from any position up to the live edge and on.
+"""Replay the events of one conversation to a reader, from any position to the live edge and beyond.
 
-The splice: follow first, then read what is stored up to the edge, then hand on what was followed meanwhile.
-An event that names a predecessor beyond the reader's position proves that one was missed: read again from
-the position. Positions only grow, nothing is given twice, and what cannot be given is named by a gap or a
-reset, never passed over in silence.
+A reader subscribes first, then reads the stored events up to the live edge, then yields the events that the
+subscription has received since. An event whose predecessor is beyond the reader's position shows that one was
+missed; the reader then reads again from its position. Positions only grow and no event is repeated. Events
+that have expired are reported by a Gap or a Reset.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TURN_ENDS = frozenset({EventType.TURN_COMPLETED, EventType.TURN_FAILED, EventTy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subscribed:
-    """What is kept, before anything else."""
+    """The first frame: the stored positions."""
 
     epoch: str
     first_seq: int
@@ -42,14 +42,14 @@ class Events:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaughtUp:
-    """Everything up to `seq` has been given; what follows is live."""
+    """All events up to `seq` have been yielded; the following frames are live."""
 
     seq: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
-    """The events from `first` to `last` are no longer kept."""
+    """The events from `first` to `last` have expired."""
 
     first: int
     last: int
@@ -57,7 +57,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reset:
-    """The reader's position means nothing here: forget it, what is kept follows from its beginning."""
+    """The reader's position is invalid; the stored events follow from the first one."""
 
     epoch: str
 
@@ -74,30 +74,30 @@ async def frames(
     deltas: bool = True,
     live: bool = True,
 ) -> AsyncGenerator[Frame, None]:
-    """Yield a reader's frames: Subscribed, what it missed, CaughtUp once, then what happens; without end.
+    """Yield a reader's frames: Subscribed, the missed events, CaughtUp once, then live events without end.
 
-    `after` None: live only; 0: from the first kept. `epoch`: the one `after` was given in, if the reader
-    knows. `deltas` False leaves transient events out. `live` False ends after CaughtUp. Close the iterator
-    (`contextlib.aclosing`) to stop following. Raises Unreachable when the broker is away at the start.
+    `after` None: live only; 0: from the first stored event. `epoch`: the epoch of `after`, if the reader
+    knows it. `deltas` False omits transient events. `live` False ends after CaughtUp. Close the iterator
+    (`contextlib.aclosing`) to unsubscribe. Raises BrokerUnreachable when the broker is away at the start.
     """
-    async with stream.subscribe(conversation) as followed:
-        extent = await stream.bounds(conversation)
-        yield Subscribed(epoch=extent.epoch, first_seq=extent.first_seq, last_seq=extent.last_seq)
-        reader = _Reader(stream, conversation, extent, deltas=deltas)
+    async with stream.subscribe(conversation) as subscription:
+        bounds = await stream.bounds(conversation)
+        yield Subscribed(epoch=bounds.epoch, first_seq=bounds.first_seq, last_seq=bounds.last_seq)
+        reader = _Reader(stream, conversation, bounds, deltas=deltas)
         if after is None:
-            reader.position = extent.last_seq
+            reader.position = bounds.last_seq
         else:
             reader.position = after
-            async for frame in reader.catch_up(extent, claimed=epoch):
+            async for frame in reader.catch_up(bounds, claimed=epoch):
                 yield frame
         yield CaughtUp(seq=reader.position)
         if live:
-            async for frame in reader.follow_live(followed):
+            async for frame in reader.follow_live(subscription):
                 yield frame
 
 
 class _Reader:
-    """One reader's position and what it knows to be superseded."""
+    """One reader's position and the messages that it knows to be complete."""
 
     def __init__(self, stream: EventStream, conversation: str, bounds: StreamBounds, *, deltas: bool) -> None:
         self.position = 0
@@ -108,7 +108,7 @@ class _Reader:
         self._finished: dict[str, None] = {}
 
     async def catch_up(self, bounds: StreamBounds | None, *, claimed: str | None) -> AsyncIterator[Frame]:
-        """Catch up; when the broker goes away meanwhile, go on as soon as it is back."""
+        """Yield the frames up to the live edge; after a broker outage continue when the broker is back."""
         while True:
             try:
                 bounds = bounds or await self._stream.bounds(self._conversation)
@@ -121,45 +121,50 @@ class _Reader:
                 return
 
     async def _read_to_edge(self, bounds: StreamBounds, *, claimed: str | None) -> AsyncIterator[Frame]:
-        """Read from the position to the edge."""
+        """Yield the frames from the reader's position to the live edge."""
         reset = (claimed or bounds.epoch) != bounds.epoch or self.position > bounds.last_seq
         self._epoch = bounds.epoch
         if reset:
             self.position = 0
             self._finished.clear()
             yield Reset(epoch=bounds.epoch)
-        draft = await self._unfinished_delta(bounds) if self._deltas else None
-        cursor, excused, patience = self.position, reset, _STALE_TRIES
-        while (batch := await self._read(cursor)) or (cursor < self._edge(bounds) and patience):
-            if not batch:  # a replica that lags behind the leader
-                patience -= 1
+        delta = await self._unfinished_delta(bounds) if self._deltas else None
+        cursor, gap_reported, tries_left = self.position, reset, _STALE_TRIES
+        while (batch := await self._read(cursor)) or (cursor < self._edge(bounds) and tries_left):
+            if not batch:  # a NATS replica that lags behind the leader
+                tries_left -= 1
                 await asyncio.sleep(_STALE_SECONDS)
                 continue
             cursor = batch[-1].seq
-            for frame in self._to_frames(batch, bounds, draft, excused=excused):
+            for frame in self._to_frames(batch, bounds, delta, gap_reported=gap_reported):
                 yield frame
-                excused = False
+                gap_reported = False
         self.position = max(self.position, cursor)
 
     def _edge(self, bounds: StreamBounds) -> int:
-        """Return the last seq that this reader is to be given."""
-        draft = bounds.last_transient
-        if self._deltas or draft is None or draft.seq < bounds.last_seq:
+        """Return the last seq that this reader reads."""
+        delta = bounds.last_transient
+        if self._deltas or delta is None or delta.seq < bounds.last_seq:
             return bounds.last_seq
-        return draft.previous
+        return delta.previous
 
     async def _read(self, after: int) -> Sequence[StoredEvent]:
         return await self._stream.read(self._conversation, after=after, limit=_BATCH, transient=self._deltas)
 
     def _to_frames(
-        self, batch: Sequence[StoredEvent], bounds: StreamBounds, draft: StoredEvent | None, *, excused: bool
+        self,
+        batch: Sequence[StoredEvent],
+        bounds: StreamBounds,
+        delta: StoredEvent | None,
+        *,
+        gap_reported: bool,
     ) -> Iterable[Frame]:
-        """Split a batch at gaps, and leave superseded deltas out. A reset has told of its gap already."""
+        """Split a batch at gaps and omit superseded deltas; after a Reset the first gap is not reported."""
         chosen: list[StoredEvent] = []
         for item in batch:
-            if item.transient and item.seq <= bounds.last_seq and not _belongs(item, draft):
+            if item.transient and item.seq <= bounds.last_seq and not _belongs(item, delta):
                 continue
-            if item.previous > self.position and not (excused and not chosen):
+            if item.previous > self.position and not (gap_reported and not chosen):
                 if chosen:
                     yield Events(items=tuple(chosen))
                     chosen = []
@@ -171,21 +176,21 @@ class _Reader:
             yield Events(items=tuple(chosen))
 
     async def _unfinished_delta(self, bounds: StreamBounds) -> StoredEvent | None:
-        """Return the newest delta if its message is still being said."""
-        draft = bounds.last_transient
-        if draft is None or draft.seq <= self.position:
+        """Return the newest delta if its message is not complete."""
+        delta = bounds.last_transient
+        if delta is None or delta.seq <= self.position:
             return None
-        after = draft.seq
+        after = delta.seq
         while batch := await self._stream.read(
             self._conversation, after=after, limit=_BATCH, transient=False
         ):
-            if any(_ends(item, draft) for item in batch):
+            if any(_ends(item, delta) for item in batch):
                 return None
             after = batch[-1].seq
-        return draft
+        return delta
 
     async def follow_live(self, subscription: AsyncIterator[StoredEvent | None]) -> AsyncIterator[Frame]:
-        """Hand on what is followed, and read again whenever something may be missing."""
+        """Yield the frames of live events; after a gap, read the stored events again."""
         async for item in subscription:
             if item is not None and item.seq <= self.position:
                 continue
@@ -204,7 +209,7 @@ class _Reader:
         return max(item.previous, item.previous_transient) > self.position
 
     def _remember_finished(self, item: StoredEvent) -> None:
-        """Remember which messages are complete."""
+        """Remember that a message is complete."""
         if item.type is EventType.MESSAGE_COMPLETED:
             message = item.event.data.get("message")
             if isinstance(message, str):
@@ -216,21 +221,21 @@ class _Reader:
         return item.transient and item.event.data.get("message") in self._finished
 
 
-def _belongs(item: StoredEvent, draft: StoredEvent | None) -> bool:
-    """Tell whether a delta is of the same message and attempt as the newest one."""
-    if draft is None:
+def _belongs(item: StoredEvent, delta: StoredEvent | None) -> bool:
+    """Return whether a delta is of the same message and attempt as the newest one."""
+    if delta is None:
         return False
-    mine, newest = item.event, draft.event
+    mine, newest = item.event, delta.event
     return mine.turn == newest.turn and all(
         mine.data.get(key) == newest.data.get(key) for key in ("message", "attempt")
     )
 
 
-def _ends(item: StoredEvent, draft: StoredEvent) -> bool:
-    """Tell whether an event completes or supersedes what a delta belongs to."""
+def _ends(item: StoredEvent, delta: StoredEvent) -> bool:
+    """Return whether an event completes or supersedes the message of a delta."""
     if item.type not in _TURN_ENDS | {EventType.TURN_RESTARTED, EventType.MESSAGE_COMPLETED}:
         return False
-    if item.event.turn != draft.event.turn:
+    if item.event.turn != delta.event.turn:
         return False
     message = item.event.data.get("message")
-    return item.type is not EventType.MESSAGE_COMPLETED or message in {None, draft.event.data.get("message")}
+    return item.type is not EventType.MESSAGE_COMPLETED or message in {None, delta.event.data.get("message")}

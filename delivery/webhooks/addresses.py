@@ -1,7 +1,7 @@
-"""Which IP addresses are public: a pure judgement that every outgoing connection to a user's URL passes.
+"""Classify IP addresses as public or not; every outgoing connection to a user's URL is checked by it.
 
-The tables are the IANA special-purpose registries (RFC 6890 and its updates), written out because the
-standard library's `is_global` lets several of them through, and differs between its versions.
+The tables are the IANA special-purpose registries (RFC 6890 and its updates). They are written out because
+the standard library's `is_global` accepts several of them, and differs between Python versions.
 """
 
 from __future__ import annotations
@@ -53,12 +53,12 @@ _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 def is_public(address: IpAddress) -> bool:
-    """Tell whether an address belongs to the public internet, whatever it is wrapped in."""
+    """Return whether an address, or the IPv4 address embedded in it, is on the public internet."""
     if isinstance(address, IPv4Address):
         return address.is_global and not any(address in network for network in _CLOSED_V4)
-    inner = embedded_ipv4(address)
-    if inner is not None:
-        return is_public(inner)
+    embedded = embedded_ipv4(address)
+    if embedded is not None:
+        return is_public(embedded)
     return (
         address.scope_id is None
         and address in _UNICAST_V6
@@ -69,14 +69,14 @@ def is_public(address: IpAddress) -> bool:
 
 
 def embedded_ipv4(address: IpAddress) -> IPv4Address | None:
-    """Return the IPv4 address a connection to an IPv4-mapped or NAT64 address really goes to, else None."""
+    """Return the IPv4 address to which an IPv4-mapped or NAT64 address connects, else None."""
     if isinstance(address, IPv6Address) and (address.ipv4_mapped is not None or address in _NAT64):
         return IPv4Address(int(address) & 0xFFFF_FFFF)
     return None
 
 
 def is_local(address: IpAddress) -> bool:
-    """Tell whether an address is one of this machine's own: a route to it starts where it ends.
+    """Return whether an address is one of this machine's own: a route to it has the same source address.
 
     Connecting a datagram socket asks the kernel for a route and sends nothing.
     """
@@ -90,12 +90,12 @@ def is_local(address: IpAddress) -> bool:
 
 
 def parse_networks(texts: tuple[str, ...] | list[str]) -> tuple[IpNetwork, ...]:
-    """Return networks from CIDR texts; raises ValueError naming the first that is none."""
+    """Return networks from CIDR texts; raises ValueError with the first invalid one."""
     return tuple(ip_network(text.strip()) for text in texts if text.strip())
 
 
 def is_within(address: IpAddress, networks: tuple[IpNetwork, ...]) -> bool:
-    """Tell whether an address, or the IPv4 address it stands for, lies in one of the networks."""
+    """Return whether an address, or the IPv4 address embedded in it, is in one of the networks."""
     candidates = (address, embedded_ipv4(address))
     return any(
         one is not None and one.version == network.version and one in network

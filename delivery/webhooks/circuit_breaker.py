@@ -1,9 +1,9 @@
-"""A webhook sink that watches its endpoints: a dead one is left alone for a while, and given up in the end.
+"""A webhook sink with a circuit breaker: a failing endpoint is paused, and disabled after five days.
 
     closed ── five failures in a row ──▶ open (the endpoint's deliveries wait) ── time is over ──▶ closed
 
-An open circuit is the destination's hold: nothing for the endpoint is attempted until it is over, so that a
-dead receiver costs the others nothing. It never makes one delivery wait longer than its own schedule would.
+An open circuit is a pause of the destination: nothing is sent to the endpoint until it ends, so that a dead
+receiver costs other endpoints nothing. No delivery waits longer than its own schedule would make it wait.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _MAX_ENDPOINTS = 10_000
 
 
 class EndpointHealth(Protocol):
-    """What is remembered of endpoints, for all replicas."""
+    """The stored health of endpoints, for all replicas."""
 
     async def record_failure(self, endpoint: str, now: datetime) -> datetime:
-        """Remember a failure; returns since when nothing has succeeded."""
+        """Store a failure; return since when no attempt has succeeded."""
 
     async def record_success(self, endpoint: str) -> None:
-        """Remember a success."""
+        """Store a success."""
 
 
 def _now() -> datetime:
@@ -38,7 +38,7 @@ def _now() -> datetime:
 
 
 class CircuitBreakerSink(Sink):
-    """Adds a circuit breaker and the end after five days of failure to a webhook sink."""
+    """Wraps a webhook sink: pauses failing endpoints and disables them after five days without success."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class CircuitBreakerSink(Sink):
         self._failures: OrderedDict[str, int] = OrderedDict()
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once, and draw conclusions about the endpoint."""
+        """Attempt once by the wrapped sink, and update the endpoint's health by the outcome."""
         outcome = await self._inner.send(delivery)
         if outcome.kind is OutcomeKind.DELIVERED:
             await self._handle_success(delivery.target)
@@ -75,14 +75,14 @@ class CircuitBreakerSink(Sink):
         self._evict_oldest()
         since = await self._health.record_failure(endpoint, now)
         if now - since >= DISABLE_AFTER:
-            why = f"disabled after {DISABLE_AFTER.days} days without one success; the last: {outcome.detail}"
+            why = f"disabled after {DISABLE_AFTER.days} days without a success; last error: {outcome.detail}"
             return replace(outcome, kind=OutcomeKind.GIVE_UP, disable_endpoint=True, detail=why)
         if count < FAILURE_THRESHOLD or outcome.pause_destination:
             return outcome
         return replace(outcome, pause_destination=True, retry_after=self.pause_seconds(count))
 
     def pause_seconds(self, failures: int) -> float:
-        """Return how long an endpoint rests that failed so often in a row, in seconds."""
+        """Return the seconds for which an endpoint is paused after so many failures in a row."""
         return 0.5 * (
             self._schedule.delay_after(failures - FAILURE_THRESHOLD + 1) or self._schedule.delays[-1]
         )

@@ -1,9 +1,9 @@
-"""Which URLs may be called on a user's behalf, and the only HTTP session that calls them.
+"""The HTTP client for URLs of users, and the policy that decides which URLs it may call.
 
-The address is judged in the socket factory, after resolution and for every connection, so that a literal,
-a redirect, a rebinding resolver or a cached name cannot slip past: the address judged is the address
-connected to. Redirects are not followed, proxies and .netrc of the environment are not used, cookies are
-not kept, bodies are not unpacked.
+The address is checked in the socket factory, after name resolution and for every connection. So the checked
+address is the connected address, also with literals, redirects, rebinding resolvers and cached names.
+Redirects are not followed, proxies and .netrc of the environment are not used, cookies are not stored, and
+bodies are not decompressed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from yarl import URL
 from delivery.webhooks.addresses import IpAddress, IpNetwork, is_local, is_public, is_within, parse_networks
 
 BODY_LIMIT = 64 * 1024
-"""No more than this is ever read of an answer's body."""
+"""The most bytes that are read of a response's body."""
 
 _URL_LIMIT = 2048
 _PUBLIC_PORTS = frozenset({("https", 443), ("http", 80)})
@@ -35,7 +35,7 @@ _BODY_SECONDS = 5.0
 
 
 class EgressRefused(OSError):
-    """This URL may not be called: its scheme, port or address is closed to account records."""
+    """The policy does not allow this URL, because of its scheme, port or address."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -43,7 +43,7 @@ class EgressRefused(OSError):
 
 
 class EgressScope(Enum):
-    """How far a session's connections may go."""
+    """The addresses to which a session may connect."""
 
     PUBLIC = auto()
     ALLOWED = auto()
@@ -52,45 +52,45 @@ class EgressScope(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressPolicy:
-    """What account records may call: public addresses at the usual ports, allowed networks at any port."""
+    """The allowed targets: public addresses at the usual ports, and the networks `allow` at any port."""
 
     allow: tuple[IpNetwork, ...] = ()
     ports: frozenset[tuple[str, int]] = field(default=_PUBLIC_PORTS)
 
     @classmethod
     def parse(cls, networks: str) -> EgressPolicy:
-        """Return rules from comma-separated CIDRs; raises ValueError naming the first wrong one."""
+        """Return a policy from comma-separated CIDRs; raises ValueError with the first invalid one."""
         return cls(allow=parse_networks(networks.split(",")))
 
     def check_url(self, url: str, *, trusted: bool = False) -> tuple[URL, EgressScope]:
-        """Return the parsed URL and how far it may reach; raises EgressRefused for what is refused already.
+        """Return the parsed URL and its scope; raises EgressRefused if the URL alone is not allowed.
 
-        Names are not resolved here: passing says that nothing is wrong yet, not that a call is allowed.
+        Names are not resolved here, so a call to an accepted URL may still be refused.
         """
         parsed = _parse(url)
         if trusted:
             return parsed, EgressScope.TRUSTED
         if parsed.user is not None or parsed.password is not None:
-            raise EgressRefused("a URL with a user name or password in it is refused")
-        reach = EgressScope.PUBLIC if (parsed.scheme, parsed.port) in self.ports else EgressScope.ALLOWED
-        if reach is EgressScope.ALLOWED and not self.allow:
+            raise EgressRefused("the URL must not contain a user name or password")
+        scope = EgressScope.PUBLIC if (parsed.scheme, parsed.port) in self.ports else EgressScope.ALLOWED
+        if scope is EgressScope.ALLOWED and not self.allow:
             raise EgressRefused("only https at port 443 and http at port 80 are allowed")
         if _address(parsed.raw_host or "") is not None:
-            self.check_host(parsed.raw_host or "", reach)
-        return parsed, reach
+            self.check_host(parsed.raw_host or "", scope)
+        return parsed, scope
 
     def check_host(self, host: str, scope: EgressScope) -> None:
-        """Raise EgressRefused unless a connection to the address `host` is within `reach`."""
+        """Raise EgressRefused unless a connection to the address `host` is within `scope`."""
         if scope is EgressScope.TRUSTED:
             return
         address = _address(host)
         if address is None:
-            raise EgressRefused("the connection does not go to an address")
+            raise EgressRefused("the connection's host is not an IP address")
         if is_within(address, self.allow):
             return
         if scope is EgressScope.ALLOWED:
             raise EgressRefused("only https at port 443 and http at port 80 are allowed at this address")
-        # One text for every address, so that a name with several of them still fails as refused.
+        # One text for every address, so that a name with several addresses is still reported as refused.
         if not is_public(address) or is_local(address):
             raise EgressRefused("the address is private, local, reserved or this machine's own")
 
@@ -98,14 +98,14 @@ class EgressPolicy:
 @lru_cache(maxsize=1024)
 def _parse(url: str) -> URL:
     if len(url) > _URL_LIMIT or not url.isprintable():
-        raise EgressRefused("the URL is too long or has control characters in it")
+        raise EgressRefused(f"the URL is longer than {_URL_LIMIT} characters or contains control characters")
     try:
         parsed = URL(url)
         usable = parsed.scheme in {"http", "https"} and parsed.host and parsed.port
     except ValueError:
-        raise EgressRefused("the URL cannot be read") from None
+        raise EgressRefused("the URL cannot be parsed") from None
     if not usable:
-        raise EgressRefused("the URL is not http or https with a host")
+        raise EgressRefused("the URL must have the scheme http or https, and a host")
     return parsed
 
 
@@ -119,7 +119,7 @@ def _address(host: str) -> IpAddress | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EgressResponse:
-    """What came back: the status line decides, the rest is for the log."""
+    """The response: the status decides about the outcome, the body is for the attempt log."""
 
     status: int
     retry_after: str | None
@@ -127,7 +127,7 @@ class EgressResponse:
 
 
 class Resolver(AbstractResolver):
-    """Resolves names in threads of its own, so that slow name servers hold up nobody else's work."""
+    """Resolves names in its own threads, so that slow name servers do not delay other work."""
 
     def __init__(self, *, threads: int = 16) -> None:
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="names")
@@ -152,12 +152,12 @@ class Resolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Let the threads go; one that still waits for a name server is not waited for."""
+        """Stop the threads without waiting for pending lookups."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
 
 class Egress:
-    """The door out: an async context manager over one session for each Reach (never sharing connections)."""
+    """The HTTP client: an async context manager with one session per scope, which share no connections."""
 
     def __init__(
         self,
@@ -176,7 +176,7 @@ class Egress:
 
     async def __aenter__(self) -> Self:
         self._resolver = self._resolver or Resolver()
-        self._sessions = {reach: self._open(reach) for reach in EgressScope}
+        self._sessions = {scope: self._open(scope) for scope in EgressScope}
         return self
 
     async def __aexit__(
@@ -197,7 +197,7 @@ class Egress:
             socket_factory=guarded,
             resolver=self._resolver,
             limit=512,
-            # Many receivers close an idle connection after five seconds, and a POST is not repeated.
+            # Many receivers close an idle connection after five seconds, and a failed POST is not repeated.
             keepalive_timeout=2.0,
         )
         return aiohttp.ClientSession(
@@ -212,10 +212,10 @@ class Egress:
     async def post(
         self, url: str, *, headers: Mapping[str, str], body: bytes, trusted: bool = False
     ) -> EgressResponse:
-        """POST once and return the answer; raises EgressRefused, aiohttp.ClientError or TimeoutError."""
-        parsed, reach = self.policy.check_url(url, trusted=trusted)
+        """POST once and return the response; raises EgressRefused, aiohttp.ClientError or TimeoutError."""
+        parsed, scope = self.policy.check_url(url, trusted=trusted)
         try:
-            async with self._sessions[reach].post(
+            async with self._sessions[scope].post(
                 parsed, data=body, headers=headers, allow_redirects=False
             ) as response:
                 return EgressResponse(
@@ -230,14 +230,14 @@ class Egress:
 
 
 async def _read_some(response: aiohttp.ClientResponse) -> bytes:
-    """Return the beginning of a body, as far as it comes in time; a body that breaks off is no failure."""
-    kept = bytearray()
+    """Return the beginning of a body, as far as it arrives in time; an interrupted body is no error."""
+    content = bytearray()
     with suppress(aiohttp.ClientError, TimeoutError):
         async with asyncio.timeout(_BODY_SECONDS):
-            while len(kept) < BODY_LIMIT:
-                chunk = await response.content.read(BODY_LIMIT - len(kept))
+            while len(content) < BODY_LIMIT:
+                chunk = await response.content.read(BODY_LIMIT - len(content))
                 if not chunk:
-                    return bytes(kept)
-                kept += chunk
+                    return bytes(content)
+                content += chunk
     response.close()
-    return bytes(kept)
+    return bytes(content)

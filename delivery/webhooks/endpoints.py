@@ -1,4 +1,4 @@
-"""SQL of webhook endpoints, and the end of everything an account has here."""
+"""SQL of webhook endpoints, and the deletion of all delivery data of an account or conversation."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from delivery.database.tables import deliveries, endpoints, routes, streams
 _ORDERED = select(endpoints.c.ordered).where(endpoints.c.id == bindparam("of"))
 
 RECORD = "record"
-"""The origin of an endpoint that is a record of its account; others are `agent:<id>` and `turn:<id>`."""
+"""The origin of an endpoint created by its account; other origins are `agent:<id>` and `turn:<id>`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """A URL that wants events. `secret` and `previous_secret` are sealed; `events` are patterns.
+    """A URL that receives events; `secret` and `previous_secret` are encrypted, `events` are patterns.
 
-    `ordered`: the next event waits until the one before it is delivered or given up. `failing_since`: no
+    `ordered`: an event waits until the one before it is delivered or dead-lettered. `failing_since`: no
     attempt has succeeded since then.
     """
 
@@ -67,7 +67,7 @@ def _columns(endpoint: Endpoint) -> dict[str, Any]:
 
 
 async def add(connection: Connection, endpoint: Endpoint) -> None:
-    """Insert an endpoint; a name taken within the account is an IntegrityError."""
+    """Insert an endpoint; raises IntegrityError if the account has an endpoint of this name."""
     await connection.execute(
         insert(endpoints).values(
             id=endpoint.id,
@@ -81,7 +81,7 @@ async def add(connection: Connection, endpoint: Endpoint) -> None:
 
 
 async def update_endpoint(connection: Connection, endpoint: Endpoint) -> None:
-    """Write all but account, origin and trust over the row of this id."""
+    """Update all fields of an endpoint except account, origin and trust."""
     await connection.execute(
         update(endpoints).where(endpoints.c.id == endpoint.id).values(_columns(endpoint))
     )
@@ -90,7 +90,7 @@ async def update_endpoint(connection: Connection, endpoint: Endpoint) -> None:
 async def get(
     connection: Connection, account: str, id_or_name: str, *, origin: str = RECORD
 ) -> Endpoint | None:
-    """Return an account's endpoint of one origin by id, else by name."""
+    """Return an account's endpoint of one origin by id, else by name, or None."""
     rows = await connection.execute(
         select(endpoints)
         .where(
@@ -106,7 +106,7 @@ async def get(
 
 
 async def get_by_origin(connection: Connection, account: str, origin: str) -> Endpoint | None:
-    """Return the endpoint an agent or a turn brought with it."""
+    """Return the endpoint of an agent or a turn, or None."""
     rows = await connection.execute(
         select(endpoints)
         .where(endpoints.c.account == account, endpoints.c.origin == origin)
@@ -118,13 +118,13 @@ async def get_by_origin(connection: Connection, account: str, origin: str) -> En
 
 
 async def get_by_id(connection: Connection, endpoint_id: str) -> Endpoint | None:
-    """Return an endpoint of whichever account and origin: for the workers, never for a request's id."""
+    """Return an endpoint of any account and origin; for workers, never for an id from a request."""
     row = (await connection.execute(select(endpoints).where(endpoints.c.id == endpoint_id))).one_or_none()
     return _endpoint(row) if row else None
 
 
 async def record_failure(connection: Connection, endpoint_id: str, *, now: datetime) -> datetime:
-    """Remember that an attempt failed; returns since when none has succeeded."""
+    """Store that an attempt failed; return since when none has succeeded."""
     await connection.execute(
         update(endpoints)
         .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_(None))
@@ -135,7 +135,7 @@ async def record_failure(connection: Connection, endpoint_id: str, *, now: datet
 
 
 async def record_success(connection: Connection, endpoint_id: str) -> None:
-    """Remember that an attempt succeeded."""
+    """Store that an attempt succeeded."""
     await connection.execute(
         update(endpoints)
         .where(endpoints.c.id == endpoint_id, endpoints.c.failing_since.is_not(None))
@@ -144,15 +144,15 @@ async def record_success(connection: Connection, endpoint_id: str) -> None:
 
 
 async def is_ordered(connection: Connection, endpoint_id: str) -> bool:
-    """Say whether an endpoint wants one event after the other."""
-    found = await connection.execute(_ORDERED, {"of": endpoint_id})
-    return bool(found.scalar_one_or_none())
+    """Return whether an endpoint receives its events one after the other."""
+    rows = await connection.execute(_ORDERED, {"of": endpoint_id})
+    return bool(rows.scalar_one_or_none())
 
 
 async def list_for_account(
     connection: Connection, account: str, *, after: str, limit: int
 ) -> Sequence[Endpoint]:
-    """Return the account's endpoint records, oldest first."""
+    """Return the endpoints that an account has created, oldest first."""
     rows = await connection.execute(
         select(endpoints)
         .where(endpoints.c.account == account, endpoints.c.origin == RECORD, endpoints.c.id > after)
@@ -163,7 +163,7 @@ async def list_for_account(
 
 
 async def list_all(connection: Connection, *, after: str, limit: int) -> Sequence[Endpoint]:
-    """Return endpoints of all accounts and origins, to seal their secrets anew."""
+    """Return endpoints of all accounts and origins, for encrypting their secrets again."""
     rows = await connection.execute(
         select(endpoints).where(endpoints.c.id > after).order_by(endpoints.c.id).limit(limit)
     )
@@ -179,7 +179,7 @@ async def delete_endpoint(connection: Connection, account: str, endpoint_id: str
 
 
 async def delete_by_origin(connection: Connection, account: str, origin: str) -> None:
-    """Delete what an agent brought with it."""
+    """Delete the endpoints of an agent or a turn."""
     await connection.execute(
         delete(endpoints).where(endpoints.c.account == account, endpoints.c.origin == origin)
     )
@@ -192,8 +192,8 @@ async def delete_account(connection: Connection, account: str) -> None:
 
 
 async def delete_conversation(connection: Connection, conversation: str, *, turns: Sequence[str]) -> None:
-    """Delete a conversation's deliveries, routes, outbox, and the endpoints that its turns brought."""
+    """Delete a conversation's deliveries, routes and outbox, and the endpoints of its turns."""
     for table in (deliveries, routes, streams):
         await connection.execute(delete(table).where(table.c.conversation == conversation))
-    for origin in turns:
-        await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{origin}"))
+    for turn in turns:
+        await connection.execute(delete(endpoints).where(endpoints.c.origin == f"turn:{turn}"))

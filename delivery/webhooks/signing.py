@@ -1,8 +1,8 @@
-"""Signatures of outgoing webhooks, as the Standard Webhooks specification writes them.
+"""Sign and verify webhooks by the Standard Webhooks specification.
 
-The signed content is `<id>.<timestamp>.<body>`; a signature is `v1,` and the base64 of its HMAC-SHA256; the
-header holds one signature for every live secret, separated by spaces, so that a receiver can change its
-secret while nothing is lost.
+The signed content is `<id>.<timestamp>.<body>`. A signature is `v1,` and the base64 of its HMAC-SHA256. The
+header has one signature for every valid secret, separated by spaces, so that a receiver can rotate its secret
+without losing a message.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from hashlib import sha256
 
 PREFIX = "whsec_"
 TOLERANCE = 300
-"""Seconds a timestamp may differ from the receiver's clock."""
+"""Seconds by which a timestamp may differ from the receiver's clock."""
 
 _LENGTHS = range(8, 129)
+_MAX_TIMESTAMP_DIGITS = 12
+"""The digits of a timestamp until the year 33658."""
 
 
 class BadSecret(ValueError):
@@ -30,21 +32,21 @@ class BadSecret(ValueError):
 
 
 class BadSignature(ValueError):
-    """The message is not signed by any of the secrets, or its time is out of tolerance."""
+    """No secret has signed the message, or its timestamp is out of tolerance."""
 
 
 def new_secret() -> str:
-    """Return a fresh secret of 32 random bytes."""
+    """Return a new secret of 32 random bytes."""
     return PREFIX + base64.b64encode(randomness.token_bytes(32)).decode()
 
 
 def secret_from_text(text: str) -> str:
-    """Return the secret whose key is the bytes of a plain text; of a blank one, a secret that is none."""
+    """Return the secret whose key is the bytes of a plain text; a blank text gives an invalid secret."""
     return PREFIX + base64.b64encode(text.encode() if text.strip() else b"").decode()
 
 
 def secret_key(secret: str) -> bytes:
-    """Return the key bytes of a secret; raises BadSecret (an empty one too), without repeating it."""
+    """Return the key bytes of a secret; raises BadSecret, whose text does not contain the secret."""
     if not secret.startswith(PREFIX):
         raise BadSecret
     text = secret.removeprefix(PREFIX)
@@ -80,20 +82,22 @@ def verify(
 ) -> None:
     """Raise BadSignature unless one of the secrets signed exactly this message within `tolerance` seconds.
 
-    `headers` has lower-case names. Every comparison takes the same time whatever differs.
+    `headers` has lower-case names. The comparisons take constant time.
     """
     message_id, timestamp, given = (
         headers.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature")
     )
-    if not (message_id and given and timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 12):  # noqa: PLR2004 - digits of the year 33658
+    if not (message_id and given and timestamp.isascii() and timestamp.isdigit()):
+        raise BadSignature("the webhook headers are missing or malformed")
+    if len(timestamp) > _MAX_TIMESTAMP_DIGITS:
         raise BadSignature("the webhook headers are missing or malformed")
     if abs(now.timestamp() - int(timestamp)) > tolerance:
-        raise BadSignature("the timestamp is too far from now")
+        raise BadSignature(f"the timestamp is more than {tolerance} seconds from now")
     expected = [_signature(secret_key(secret), message_id, timestamp, body).encode() for secret in secrets]
     offered = [signature.encode(errors="replace") for signature in given.split(" ")]
     matches = [hmac.compare_digest(ours, theirs) for ours in expected for theirs in offered]
     if not any(matches):
-        raise BadSignature("no signature fits")
+        raise BadSignature("no signature matches")
 
 
 def _signature(key: bytes, message_id: str, timestamp: str, body: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The webhook sink: one signed POST, judged by the status line of its answer."""
+"""The webhook sink: one signed POST, whose response status decides about the outcome."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXCERPT = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookTarget:
-    """Where a webhook goes. `secrets` are the live ones, newest first; `trusted`: the operator's own URL."""
+    """A webhook's URL and valid secrets, newest first; `trusted`: the operator has configured the URL."""
 
     url: str
     secrets: tuple[str, ...] = field(repr=False)
@@ -33,7 +33,7 @@ class WebhookTarget:
 
 
 FindTarget = Callable[[str], Awaitable[WebhookTarget | None]]
-"""Find an endpoint's receiver by the endpoint's id; None when there is none any more."""
+"""Return the target of an endpoint by the endpoint's id; None when the endpoint was deleted."""
 
 
 def _now() -> datetime:
@@ -45,7 +45,7 @@ async def _no_extra_headers(_delivery: Delivery) -> Mapping[str, str]:
 
 
 class WebhookSink(Sink):
-    """Posts events to endpoints. Repeating is always safe: every attempt has the event's id as webhook-id."""
+    """Posts events to endpoints; every attempt has the event's id as webhook-id, so a repetition is safe."""
 
     def __init__(
         self,
@@ -63,22 +63,22 @@ class WebhookSink(Sink):
         self._extra_headers = extra_headers
 
     async def send(self, delivery: Delivery) -> Outcome:
-        """Attempt once."""
+        """Attempt once to post the event, and return the outcome."""
         try:
-            receiver = await self._find_target(delivery.target)
+            target = await self._find_target(delivery.target)
         except DatabaseUnavailable as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=str(error))
-        if receiver is None:
+        if target is None:
             return Outcome(
                 kind=OutcomeKind.GIVE_UP, detail="the endpoint no longer exists", address_dead=True
             )
-        if receiver.disabled:
+        if target.disabled:
             return Outcome(kind=OutcomeKind.GIVE_UP, detail="the endpoint is disabled", disable_endpoint=True)
-        return await self._post(delivery, receiver)
+        return await self._post(delivery, target)
 
     async def _post(self, delivery: Delivery, target: WebhookTarget) -> Outcome:
         try:
-            answer = await self._egress.post(
+            response = await self._egress.post(
                 target.url,
                 headers=self._headers(delivery, target) | dict(await self._extra_headers(delivery)),
                 body=delivery.body,
@@ -89,56 +89,56 @@ class WebhookSink(Sink):
         except BadSecret:
             return Outcome(kind=OutcomeKind.OPERATOR, detail="the endpoint's secret cannot be used")
         except TimeoutError:
-            return Outcome(kind=OutcomeKind.RETRY, detail="no answer in time")
+            return Outcome(kind=OutcomeKind.RETRY, detail="the receiver did not answer in time")
         except (aiohttp.ClientError, ValueError, OSError) as error:
             return Outcome(kind=OutcomeKind.RETRY, detail=_describe(error))
-        return outcome_for_response(answer, now=self._now())
+        return outcome_for_response(response, now=self._now())
 
     def _headers(self, delivery: Delivery, target: WebhookTarget) -> dict[str, str]:
-        place = f"/conversations/{quote(delivery.conversation, safe='')}" if delivery.conversation else ""
+        path = f"/conversations/{quote(delivery.conversation, safe='')}" if delivery.conversation else ""
         signed = sign(target.secrets, message_id=delivery.event_id, moment=self._now(), body=delivery.body)
         return signed | {
             "content-type": "application/json",
             "ce-specversion": "1.0",
             "ce-id": delivery.event_id,
             "ce-type": delivery.event_type,
-            "ce-source": self._source + place,
+            "ce-source": self._source + path,
             "ce-time": rfc3339(delivery.event_time),
             "dovecote-delivery": delivery.id,
         }
 
 
 def outcome_for_response(response: EgressResponse, *, now: datetime) -> Outcome:
-    """Return what an answer means: 2xx taken, 410 never again, all else (redirects too) later."""
+    """Return the outcome of a response: 2xx is delivered, 410 disables the endpoint, all else is retried."""
     status, excerpt = response.status, response.body[:_EXCERPT].decode(errors="replace")
     if 200 <= status < 300:  # noqa: PLR2004 - the class of success
         return Outcome(kind=OutcomeKind.DELIVERED, status=status, excerpt=excerpt)
     if status == _GONE:
         return Outcome(
             kind=OutcomeKind.GIVE_UP,
-            detail="the receiver is gone for good (410)",
+            detail="the receiver is permanently gone (410)",
             disable_endpoint=True,
             status=status,
             excerpt=excerpt,
         )
-    asked = parse_retry_after(response.retry_after, now=now) if status in _BUSY else None
-    moved = " (redirects are not followed)" if 300 <= status < 400 else ""  # noqa: PLR2004 - likewise
+    retry_after = parse_retry_after(response.retry_after, now=now) if status in _BUSY else None
+    note = " (redirects are not followed)" if 300 <= status < 400 else ""  # noqa: PLR2004 - likewise
     return Outcome(
         kind=OutcomeKind.RETRY,
-        detail=f"the receiver answered {status}{moved}",
-        retry_after=asked,
-        pause_destination=asked is not None,
+        detail=f"the receiver answered {status}{note}",
+        retry_after=retry_after,
+        pause_destination=retry_after is not None,
         status=status,
         excerpt=excerpt,
     )
 
 
 def _describe(error: Exception) -> str:
-    """Name the failure without the URL, which may hold a token."""
+    """Describe the failure without the URL, which may contain a token."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "the receiver's certificate is not valid"
+        return "the receiver's TLS certificate is not valid"
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return "the receiver's name cannot be resolved"
     if isinstance(error, aiohttp.ClientConnectorError):
         return f"no connection: {error.os_error.strerror or type(error.os_error).__name__}"
-    return f"the exchange broke off ({type(error).__name__})"
+    return f"the connection failed during the request ({type(error).__name__})"

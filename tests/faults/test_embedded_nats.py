@@ -54,7 +54,7 @@ async def test_a_stranger_is_refused(embedded_nats: EmbeddedNats) -> None:
 async def test_a_broker_without_room_says_what_to_raise(tmp_path: Path) -> None:
     """A nats-server of somebody's own that is too small for the streams is refused with the remedy."""
     async with nats_server(tmp_path) as small, connect(small.url, token=small.token) as link:
-        with pytest.raises(BrokerRefused, match=r"take up to .* GiB: raise max_file_store"):
+        with pytest.raises(BrokerRefused, match=r"need up to .* GiB: raise max_file_store"):
             await ensure_streams(link, StreamConfig())
 
 

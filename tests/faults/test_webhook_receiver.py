@@ -249,7 +249,10 @@ async def test_a_bad_certificate_is_trouble_and_nothing_is_said() -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     async with open_sink(tls=_self_signed(context)) as (sink, receiver):
         outcome = await sink.send(DELIVERY)
-    assert (outcome.kind, outcome.detail) == (OutcomeKind.RETRY, "the receiver's certificate is not valid")
+    assert (outcome.kind, outcome.detail) == (
+        OutcomeKind.RETRY,
+        "the receiver's TLS certificate is not valid",
+    )
     assert not receiver.requests
 
 

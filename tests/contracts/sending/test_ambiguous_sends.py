@@ -26,7 +26,7 @@ FINDS = frozenset({ChannelFeature.FIND})
 def retried_delivery(*, minutes: float = 0) -> Delivery:
     """Return a delivery whose first attempt, so many minutes ago, may have arrived."""
     tried = datetime.now(UTC) - timedelta(minutes=minutes)
-    return make_delivery(uncertain=True, attempt=2, tried_at=tried)
+    return make_delivery(uncertain=True, attempt=2, first_attempt_at=tried)
 
 
 def make_sink(channel: MemoryChannel, features: frozenset[ChannelFeature], **changes: object) -> ChatSink:
@@ -122,7 +122,7 @@ async def test_few_messages_are_on_their_way_where_none_is_recognised(
 
     async def bring(number: int) -> None:
         room = Address(channel="chn_1", room=str(number)).encode()
-        await sink.send(make_delivery(id=f"dlv_{number}", target=room, held=recorded[number]))
+        await sink.send(make_delivery(id=f"dlv_{number}", target=room, exit_stack=recorded[number]))
 
     sending = [asyncio.create_task(bring(number)) for number in range(len(recorded))]
     await asyncio.wait(sending, timeout=0.2)

@@ -106,8 +106,8 @@ async def test_what_was_attached_is_not_attached_again() -> None:
 @pytest.mark.parametrize(
     ("features", "size", "trouble", "why"),
     [
-        (frozenset[ChannelFeature](), 6, None, "takes no files"),
-        ({ChannelFeature.UPLOAD}, 2000, None, "0.001 MB at the most"),
+        (frozenset[ChannelFeature](), 6, None, "does not accept files"),
+        ({ChannelFeature.UPLOAD}, 2000, None, "at most 0.001 MB"),
         ({ChannelFeature.UPLOAD}, 6, Rejected("it is too ugly"), "it is too ugly"),
         ({ChannelFeature.UPLOAD}, 6, NotPermitted("Attach Files"), "Attach Files"),
     ],
@@ -134,14 +134,14 @@ async def test_without_a_public_address_the_words_name_the_workspace() -> None:
     """A link nobody could open is not given."""
     stage = FileSinkHarness(features=frozenset(), public=False)
     await stage.send(make_delivery(body=BODY))
-    assert stage.channel.texts("42")[0].endswith("It lies in the workspace as `outbox/result.txt`.")
+    assert stage.channel.texts("42")[0].endswith("It is in the workspace as `outbox/result.txt`.")
 
 
 async def test_a_file_that_is_gone_is_told_of() -> None:
     """A delivery that waited longer than the file was kept ends in words."""
     stage = FileSinkHarness(contents={})
     assert (await stage.send(make_delivery(body=BODY))).kind is OutcomeKind.DELIVERED
-    assert "not kept any more" in stage.channel.texts("42")[0]
+    assert "no longer stored" in stage.channel.texts("42")[0]
 
 
 @pytest.mark.parametrize(
