@@ -1,4 +1,4 @@
-"""The simulated REST API, call by call; what concerns interactions is in `hooks`."""
+"""The simulated REST API, call by call; what concerns interactions is in `interaction_endpoints`."""
 
 from __future__ import annotations
 

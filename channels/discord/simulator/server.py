@@ -16,8 +16,8 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.discord.simulator.hooks import InteractionEndpoints
-from channels.discord.simulator.limits import RateLimits
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
+from channels.discord.simulator.rate_limits import RateLimits
 from channels.discord.simulator.rest import RequestBody, RestApi, read_body
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import ApiFailure, ConnectionCut, World
@@ -54,11 +54,16 @@ class Server:
     """Answers the bot's requests."""
 
     def __init__(
-        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway, token: str
+        self,
+        world: World,
+        rest: RestApi,
+        interaction_endpoints: InteractionEndpoints,
+        sessions: SimulatedGateway,
+        token: str,
     ) -> None:
         self._world = world
         self._rest = rest
-        self._hooks = hooks
+        self._interaction_endpoints = interaction_endpoints
         self._sessions = sessions
         self._token = token
         self.limits = RateLimits()
@@ -115,12 +120,12 @@ class Server:
 
     def _interaction_routes(self) -> list[ApiRoute]:
         """Return the calls that answer interactions, for which their token is enough."""
-        hooks, hook = self._hooks, "/webhooks/{application}/{token}"
+        endpoints, hook = self._interaction_endpoints, "/webhooks/{application}/{token}"
         original, callback = f"{hook}/messages/@original", "/interactions/{id}/{token}/callback"
 
         def first(request: Mapping[str, str], body: RequestBody) -> Any:
             detailed = request.get("with_response", "").lower() in {"1", "true"}
-            return hooks.callback(request["id"], request["token"], body, detailed=detailed)
+            return endpoints.callback(request["id"], request["token"], body, detailed=detailed)
 
         return [
             ApiRoute("POST", callback, "callback", first, as_bot=False),
@@ -128,28 +133,28 @@ class Server:
                 "POST",
                 hook,
                 "follow_up",
-                lambda r, b: hooks.follow_up(*_interaction_parts(r), b),
+                lambda r, b: endpoints.follow_up(*_interaction_parts(r), b),
                 as_bot=False,
             ),
             ApiRoute(
                 "PATCH",
                 original,
                 "fill",
-                lambda r, b: hooks.edit_original(*_interaction_parts(r), b),
+                lambda r, b: endpoints.edit_original(*_interaction_parts(r), b),
                 as_bot=False,
             ),
             ApiRoute(
                 "DELETE",
                 original,
                 "unfill",
-                lambda r, _: hooks.delete_original(*_interaction_parts(r)),
+                lambda r, _: endpoints.delete_original(*_interaction_parts(r)),
                 as_bot=False,
             ),
             ApiRoute(
                 "GET",
                 original,
                 "original",
-                lambda r, _: hooks.get_original(*_interaction_parts(r)),
+                lambda r, _: endpoints.get_original(*_interaction_parts(r)),
                 as_bot=False,
             ),
         ]

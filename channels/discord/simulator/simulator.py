@@ -10,12 +10,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import InteractionEndpoints
-from channels.discord.simulator.limits import rate_limited
-from channels.discord.simulator.people import UserActions
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
+from channels.discord.simulator.rate_limits import rate_limited
 from channels.discord.simulator.rest import RestApi
 from channels.discord.simulator.server import Fault, Server
 from channels.discord.simulator.sessions import SimulatedGateway
+from channels.discord.simulator.user_actions import UserActions
 from channels.discord.simulator.world import ApiFailure, Post, Raw, World
 
 BOT = "700700700700700700"
@@ -32,9 +32,9 @@ class Simulator(UserActions):
         world = World(shapes.user(BOT, "dovecote", bot=True), BOT)
         sessions = SimulatedGateway(world, token)
         rest = RestApi(world, sessions, public_key=self.public_key)
-        hooks = InteractionEndpoints(world, rest)
-        super().__init__(world, rest, hooks, sessions)
-        self.server = Server(world, rest, hooks, sessions, token)
+        interaction_endpoints = InteractionEndpoints(world, rest)
+        super().__init__(world, rest, interaction_endpoints, sessions)
+        self.server = Server(world, rest, interaction_endpoints, sessions, token)
         self.port = 0
 
     @property

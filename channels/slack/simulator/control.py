@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.rate_limits import Rate
 from channels.slack.simulator.world import Post, Raw
 
 if TYPE_CHECKING:

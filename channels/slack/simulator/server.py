@@ -19,7 +19,7 @@ from channels.slack.simulator import scopes
 from channels.slack.simulator.failure import ApiFailure, ConnectionCut, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
-from channels.slack.simulator.pacing import RateLimits
+from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.world import BOT_ID, BOT_USER, Raw, World
 
 BODY_LIMIT = 64_000_000

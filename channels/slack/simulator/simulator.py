@@ -11,9 +11,9 @@ from channels.slack.simulator.clock import SimulatedClock
 from channels.slack.simulator.failure import ApiFailure, Fault, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
-from channels.slack.simulator.pacing import RateLimits
-from channels.slack.simulator.people import UserActions
+from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.server import Server
+from channels.slack.simulator.user_actions import UserActions
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, World, room_id
 
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only

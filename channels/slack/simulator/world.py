@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from channels.slack.simulator import reading
+from channels.slack.simulator import mrkdwn
 from channels.slack.simulator.clock import SimulatedClock
 
 Raw = dict[str, Any]
@@ -53,12 +53,12 @@ class Post:
         """What a person reads: the blocks if there are any, else the text."""
         sections = [block["text"]["text"] for block in self._blocks if block.get("type") == "section"]
         text = "\n".join(sections) or str(self.raw.get("text", ""))
-        return reading.unescape(text) if self.raw.get("mrkdwn") is False else reading.render(text)
+        return mrkdwn.unescape(text) if self.raw.get("mrkdwn") is False else mrkdwn.render(text)
 
     @property
     def notified_targets(self) -> list[str]:
         """Whom the message notifies."""
-        return reading.notified_targets(str(self.raw.get("text", "")))
+        return mrkdwn.notified_targets(str(self.raw.get("text", "")))
 
     @property
     def buttons(self) -> list[Raw]:

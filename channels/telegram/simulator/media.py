@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from channels.telegram.simulator.arguments import Arguments
 from channels.telegram.simulator.failure import ApiFailure, bad_request
-from channels.telegram.simulator.floor import MethodBase
+from channels.telegram.simulator.method_base import MethodBase
 from channels.telegram.simulator.wording import CAPTION_LIMIT, parse_text, utf16_length
 from channels.telegram.simulator.world import Raw
 

@@ -9,8 +9,8 @@ from typing import Any
 from channels.telegram.simulator.arguments import Arguments
 from channels.telegram.simulator.failure import ApiFailure, bad_request
 from channels.telegram.simulator.faults import RateLimits
-from channels.telegram.simulator.floor import inline_keyboard
 from channels.telegram.simulator.media import MediaMethods
+from channels.telegram.simulator.method_base import inline_keyboard
 from channels.telegram.simulator.updates import Updates
 from channels.telegram.simulator.wording import TEXT_LIMIT, parse_text, utf16_length
 from channels.telegram.simulator.world import Raw, World

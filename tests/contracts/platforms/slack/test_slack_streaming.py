@@ -14,7 +14,7 @@ from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.send import lookup
 from channels.slack.simulator import Post, Simulator
-from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.rate_limits import Rate
 from slack_connections import ROOM, make_reply, thread_address
 
 KEY = "dlv_1.0"

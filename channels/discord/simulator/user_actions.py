@@ -10,7 +10,7 @@ import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import InteractionEndpoints
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
 from channels.discord.simulator.rest import RestApi
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import (
@@ -34,11 +34,15 @@ class UserActions:
     """Acts of people; a chat that is not known is a private one."""
 
     def __init__(
-        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway
+        self,
+        world: World,
+        rest: RestApi,
+        interaction_endpoints: InteractionEndpoints,
+        sessions: SimulatedGateway,
     ) -> None:
         self.world = world
         self.rest = rest
-        self.hooks = hooks
+        self.interaction_endpoints = interaction_endpoints
         self.sessions = sessions
         self.key: Ed25519PrivateKey
 
@@ -148,7 +152,7 @@ class UserActions:
         status, reaction = await _post_json(url, body, self.signature_headers(body))
         asked = self.world.interactions.get(str(raw.get("token")))
         if asked is not None and reaction and asked.response_type is None:
-            self.hooks.apply_response(asked, reaction)
+            self.interaction_endpoints.apply_response(asked, reaction)
         await self.world.notify_changed()
         return status, reaction
 
