@@ -1,9 +1,9 @@
 """The simulated Discord on a loopback port.
 
 /api/v10/…   REST, with rate limits and faults
-/gateway/    the socket
+/gateway/    the gateway's WebSocket
 /cdn/…       files
-/_control/…  what an outside program drives it by
+/_control/…  the control interface for other programs
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from channels.discord.simulator.world import ApiFailure, ConnectionCut, World
 
 BODY_LIMIT = 32 * 1024 * 1024
 RouteCall = Callable[[Mapping[str, str], RequestBody], Any]
-"""Takes the parts of the path with the query, and the body."""
+"""Handles a call, given the parts of the path with the query, and the body."""
 
 RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls of a name; None is any."""
+    """A fault for the next `times` calls of a name (None: any call)."""
 
     times: int
     name: str | None = None
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A call: how it is asked for, its name, what is done, and whether the bot's token is needed."""
+    """A REST call: method, path, name, handler, and whether it requires the bot's token."""
 
     method: str
     path: str
@@ -119,7 +119,7 @@ class Server:
         )
 
     def _interaction_routes(self) -> list[ApiRoute]:
-        """Return the calls that answer interactions, for which their token is enough."""
+        """Return the calls that answer interactions, which need only the interaction's token."""
         endpoints, hook = self._interaction_endpoints, "/webhooks/{application}/{token}"
         original, callback = f"{hook}/messages/@original", "/interactions/{id}/{token}/callback"
 
@@ -210,7 +210,7 @@ class Server:
 
 
 def _json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
-    """Answer in the content type that Discord names, which has no charset."""
+    """Return a response with Discord's content type, which has no charset."""
     body = json.dumps(content).encode()
     return web.Response(body=body, status=status, headers={**headers, "Content-Type": "application/json"})
 
