@@ -1,1 +1,1 @@
-"""Channel adapters: the plug-board of chat platforms."""
+"""Channel adapters for chat platforms, and the port they implement."""

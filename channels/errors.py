@@ -1,18 +1,18 @@
-"""What can go wrong with a platform.
+"""Errors of the channel port.
 
     ChannelError                 remedy   meaning
-    ├── RateLimited              retry    the platform said when (`retry_after`, seconds; `scope`)
-    ├── Unreachable              retry    nothing was sent: refused, DNS, or a clear server refusal
+    ├── RateLimited              retry    wait `retry_after` seconds; `scope` is the room or the account
+    ├── Unreachable              retry    nothing was sent: connection refused, DNS, or a clear refusal
     ├── Ambiguous                retry    it may have been sent: time-out, reset, 5xx after the request
-    ├── Undeliverable            give_up  blocked, kicked, chat deleted: this address is dead
+    ├── Undeliverable            give_up  this address is dead: blocked, removed, chat deleted
     ├── Rejected                 give_up  this content is refused (too long, bad markup); others may pass
     ├── Unauthorized             operator the token is wrong or revoked
     ├── NotPermitted             operator the bot lacks a permission in this room (`permission` names it)
-    ├── Conflict                 operator another process holds this bot's connection
+    ├── ConnectedElsewhere       operator another process holds this bot's connection
     └── Unsupported              give_up  the adapter does not declare this feature
 
-Callers branch on `remedy` (and on RateLimited and Ambiguous for when and whether), never on a vendor's
-class.
+Callers branch on `remedy` (and on RateLimited and Ambiguous for when and whether to retry), never on a
+vendor's class.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ChannelError(Exception):
 
 
 class RateLimited(ChannelError):
-    """The platform asks us to wait."""
+    """The platform asks us to wait `retry_after` seconds."""
 
     def __init__(self, retry_after: float, *, scope: Literal["room", "account"] = "room") -> None:
         super().__init__(f"rate limited: try again in {retry_after:g} s")
@@ -45,11 +45,11 @@ class Unreachable(ChannelError):
 
 
 class Ambiguous(ChannelError):
-    """The connection broke after the request was written: it may or may not have been carried out."""
+    """The connection broke after the request was written; it may or may not have been carried out."""
 
 
 class Undeliverable(ChannelError):
-    """This chat no longer takes our messages."""
+    """This chat no longer accepts messages from the bot."""
 
     remedy = "give_up"
 
@@ -61,7 +61,7 @@ class Rejected(ChannelError):
 
 
 class Unauthorized(ChannelError):
-    """The platform refuses our token."""
+    """The platform refuses the token."""
 
     remedy = "operator"
 

@@ -1,8 +1,8 @@
-"""Neutral markup: model text is CommonMark; here it becomes blocks for the renderers.
+"""Parse model text (CommonMark) into platform-neutral blocks for the renderers.
 
-One parse by markdown-it-py with raw HTML off, so that `Vec<T>` and `a<b` stay text. Link reference
-definitions are off as well: a definition would vanish from the text, and a reference could stand in another
-part of a split reply. Nesting is bounded; what nests deeper is kept as literal text.
+markdown-it-py parses the text once with raw HTML off, so that `Vec<T>` and `a<b` stay text. Link reference
+definitions are off as well: a definition would vanish from the text, and the reference might be in another
+part of a split reply. Nesting is bounded; anything deeper is kept as literal text.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 ]
 
 MAX_NESTING = 20
-"""Levels of nesting, as markdown-it counts them (a list item is two)."""
+"""Maximum nesting, in markdown-it's levels (a list item takes two)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Words as they are; a line break is a newline in them."""
+    """Literal text; a line break is a newline."""
 
     text: str
 
@@ -56,7 +56,7 @@ class CodeSpan:
 
 @dataclass(frozen=True, slots=True)
 class StyledText:
-    """Words with a style."""
+    """Inline content with a style."""
 
     style: Literal["strong", "emphasis", "strike"]
     children: tuple[Inline, ...]
@@ -64,7 +64,7 @@ class StyledText:
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """Words that lead somewhere; the words of an autolink are its address."""
+    """Inline content with a URL; the text of an autolink is its URL."""
 
     url: str
     children: tuple[Inline, ...]
@@ -72,7 +72,7 @@ class Link:
 
 @dataclass(frozen=True, slots=True)
 class InlineImage:
-    """A picture by address, with the words that stand for it."""
+    """An image by URL, with its alternative text."""
 
     url: str
     alt: str
@@ -83,7 +83,7 @@ Inline = Text | CodeSpan | StyledText | Link | InlineImage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paragraph:
-    """A run of words. In every block, `gap` says that a blank line stands before it in the source."""
+    """Inline content. In every block, `gap` means that a blank line precedes it in the source."""
 
     children: tuple[Inline, ...]
     gap: bool = False
@@ -100,7 +100,7 @@ class Heading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """Code, fenced or indented; `info` is all that stands behind the opening fence."""
+    """Code, fenced or indented; `info` is everything after the opening fence."""
 
     text: str
     info: str = ""
@@ -117,7 +117,7 @@ class Quote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListBlock:
-    """A list; `start` is the first number of an ordered one and None for bullets."""
+    """A list; `start` is the first number of an ordered list, None for bullets."""
 
     items: tuple[tuple[Block, ...], ...]
     start: int | None = None
@@ -127,14 +127,14 @@ class ListBlock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThematicBreak:
-    """A line across."""
+    """A horizontal rule."""
 
     gap: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table, as its source lines: chat platforms show those best."""
+    """A table, as its source lines, which chat platforms show best."""
 
     text: str
     gap: bool = False
@@ -150,7 +150,7 @@ _STYLES: dict[str, Literal["strong", "emphasis", "strike"]] = {
 
 
 def parse(text: str) -> tuple[Block, ...]:
-    """Return the blocks of `text`; every word of it is in them. Takes time in proportion to its length."""
+    """Return the blocks of `text`, with every word of it, in time proportional to its length."""
     tokens = _parser().parse(text)
     lines = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").split("\n")
     return tuple(_block(group, lines) for group in _outermost_blocks(tokens))
@@ -216,7 +216,7 @@ def _gap(token: Token, lines: Sequence[str]) -> bool:
 
 
 def _is_loose(inner: Sequence[Token]) -> bool:
-    """A list is loose when its items' paragraphs are shown (markdown-it hides those of a tight one)."""
+    """Return whether a list's paragraphs are shown; markdown-it hides those of a tight list."""
     return any(
         token.type == "paragraph_open" and token.level == inner[0].level + 1 and not token.hidden
         for token in inner
@@ -228,18 +228,18 @@ def _inlines(token: Token) -> tuple[Inline, ...]:
 
 
 def _nest(tokens: Iterator[Token]) -> tuple[Inline, ...]:
-    """Take inline tokens up to the closing one of the current style or link, or to the end."""
-    found: list[Inline] = []
+    """Consume inline tokens up to the closing one of the current style or link, or to the end."""
+    inlines: list[Inline] = []
     for token in tokens:
         if token.nesting < 0:
             break
         if token.type == "link_open":
-            found.append(Link(str(token.attrs.get("href", "")), _nest(tokens)))
+            inlines.append(Link(str(token.attrs.get("href", "")), _nest(tokens)))
         elif token.nesting > 0:
-            found.append(StyledText(_STYLES[token.tag], _nest(tokens)))
+            inlines.append(StyledText(_STYLES[token.tag], _nest(tokens)))
         else:
-            found.append(_leaf(token))
-    return tuple(found)
+            inlines.append(_leaf(token))
+    return tuple(inlines)
 
 
 def _leaf(token: Token) -> Inline:

@@ -1,4 +1,4 @@
-"""The words every platform is translated into and out of; all values are frozen."""
+"""Platform-neutral messages, addresses, updates and replies; all values are frozen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class RoomKind(StrEnum):
-    """Who can read what is said in a room."""
+    """Who can read the messages of a room."""
 
     DIRECT = "direct"
     GROUP = "group"
@@ -18,10 +18,10 @@ class RoomKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where in a chat to speak: all that a reply needs, even days later.
+    """The place in a chat that a reply is sent to; it stays valid for days.
 
-    `channel` is the id of the channel record (`chn_…`), `room` and `thread` the platform's own ids as
-    strings, `extras` the few further strings a platform needs (never authorisation, never secrets).
+    `channel` is the id of the channel record (`chn_…`). `room` and `thread` are the platform's own ids as
+    strings. `extras` holds further strings a platform needs, never permissions and never secrets.
     """
 
     channel: str
@@ -30,7 +30,7 @@ class Address:
     extras: Mapping[str, str] = field(default_factory=dict)
 
     def encode(self) -> str:
-        """Return the address as JSON that `load` turns back into an equal address."""
+        """Return the address as JSON, for `decode`."""
         return json.dumps(
             {"channel": self.channel, "room": self.room, "thread": self.thread, "extras": dict(self.extras)},
             sort_keys=True,
@@ -38,7 +38,7 @@ class Address:
 
     @classmethod
     def decode(cls, text: str) -> Address:
-        """Return the address that `dump` wrote; raises ValueError or KeyError for anything else."""
+        """Return the address that `encode` wrote; raises ValueError or KeyError for anything else."""
         raw = json.loads(text)
         return cls(channel=raw["channel"], room=raw["room"], thread=raw["thread"], extras=dict(raw["extras"]))
 
@@ -60,7 +60,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Author:
-    """Who spoke, by the platform's immutable id; `name` is for showing only, never for deciding."""
+    """The sender of an update, by the platform's immutable id; `name` is for display only."""
 
     id: str
     name: str = ""
@@ -69,7 +69,7 @@ class Author:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attachment:
-    """A file a person sent: `ref` fetches it through the channel; `size` is in bytes, 0 when unknown."""
+    """A file that a user sent; `ref` downloads it through the channel, `size` is in bytes (0: unknown)."""
 
     name: str
     media_type: str
@@ -79,11 +79,11 @@ class Attachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """What a person said. `key` names the platform's event: equal keys are one message.
+    """A user's message. `key` identifies the platform's event: equal keys are the same message.
 
-    `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain
-    text, a mention of the bot at its start removed. `edited`: the person changed the message `platform_id`,
-    and this is what it says now (`key` is another one for every change).
+    `mentions_bot` is also true for a reply to the bot and for a command addressed to it. `text` is plain text
+    without a mention of the bot at its start. `edited` means that the user changed the message `platform_id`
+    and `text` is its new content; every change has its own `key`.
     """
 
     key: str
@@ -100,10 +100,10 @@ class Message:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Command:
-    """A person gave an order in the bot's own vocabulary: `/name words…`, however the platform spells it.
+    """A user's command from the bot's vocabulary, such as `/name words…`, in any platform's spelling.
 
-    `name` is lower-case and without a slash, whether we know the word or not; `rest` is what followed it.
-    `token` answers it once where the platform wants an answer to the command itself (a slash command).
+    `name` is lower-case and has no slash; it may be unknown. `rest` is the text after it. `token` answers the
+    command once, on platforms that want an answer to the command itself (a slash command).
     """
 
     key: str
@@ -119,9 +119,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ButtonPress:
-    """A person pressed a button of ours. `data` is the button's, `token` answers the press once.
+    """A user pressed one of the bot's buttons. `data` is the button's, `token` answers the press once.
 
-    `comment` is what the person wrote when the button asked for words (Button.prompt).
+    `comment` is the text the user entered if the button asked for one (Button.prompt).
     """
 
     key: str
@@ -136,7 +136,7 @@ class ButtonPress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reaction:
-    """A person put a sign under a message, or took it away; `platform_id` names the message."""
+    """A user added or removed a reaction; `platform_id` is the message's id."""
 
     key: str
     address: Address
@@ -161,7 +161,7 @@ Update = Message | Command | ButtonPress | Reaction | RoomMigrated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredUpdate:
-    """A platform event that is no update for us, with the reason in plain words (for the log)."""
+    """A platform event that is not an update for the bot; `reason` is plain text for the log."""
 
     reason: str
 
@@ -170,7 +170,7 @@ class IgnoredUpdate:
 class Button:
     """A choice under a reply; `data` is at most 64 bytes of ASCII.
 
-    With a `prompt` the platform asks the person for a few words before the press is told (Feature PROMPTS).
+    With a `prompt` the platform asks the user for a comment before the press is received (Feature PROMPTS).
     """
 
     label: str
@@ -179,7 +179,7 @@ class Button:
 
 
 class StatusReaction(StrEnum):
-    """What a reaction of ours says about a message."""
+    """The state of a message that the bot shows by a reaction."""
 
     SEEN = "seen"
     DONE = "done"
@@ -188,10 +188,10 @@ class StatusReaction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftText:
-    """A reply while it is still being said: `text` is all of it so far, as CommonMark.
+    """A reply that is still being generated; `text` is all of it so far, as CommonMark.
 
-    `platform_id` and `shown` are what the call before this one returned and showed; `key` is the same in
-    every call of one reply; `asker` is the platform's id of the person it answers.
+    `platform_id` and `previous_text` are the previous call's result and text. `key` is the same in every call
+    for one reply. `recipient_id` is the platform's id of the user who is answered.
     """
 
     key: str
@@ -203,10 +203,10 @@ class DraftText:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What we say: CommonMark text within the channel's length limit, perhaps with one row of buttons.
+    """A message to send: CommonMark within the channel's length limit, and at most one row of buttons.
 
-    `key` identifies the delivery: the same on every attempt, at most 64 ASCII characters. A platform that
-    can recognise a repeated send is given it.
+    `key` identifies the delivery: it is the same on every attempt and has at most 64 ASCII characters.
+    Adapters pass it to platforms that can recognise a repeated send.
     """
 
     text: str
@@ -217,7 +217,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class File:
-    """A file we send: the bytes, a bare file name and a media type."""
+    """A file to send: its bytes, a bare file name and a media type."""
 
     name: str
     media_type: str
@@ -227,6 +227,6 @@ class File:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentMessage:
-    """The platform took it: `platform_id` names the message there."""
+    """The platform accepted the message; `platform_id` is its id there."""
 
     platform_id: str

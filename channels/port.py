@@ -1,4 +1,4 @@
-"""The door to a chat platform: what an adapter promises and what it may rely on."""
+"""The port to a chat platform: what an adapter promises and what it may rely on."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ from channels.message import (
 from channels.settings import ChannelSettings
 
 Accept = Callable[[Update], Awaitable[None]]
-"""Store an update durably. When it returns, the update is ours and the platform may be told so; when it
-raises, the platform must be left to deliver the update again."""
+"""Store an update durably.
+
+When it returns, the adapter may acknowledge the update to the platform. When it raises, the adapter must not
+acknowledge, so that the platform delivers the update again.
+"""
 
 
 class ChannelFeature(StrEnum):
-    """What a platform can do beyond sending; a method of an undeclared one raises Unsupported."""
+    """Optional abilities of a platform; a method of an undeclared feature raises Unsupported."""
 
     EDIT = "edit"
     TYPING = "typing"
@@ -38,19 +41,19 @@ class ChannelFeature(StrEnum):
     DOWNLOAD = "download"
     BUTTONS = "buttons"
     PROMPTS = "prompts"
-    """A button may ask for words (Button.prompt)."""
+    """A button may ask for a comment (Button.prompt)."""
     REACT = "react"
     STREAM = "stream"
-    """The platform shows a reply while it is being said, by calls of its own."""
+    """The platform shows a reply while it is generated, by calls of its own."""
     IDEMPOTENT_SEND = "idempotent_send"
-    """A send with a known key is recognised and not carried out twice."""
+    """A repeated send with a known key is recognised and not carried out twice."""
     FIND = "find"
-    """Whether a send was carried out can be looked up by its key."""
+    """The platform can be asked whether a send with a key was carried out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookRequest:
-    """An HTTP request a platform posted to us; header names are lower-case, the body is bounded."""
+    """An HTTP request that a platform posted; header names are lower-case, the body is bounded."""
 
     headers: Mapping[str, str]
     body: bytes
@@ -58,7 +61,7 @@ class WebhookRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookResponse:
-    """What we answer to an Incoming request."""
+    """The response to a WebhookRequest."""
 
     status: int
     body: bytes = b""
@@ -66,98 +69,98 @@ class WebhookResponse:
 
 
 RECENT_PREFIX = "recent:"
-"""How the names of notes begin that matter only while what they are about may be repeated."""
+"""Prefix of the names of values that may be deleted after a month."""
 
 
 class ChannelState(Protocol):
-    """A channel's small durable memory, shared by all replicas: how far it has read, which rooms it knows.
+    """A channel's small durable key-value state, shared by all replicas, such as read positions.
 
-    Names are at most 200 characters, values at most 1,000; hints only, never secrets. A note whose value is
-    empty may be forgotten after a day, and one whose name begins with RECENT after a month.
+    Names have at most 200 characters, values at most 1,000; values are hints, never secrets. A name with an
+    empty value may be deleted after a day, a name that begins with RECENT_PREFIX after a month.
     """
 
     @abstractmethod
     async def get(self, name: str) -> str | None:
-        """Return what was put under a name."""
+        """Return the value of a name, or None."""
 
     @abstractmethod
     async def set(self, values: Mapping[str, str]) -> None:
-        """Keep notes durably, each under its name; raises when they cannot be kept."""
+        """Store values durably, each under its name; raises if they cannot be stored."""
 
     @abstractmethod
     async def list(self, prefix: str = "") -> Mapping[str, str]:
-        """Return the newest notes (10,000 at the most) whose names begin so."""
+        """Return the newest values (at most 10,000) whose names begin with `prefix`."""
 
 
 class ReceiverStatus(Protocol):
-    """Is told whether updates really arrive here, and when they do not, why not."""
+    """Callback by which a receiver reports whether updates arrive."""
 
     @abstractmethod
-    def __call__(self, is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - read as a sentence: receiving(True)
-        """Take what is the case now; `why` is for an operator to read."""
+    def __call__(self, is_receiving: bool, reason: str = "", /) -> None:  # noqa: FBT001 - reads well: receiving(True)
+        """Record the present state; `reason` is for an operator to read."""
 
 
 class Receiver(Protocol):
-    """The receiving half of a channel: pulls (`run`) or is posted to (`receive`), by its settings."""
+    """The receiving half of a channel: it pulls (`run`) or handles posted requests (`receive`)."""
 
     @abstractmethod
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Receive until cancelled, calling `accept` once for every update and acknowledging only after.
+        """Receive until cancelled; call `accept` once for every update and acknowledge only afterwards.
 
-        Order within a room is kept. Connection failures are retried inside, with back-off, and reported
-        through `receiving(False, why)`; `receiving(True)` says that updates really arrive. Raises
-        Unauthorized or Conflict when only an operator can help. In webhook mode it registers the webhook
-        where the platform wants that, then waits for cancellation. Returns within a second of cancellation.
+        Order within a room is preserved. Connection failures are retried with back-off and reported through
+        `receiving(False, reason)`; `receiving(True)` reports that updates arrive. Raises Unauthorized or
+        ConnectedElsewhere when only an operator can help. In webhook mode it registers the webhook where the
+        platform requires that, then waits for cancellation. Returns within a second of cancellation.
         """
 
     @abstractmethod
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
-        """Verify a posted request in constant time, accept its updates, and answer.
+        """Verify a posted request in constant time, accept its updates, and return the response.
 
-        401 for anything unsigned or wrongly signed (and in polling mode), 400 for garbage behind a valid
-        signature, 2xx only after `accept` has returned. Never raises for bad input.
+        401 for anything unsigned or wrongly signed (and in polling mode), 400 for a malformed body with a
+        valid signature, 2xx only after `accept` has returned. Never raises for bad input.
         """
 
 
 class Sender(Protocol):
-    """The sending half of a channel. Adapters do not retry, limit, split or decide: they translate."""
+    """The sending half of a channel. Adapters translate; they do not retry, limit, split or decide."""
 
     @abstractmethod
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message; raises ChannelError. One HTTP request at the most reaches the platform.
+        """Send one message; raises ChannelError. The platform carries out at most one request.
 
-        Markup the platform refuses is sent once more as plain text (a refusal is known not to be sent).
+        Markup that the platform refuses is sent once more as plain text (a refused message was not sent).
         """
 
     @abstractmethod
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Make the message show `reply`; saying the same again succeeds. Feature EDIT.
+        """Replace a message's content by `reply`; repeating the same content succeeds. Feature EDIT.
 
-        `platform_id` may be one that `show` returned: then this ends the showing. The answer's is the
-        message's own.
+        `platform_id` may be one that `update_draft` returned: then this ends the draft. The returned id is
+        the message's own.
         """
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Show what has been said so far; the answer is for the next call and for `edit`. Feature STREAM.
+        """Show the text generated so far; the result is for the next call and for `edit`. Feature STREAM.
 
-        None: what is shown is a preview that goes away by itself; the final text is sent as any other.
+        None means that the draft is a preview that disappears by itself; the final text is sent as usual.
         """
         del address, draft
         raise Unsupported
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-        """Say whether a reply or file of this key was taken since then. Feature FIND."""
+        """Return the message of a reply or file with this key sent since then, or None. Feature FIND."""
         del address, key, since
         raise Unsupported
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Put our sign under a message, in place of an earlier one; None takes it away. Feature REACT."""
+        """Set the bot's reaction on a message, replacing an earlier one; None removes it. Feature REACT."""
         del address, platform_id, reaction
         raise Unsupported
 
     @abstractmethod
     async def typing(self, address: Address) -> None:
-        """Show that we are at work, for the few seconds the platform grants. Feature TYPING."""
+        """Show a typing indicator for the few seconds the platform grants. Feature TYPING."""
 
     @abstractmethod
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
@@ -169,15 +172,15 @@ class Sender(Protocol):
 
     @abstractmethod
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
-        """Tell the person who pressed a button (or gave a command with a token) what came of it, once.
+        """Reply once to the user who pressed a button or gave a command with a token.
 
-        Seen by that person alone where the platform can. Feature BUTTONS.
+        Only that user sees the reply where the platform supports it. Feature BUTTONS.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Connection:
-    """A configured bot at work: its two halves and who it is on the platform."""
+    """A connected bot: its receiver and its sender."""
 
     receiver: Receiver
     sender: Sender
@@ -185,7 +188,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """One line of `dovecote channels test`: what was looked at, whether it is well, and what to do."""
+    """One line of `dovecote channels test`: what was checked, the result, and what to do."""
 
     subject: str
     ok: bool
@@ -195,10 +198,10 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelLimits:
-    """A platform's limits: text in the units of `measure`, files in bytes, edits and sends per second.
+    """A platform's limits: text in the units of `measure`, files in bytes, sends per second or minute.
 
-    `room_sends_per_minute` (0: none) holds in the rooms of which `is_crowded(room)` is true, all by default.
-    `recognised_seconds`: for how long a repeated send is recognised (Feature IDEMPOTENT_SEND).
+    `room_sends_per_minute` (0: none) applies to rooms for which `is_group(room)` is true, all by default.
+    `recognised_seconds` is how long a repeated send is recognised (Feature IDEMPOTENT_SEND).
     """
 
     text: int
@@ -214,12 +217,12 @@ class ChannelLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelPlugin:
-    """The manifest of an adapter: known without importing its SDK.
+    """The manifest of an adapter; loading it does not import the vendor's SDK.
 
-    `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint
-    the adapter calls is one of its fields. `open(channel_id, settings, notes)` is an async context manager
-    that imports the SDK, yields the Connection, and closes everything on exit. `probe(settings)` answers
-    `channels test`. `account(settings)` names the bot account (for the lease) without a network call.
+    `settings` extends ChannelSettings and holds secrets as SecretStr; every endpoint the adapter calls is one
+    of its fields. `open(channel_id, settings, state)` is an async context manager that imports the SDK,
+    yields the Connection, and closes everything on exit. `probe(settings)` answers `channels test`.
+    `account(settings)` names the bot account (for the lease) without a network call.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The installed adapters, found by entry point."""
+"""Installed channel adapters, found by entry point."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ GROUP = "dovecote.channels"
 
 
 class UnknownChannelKind(LookupError):
-    """No adapter of this name is installed; the message lists those that are."""
+    """No adapter of this name is installed; the message lists the installed ones."""
 
 
 class BrokenChannelPlugin(RuntimeError):
-    """An installed adapter cannot be loaded, or two have one name."""
+    """An installed adapter cannot be loaded, or two adapters have the same name."""
 
 
 def _load(entry: EntryPoint) -> ChannelPlugin:
     try:
         plugin = entry.load()
-    except Exception as error:  # a third party's import may raise anything; name it and stop
-        raise BrokenChannelPlugin(f"channel {entry.name!r} ({entry.value}) does not load: {error}") from error
+    except Exception as error:  # importing a third party's module may raise anything
+        raise BrokenChannelPlugin(
+            f"channel {entry.name!r} ({entry.value}) cannot be loaded: {error}"
+        ) from error
     if not isinstance(plugin, ChannelPlugin):
         raise BrokenChannelPlugin(f"channel {entry.name!r}: {entry.value} is not a ChannelPlugin")
     return plugin
@@ -30,17 +32,17 @@ def _load(entry: EntryPoint) -> ChannelPlugin:
 
 @cache
 def installed() -> dict[str, ChannelPlugin]:
-    """Return the installed adapters by name; raises BrokenPlugin."""
-    found: dict[str, ChannelPlugin] = {}
+    """Return the installed adapters by name; raises BrokenChannelPlugin."""
+    plugins: dict[str, ChannelPlugin] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda entry: entry.name):
-        if entry.name in found:
+        if entry.name in plugins:
             raise BrokenChannelPlugin(f"two installed packages both register the channel {entry.name!r}")
-        found[entry.name] = _load(entry)
-    return found
+        plugins[entry.name] = _load(entry)
+    return plugins
 
 
 def plugin(kind: str) -> ChannelPlugin:
-    """Return the adapter called `kind`; raises UnknownKind with the installed names."""
+    """Return the adapter named `kind`; raises UnknownChannelKind with the installed names."""
     try:
         return installed()[kind]
     except KeyError:

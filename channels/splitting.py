@@ -1,12 +1,12 @@
-"""Cut CommonMark text into parts that each fit a platform's message, at the borders of its blocks.
+"""Split CommonMark text into parts that each fit a platform's message, at block boundaries.
 
-A block that is itself too long is cut inside: a list between its items, a table between its rows (the head
-is repeated), a code fence between its lines (closed and opened again with its info string), a paragraph
-between lines, else between words. Nothing but white space is ever lost. Sizes are measured line by line, so
-`measure` must add up: measure(a + b) == measure(a) + measure(b), and never be less than len.
+A block that is too long itself is cut inside: a list between its items, a table between its rows (the header
+is repeated), a code fence between its lines (closed and reopened with its info string), a paragraph between
+lines, otherwise between words. Only white space is ever lost. Sizes are added up line by line, so `measure`
+must satisfy measure(a + b) == measure(a) + measure(b), and must never be less than len.
 
-Up to `PARSED_LENGTH` the blocks are those of a CommonMark parse. That costs some 10 µs a character on a bad
-text, and the event loop waits for it; so a longer text is only scanned for fences and blank lines.
+Texts of up to `MAX_PARSED_LENGTH` characters are parsed as CommonMark. That costs about 10 µs a character on
+hostile text and blocks the event loop, so longer texts are only scanned for fences and blank lines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 MIN_LIMIT = 16
-"""The smallest limit that is taken: less holds no fence with a word in it."""
+"""The smallest limit accepted; a shorter part cannot hold a fence with a word in it."""
 
 MAX_PARSED_LENGTH = 32_768
 
@@ -35,12 +35,12 @@ _NUMBER = re.compile(r"(\d{1,9})([.)](?:\s|$))")
 
 
 def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[str, ...]:
-    """Return the parts of `text`, each of at most `limit` by `measure`; blank text has none.
+    """Return the parts of `text`, each of at most `limit` by `measure`; blank text has no parts.
 
-    The same text always gives the same parts, in time proportional to its length.
+    The result is deterministic and takes time proportional to the length of the text.
     """
     if limit < MIN_LIMIT:
-        raise ValueError(f"a limit of {limit} is too small: {MIN_LIMIT} at the least")
+        raise ValueError(f"a limit of {limit} is too small: at least {MIN_LIMIT} is needed")
     source = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd")
     whole = _trim(source)
     if measure(whole) <= limit:
@@ -55,7 +55,7 @@ def split(text: str, limit: int, measure: Callable[[str], int] = len) -> tuple[s
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """A block or a leaf of one: its lines and its first token; `leaves` are those of an outermost block."""
+    """A block or a leaf of one: its lines and first token; `leaves` are those of an outermost block."""
 
     token: Token
     lines: Sequence[str]
@@ -67,7 +67,7 @@ class _Span:
 
     @property
     def body(self) -> int:
-        """How many of the lines are the leaf's own; blank lines and bare markers may follow."""
+        """The number of lines that belong to the leaf; blank lines and bare markers may follow."""
         begin, end = self.token.map or [0, 0]
         return end - begin
 
@@ -80,7 +80,7 @@ def _parser() -> MarkdownIt:
 
 
 def _blocks(source: str, lines: Sequence[str]) -> Iterator[_Span]:
-    """Yield the outermost blocks; together they have every line of the source."""
+    """Yield the outermost blocks; together they contain every line of the source."""
     tokens = [token for token in _parser().parse(source) if token.map and token.nesting >= 0]
     tops = [index for index, token in enumerate(tokens) if token.level == 0 and token.type != "inline"]
     begin = 0
@@ -99,28 +99,28 @@ def _leaves(tokens: Sequence[Token], lines: Sequence[str], begin: int, end: int)
 
 
 def _scan(lines: Sequence[str]) -> Iterator[_Span]:
-    """Yield fences, and the stretches between blank lines, without a parse."""
-    begin = place = 0
-    while place < len(lines):
-        opening = _OPENING.fullmatch(lines[place])
+    """Yield fences, and the runs between blank lines, without parsing."""
+    begin = position = 0
+    while position < len(lines):
+        opening = _OPENING.fullmatch(lines[position])
         if opening:
-            if begin < place:
-                yield _Span(Token("paragraph_open", "p", 1), lines[begin:place])
-            begin, place = place, _end_of_fence(lines, place, opening[1])
-            yield _fence_span(lines[begin:place], opening)
-            begin = place
-        elif lines[place].strip():
-            place += 1
+            if begin < position:
+                yield _Span(Token("paragraph_open", "p", 1), lines[begin:position])
+            begin, position = position, _end_of_fence(lines, position, opening[1])
+            yield _fence_span(lines[begin:position], opening)
+            begin = position
+        elif lines[position].strip():
+            position += 1
         else:
-            place += 1
-            yield _Span(Token("paragraph_open", "p", 1), lines[begin:place])
-            begin = place
+            position += 1
+            yield _Span(Token("paragraph_open", "p", 1), lines[begin:position])
+            begin = position
     if begin < len(lines):
         yield _Span(Token("paragraph_open", "p", 1), lines[begin:])
 
 
 def _end_of_fence(lines: Sequence[str], opening: int, mark: str) -> int:
-    """Return the line after the one that closes a fence, or the end."""
+    """Return the index after the line that closes a fence, or the number of lines."""
     closing = re.compile(rf"[ \t>]*{re.escape(mark)}{re.escape(mark[0])}*[ \t]*")
     inner = range(opening + 1, len(lines))
     return next((line + 1 for line in inner if closing.fullmatch(lines[line])), len(lines))
@@ -139,7 +139,7 @@ def _first_line(token: Token) -> int:
 
 
 def _trim(text: str) -> str:
-    """Drop blank lines at both ends and spaces at the very end; an indent at the start has a meaning."""
+    """Remove blank lines at both ends and spaces at the end; the first line keeps its indent."""
     return re.sub(r"\A(?:[ \t]*\n)+", "", text.rstrip())
 
 
@@ -156,7 +156,7 @@ class _Packer:
 
     @property
     def remaining(self) -> int:
-        """What the current part still takes, as one more line."""
+        """The size that still fits into the current part, as one more line."""
         return self._limit - self._size
 
     def flush(self) -> None:
@@ -168,7 +168,7 @@ class _Packer:
         self._size = 0
 
     def pack(self, block: _Span) -> None:
-        """Add a whole block where it fits, else a new part, else cut it."""
+        """Add a whole block if it fits, else start a new part, else cut the block."""
         if self._fits(block.text) or self._is_small(block.text):
             self._add(block.text)
         elif any(leaf.token is not block.token for leaf in block.leaves):
@@ -180,7 +180,7 @@ class _Packer:
         return self._measure(text.rstrip()) <= self.remaining
 
     def _is_small(self, text: str) -> bool:
-        """Whether the text fits a part of its own; that part is begun."""
+        """Return whether the text fits a part of its own, and start that part."""
         small = self._measure(text.rstrip()) <= self._limit
         if small:
             self.flush()
@@ -191,15 +191,15 @@ class _Packer:
         self._size += self._measure(text) + self._newline
 
     def _pack_leaves(self, leaves: Sequence[_Span]) -> None:
-        """Pack a list or quote leaf by leaf; a part that begins inside it drops its first line's indent.
+        """Pack a list or quote leaf by leaf; a part that begins inside it loses its first line's indent.
 
-        There, a list item that does not follow another one needs a blank line before it: most list marks do
-        not end a paragraph.
+        There, a list item that does not follow another one needs a blank line before it, because most list
+        markers do not end a paragraph.
         """
         indent, listed = 0, True
         for leaf in leaves:
             own = _indent_of(leaf.lines[0])
-            indent = min(indent, own)  # what stands further out is never torn from its own continuation
+            indent = min(indent, own)  # an outer line keeps its continuation lines
             item = bool(_MARKER.match(leaf.lines[0]))
             text = ("\n" if item and not listed else "") + _dedent(leaf.lines, indent)
             if self._fits(text):
@@ -223,7 +223,7 @@ class _Packer:
             self._break_lines(leaf.lines)
 
     def _break_code(self, leaf: _Span) -> None:
-        """Cut code between its lines; every part closes the fence and opens it again."""
+        """Cut code between its lines; every part closes the fence and reopens it."""
         opening, closing = _fence_of(leaf.token)
         frame = self._measure(opening) + self._measure(closing) + 2 * self._newline
         if frame + MIN_LIMIT // 2 > self._limit:
@@ -239,19 +239,19 @@ class _Packer:
             self._break_lines(leaf.lines[leaf.body :])
 
     def _pack_code(self, lines: Sequence[str], opening: str, closing: str, frame: int) -> None:
-        held: list[str] = []
+        pending: list[str] = []
         size = frame
         for line in self._pieces(lines, self._limit - frame):
             more = self._measure(line) + self._newline
-            if held and size + more - self._newline > self.remaining:
-                self._add("\n".join([opening, *held, closing]))
+            if pending and size + more - self._newline > self.remaining:
+                self._add("\n".join([opening, *pending, closing]))
                 self.flush()
-                held, size = [], frame
-            elif not held and size + more - self._newline > self.remaining:
+                pending, size = [], frame
+            elif not pending and size + more - self._newline > self.remaining:
                 self.flush()
-            held.append(line)
+            pending.append(line)
             size += more
-        self._add("\n".join([opening, *held, closing]))
+        self._add("\n".join([opening, *pending, closing]))
 
     def _pieces(self, lines: Sequence[str], limit: int) -> Iterator[str]:
         for line in lines:
@@ -274,13 +274,13 @@ class _Packer:
     def _break_line(self, line: str) -> None:
         quoted = _QUOTED.match(line)
         prefix = quoted.group() if quoted and self._measure(quoted.group()) <= self._limit // 4 else ""
-        room = self._limit - self._measure(prefix) - 1
-        for number, piece in enumerate(self._cut(line[len(prefix) :], room, at_words=True)):
+        limit = self._limit - self._measure(prefix) - 1
+        for number, piece in enumerate(self._cut(line[len(prefix) :], limit, at_words=True)):
             self.flush()
             self._add(prefix + (_escape_block_start(piece) if number else piece))
 
     def _cut(self, line: str, limit: int, *, at_words: bool) -> Iterator[str]:
-        """Yield pieces of a line that fit `room`; a character wider than that is a piece all the same."""
+        """Yield pieces of a line that fit `limit`; a character wider than that is yielded alone."""
         if self._measure(line) <= limit:
             yield line
             return
@@ -298,7 +298,7 @@ class _Packer:
 
 
 def _fence_of(token: Token) -> tuple[str, str]:
-    """Return the opening and closing fence that hold the code safely."""
+    """Return the opening and closing fence that can contain the code."""
     if token.type == "fence":
         return token.markup + token.info.rstrip(), token.markup
     longest = max((len(run) for run in re.findall(r"`+", token.content)), default=0)
@@ -307,7 +307,7 @@ def _fence_of(token: Token) -> tuple[str, str]:
 
 
 def _marker_before(leaf: _Span) -> str:
-    """Return the list marker on the opening line of nested code: it would be lost with the indent."""
+    """Return the list marker on the opening line of nested code; the indent would remove it."""
     code = leaf.token.markup or leaf.token.content.split("\n", 1)[0].strip()
     before, found, _ = leaf.lines[0].partition(code)
     return before.strip() if found else ""
@@ -322,7 +322,7 @@ def _dedent(lines: Sequence[str], width: int) -> str:
 
 
 def _escape_block_start(piece: str) -> str:
-    """Escape what would make a block of the rest of a paragraph."""
+    """Escape a piece of a paragraph that would start a new block."""
     piece = piece.lstrip()
     if _STARTS_BLOCK.match(piece):
         return "\\" + piece

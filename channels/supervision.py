@@ -1,4 +1,4 @@
-"""How an inbox's work is kept: ended in time, whatever becomes of the cancellation."""
+"""Run a receiver's loop and end it in time, even if something swallows the cancellation."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Coroutine
 from typing import Any
 
 GRACE_SECONDS = 0.8
-"""Seconds a cancelled reception may take to end; the port allows one in all."""
+"""Seconds a cancelled receiver may take to end; the port allows one second in all."""
 
 
 async def supervise(coroutine: Coroutine[Any, Any, None], stop: asyncio.Event) -> None:
-    """Do the work until it ends or we are cancelled; then set `stop`, and give it GRACE to end.
+    """Run the coroutine until it ends or the caller is cancelled; then set `stop` and wait GRACE_SECONDS.
 
-    The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then the
-    flag ends its loop, while this returns in time.
+    The coroutine runs in a task of its own. On Python 3.11 a library may swallow a cancellation; then the
+    `stop` flag ends the loop, and this function still returns in time.
     """
     task = asyncio.create_task(coroutine)
     try:

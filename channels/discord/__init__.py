@@ -1,4 +1,4 @@
-"""Discord: the manifest of the adapter. Only settings are imported before a channel is opened."""
+"""Manifest of the Discord adapter; only settings are imported before a channel is opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Discord's REST API: one call each, within the limits it tells of; nothing waits or is repeated."""
+"""Call Discord's REST API once per call, within the announced rate limits; never wait or retry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from channels.errors import Ambiguous, ChannelError, Rejected, Unreachable
 
 VERSION = "v10"
 TIMEOUT_SECONDS = 30.0
-"""Seconds an answer may take; a longer one is ambiguous."""
+"""Seconds a response may take; a slower one raises Ambiguous."""
 
 CONNECT_TIMEOUT_SECONDS = 10.0
 USER_AGENT = "DiscordBot (https://github.com/dovecote/dovecote, 1)"
@@ -31,12 +31,12 @@ CDN_HOSTS = frozenset({"cdn.discordapp.com", "media.discordapp.net"})
 
 
 def path(*segments: str) -> str:
-    """Return a path of segments, each of which stays one segment."""
+    """Return a path of segments, each escaped so that it stays one segment."""
     return "/".join(quote(segment, safe="@") for segment in segments)
 
 
 class Api:
-    """The REST API by path, with parsed answers and our errors. Its repr shows no token."""
+    """The REST API by path, with parsed responses and the port's errors; its repr shows no token."""
 
     def __init__(self, settings: DiscordSettings, http: aiohttp.ClientSession) -> None:
         self._settings = settings
@@ -60,9 +60,9 @@ class Api:
         timeout_seconds: float = TIMEOUT_SECONDS,
         needs: str = "",
     ) -> Any:
-        """Make one call and return its parsed answer; raises ChannelError. `name` stands in error texts.
+        """Make one call and return its parsed response; raises ChannelError. `name` appears in errors.
 
-        `needs` is the permission that the call takes; `body` may be an object or a list.
+        `needs` is the permission that the call requires; `body` may be an object or a list.
         """
         route = route_of(method, where)
         self._buckets.check(route)
@@ -91,9 +91,9 @@ class Api:
         return _parse_json(content, name)
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
-        """Yield the bytes of a file of the CDN; raises ChannelError, Rejected for any other address."""
+        """Yield the bytes of a CDN file; raises ChannelError, Rejected for any other URL."""
         if not self._is_discord_url(url):
-            raise Rejected("download: the file is not where Discord keeps files")
+            raise Rejected("download: the URL is not on Discord's file hosts")
         timeout = aiohttp.ClientTimeout(
             total=None, sock_connect=CONNECT_TIMEOUT_SECONDS, sock_read=TIMEOUT_SECONDS
         )
@@ -109,7 +109,7 @@ class Api:
             raise _connection_error(error, "download") from None
 
     def _is_discord_url(self, url: str) -> bool:
-        """Whether an address is Discord's own, or at the very place that was configured."""
+        """Return whether a URL is on Discord's own hosts or on the configured ones."""
         if url.startswith(f"{self._settings.cdn_url}/"):
             return True
         try:
@@ -117,38 +117,38 @@ class Api:
             origin, is_plain = given.origin(), not given.user and not given.password
         except ValueError:
             return False
-        discords = {URL(f"https://{host}") for host in CDN_HOSTS}
-        return is_plain and origin in {URL(self._settings.api_url).origin(), *discords}
+        cdn_origins = {URL(f"https://{host}") for host in CDN_HOSTS}
+        return is_plain and origin in {URL(self._settings.api_url).origin(), *cdn_origins}
 
     async def identify(self) -> Bot:
-        """Ask who we are; raises Unauthorized when the token is not good."""
-        me = await self.call("GET", "users/@me", name="who am I")
+        """Return the bot's own account; raises Unauthorized if the token is not valid."""
+        me = await self.call("GET", "users/@me", name="users/@me")
         if not isinstance(me, dict) or not isinstance(me.get("id"), str):
-            raise Ambiguous("who am I: the answer is not a bot's")
+            raise Ambiguous("users/@me: the response does not describe a bot")
         application = self._settings.application_id or me["id"]
         return Bot(id=me["id"], username=str(me.get("username") or ""), application_id=application)
 
 
 async def _detect_closed_connections() -> None:
-    """Let the loop learn which kept connections the other side has closed: writing to one is ambiguous."""
-    for _ in range(3):  # select, the end of the stream, the loss of the connection
+    """Let the event loop notice pooled connections that were closed; a write there is ambiguous."""
+    for _ in range(3):  # one round each: select, end of stream, connection lost
         await asyncio.sleep(0)
 
 
 def _connection_error(error: Exception, name: str) -> ChannelError:
-    """Tell what came before the first byte of a request from what came after it."""
+    """Return Unreachable if no byte of the request was sent, else Ambiguous."""
     before = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
     kind = Unreachable if isinstance(error, before) else Ambiguous
     return kind(f"{name}: {type(error).__name__}")
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer; no answer of Discord is as long as the longest that is read."""
+    """Read a response of at most MAX_RESPONSE_BYTES."""
     content = await response.content.read(MAX_RESPONSE_BYTES + 1)
     while len(content) <= MAX_RESPONSE_BYTES and (more := await response.content.read(CHUNK_BYTES)):
         content += more
     if len(content) > MAX_RESPONSE_BYTES:
-        raise aiohttp.ClientPayloadError("the answer does not end")
+        raise aiohttp.ClientPayloadError("the response is too long")
     return content
 
 
@@ -158,12 +158,12 @@ def _parse_json(content: bytes, name: str) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise Ambiguous(f"{name}: the answer is no JSON") from None
+        raise Ambiguous(f"{name}: the response is not JSON") from None
 
 
 @asynccontextmanager
 async def connect(settings: DiscordSettings) -> AsyncIterator[Api]:
-    """Yield the API, closed on exit. Proxies of the environment are not ours to read."""
+    """Yield the API and close it on exit; proxies from the environment are not used."""
     headers = {"User-Agent": USER_AGENT}
     async with aiohttp.ClientSession(
         headers=headers, trust_env=False, cookie_jar=aiohttp.DummyCookieJar()

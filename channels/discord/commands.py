@@ -1,7 +1,7 @@
-"""The bot's vocabulary at Discord: as slash commands, and as words after a mention; pure.
+"""The bot's commands at Discord, as slash commands and as text after a mention; pure.
 
-A word after a mention is an order only in the form an order has: `@bot stop` is one, and `@bot stop using
-tabs` is talk for the agent. With a slash before it, whatever follows belongs to the order.
+Text after a mention is a command only in a command's exact form: `@bot stop` is one, `@bot stop using tabs`
+is a message for the agent. After a slash, all following text belongs to the command.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import re
 from typing import Any
 
 RETIRED_COMMANDS = frozenset({"dovecote"})
-"""Commands that an earlier version registered."""
+"""Slash commands that an earlier version registered."""
 
 ASK_COMMAND = "ask"
-"""The slash command that says its text as it is."""
+"""The slash command whose text is a message for the agent."""
 
 ARGUMENTS_OPTION = "words"
-"""The option that holds what follows an order's name."""
+"""The option that holds a command's arguments."""
 
 COMMANDS = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
-    "status": "Tell what is going on",
+    "status": "Show what is running",
     "jobs": "List the background jobs, or `logs ID`, `stop ID`",
     "approve": "Approve a waiting command",
     "deny": "Deny a waiting command",
-    "queue": "What becomes of messages while one is answered: followup, collect, steer, interrupt",
-    "help": "Show what the bot understands",
+    "queue": "Set what happens to messages during an answer: followup, collect, steer, interrupt",
+    "help": "Show the commands",
 }
 _WITH_ARGUMENTS = {"jobs", "approve", "deny", "queue"}
 
@@ -34,14 +34,14 @@ _SLASH_PATTERN = re.compile(r"/(?P<name>[a-z]{1,32})(?:\s+(?P<rest>.*))?", re.DO
 _WORDS_PATTERN = re.compile(
     r"(?:(?P<name>new|stop|status|help|jobs|approve|deny|queue)[.!?]?"
     r"|(?P<jobs>jobs)\s+(?P<which>(?:logs|stop)\s+\S+)"
-    r"|(?P<verdict>approve|deny)\s+(?P<what>apr_\S+(?:\s.*)?)"
+    r"|(?P<decision>approve|deny)\s+(?P<what>apr_\S+(?:\s.*)?)"
     r"|(?P<queue>queue)\s+(?P<mode>followup|collect|steer|interrupt))",
     re.DOTALL | re.IGNORECASE,
 )
 
 
 def parse_slash(text: str) -> tuple[str, str] | None:
-    """Return the order that a text with a slash before it gives: its name, and what follows."""
+    """Return the name and arguments of a command with a slash; None for any other text."""
     found = _SLASH_PATTERN.fullmatch(text)
     name = found["name"].lower() if found else ""
     known = name in COMMANDS or name == "start"
@@ -49,42 +49,45 @@ def parse_slash(text: str) -> tuple[str, str] | None:
 
 
 def parse_words(text: str) -> tuple[str, str] | None:
-    """Return the order that the words after a mention give."""
+    """Return the name and arguments of a command without a slash, as after a mention."""
     found = _WORDS_PATTERN.fullmatch(text)
     if found is None:
         return None
-    name = found["name"] or found["jobs"] or found["verdict"] or found["queue"]
+    name = found["name"] or found["jobs"] or found["decision"] or found["queue"]
     rest = found["which"] or found["what"] or found["mode"] or ""
     return name.lower(), rest.strip()
 
 
 def definitions() -> tuple[dict[str, Any], ...]:
-    """Return our slash commands, as they are registered."""
-    asked = "What you want to know or have done"
-    question = {"type": 3, "name": "question", "description": asked, "required": True}
+    """Return the bot's slash commands in the form Discord registers."""
+    description = "Your question or task"
+    question = {"type": 3, "name": "question", "description": description, "required": True}
     ask = {"type": 1, "name": ASK_COMMAND, "description": "Ask the bot", "options": [question]}
     return (ask, *(_definition(name, does) for name, does in COMMANDS.items()))
 
 
 def _definition(name: str, description: str) -> dict[str, Any]:
-    words = {"type": 3, "name": ARGUMENTS_OPTION, "description": "What the command is about"}
+    words = {"type": 3, "name": ARGUMENTS_OPTION, "description": "The command's arguments"}
     options = [words] if name in _WITH_ARGUMENTS else []
     return {"type": 1, "name": name, "description": description, "options": options}
 
 
 def merge_commands(registered: object) -> list[dict[str, Any]] | None:
-    """Return all commands as they have to be registered; None when they are so already.
+    """Return the complete list of commands to register; None if nothing changes.
 
-    Commands of other programs for the same bot stay.
+    Commands that other programs registered for the same bot are kept.
     """
-    there = {one["name"]: one for one in _commands_in(registered)}
+    existing = {one["name"]: one for one in _commands_in(registered)}
     ours = {one["name"]: one for one in definitions()}
     if (
-        all(name in there and _is_same_command(one, there[name]) for name, one in ours.items())
-        and not there.keys() & RETIRED_COMMANDS
+        all(name in existing and _is_same_command(one, existing[name]) for name, one in ours.items())
+        and not existing.keys() & RETIRED_COMMANDS
     ):
         return None
-    return [*ours.values(), *(one for name, one in there.items() if name not in {*ours, *RETIRED_COMMANDS})]
+    return [
+        *ours.values(),
+        *(one for name, one in existing.items() if name not in {*ours, *RETIRED_COMMANDS}),
+    ]
 
 
 def _commands_in(registered: object) -> list[dict[str, Any]]:
@@ -93,15 +96,15 @@ def _commands_in(registered: object) -> list[dict[str, Any]]:
 
 
 def _is_same_command(ours: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Compare what we define; Discord leaves out what is empty or false, and adds ids."""
+    """Return whether definitions are equal; Discord omits empty fields and adds ids."""
     options = theirs.get("options")
     given = [one for one in options if isinstance(one, dict)] if isinstance(options, list) else []
-    wanted = ours["options"]
+    expected = ours["options"]
     return (
         theirs.get("type", 1) == ours["type"]
         and theirs.get("description") == ours["description"]
-        and len(given) == len(wanted)
-        and all(_is_same_option(*pair) for pair in zip(wanted, given, strict=True))
+        and len(given) == len(expected)
+        and all(_is_same_option(*pair) for pair in zip(expected, given, strict=True))
     )
 
 

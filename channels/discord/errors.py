@@ -1,7 +1,7 @@
-"""Discord's refusals into our errors: the only place that knows Discord's codes.
+"""Translate Discord's errors into the port's; the only place that knows Discord's error codes.
 
-Which permission is missing Discord does not say (50013 is the same for all): the caller names the one its
-call needs.
+Discord does not say which permission is missing (50013 is the same for all), so the caller names the
+permission that its call requires.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ VIEW = "View Channels"
 
 
 class UnknownResource(Unreachable):
-    """There is no such thing at this address, and Discord's words do not say what is missing."""
+    """The path does not exist, and Discord's error code does not say what is missing."""
 
 
 class MissingAccess(NotPermitted):
-    """The channel is hidden from the bot: a permission is missing, or the bot was thrown out."""
+    """The bot cannot see the channel: a permission is missing, or the bot was removed."""
 
 
 _BY_CODE: Mapping[int, type[ChannelError]] = {
@@ -44,25 +44,25 @@ _BY_CODE: Mapping[int, type[ChannelError]] = {
     10062: Rejected,  # unknown interaction
     20009: Rejected,  # explicit content
     40005: Rejected,  # too large
-    40333: Unreachable,  # refused by the front servers
+    40333: Unreachable,  # refused by Discord's proxy
     50007: Undeliverable,  # cannot send messages to this user
     50024: Undeliverable,  # a channel of another kind
     50027: Rejected,  # invalid webhook token
     50035: Rejected,  # invalid form body
     50083: Undeliverable,  # thread is archived
-    50278: Undeliverable,  # no server in which both are
-    200000: Rejected,  # blocked by the server's rules
+    50278: Undeliverable,  # no mutual server
+    200000: Rejected,  # blocked by AutoMod
     240000: Rejected,  # a harmful link
 }
 _BY_PERMISSION: Mapping[int, str] = {
     50001: VIEW,  # missing access
-    50009: VIEW,  # the server asks for more than the bot has
+    50009: VIEW,  # the channel's verification level is too high
     160002: "Read Message History",  # cannot reply without it
     160005: "Manage Threads",  # thread is locked
 }
 MISSING_PERMISSIONS, MISSING_ACCESS = 50013, 50001
 _REMEDIES = {
-    VIEW: "let the bot's role see the channel",
+    VIEW: "allow the bot's role to see the channel",
     "Manage Threads": "unlock the thread, or grant it",
 }
 _BY_STATUS: Mapping[int, type[ChannelError]] = {
@@ -78,7 +78,7 @@ _BY_STATUS: Mapping[int, type[ChannelError]] = {
 def translate_error(
     status: int, headers: Mapping[str, str], body: bytes, *, name: str, needs: str = ""
 ) -> ChannelError:
-    """Return our error for an answer that says no; `needs` is the permission that the call takes."""
+    """Return the port's error for a failed response; `needs` is the permission the call requires."""
     answer = parse_object(body)
     code = answer.get("code")
     code = code if isinstance(code, int) else 0
@@ -97,7 +97,7 @@ def _by_code(status: int, code: int, detail: str, *, is_empty: bool) -> ChannelE
     if code in _BY_CODE:
         return _BY_CODE[code](detail)
     if status == HTTPStatus.FORBIDDEN and is_empty:
-        return Unreachable(f"{detail} (not from Discord itself)")
+        return Unreachable(f"{detail} (from a proxy, not from Discord's API)")
     return _BY_STATUS.get(status, Unreachable)(detail)
 
 
@@ -108,7 +108,7 @@ def _not_permitted(code: int, permission: str, detail: str) -> NotPermitted:
 
 
 def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
-    """Return Discord's words for a refusal, short."""
+    """Return Discord's error message in short form."""
     words = str(answer.get("message") or f"HTTP {status}")[:200]
     errors = answer.get("errors")
     found = f" {json.dumps(errors)[:300]}" if errors else ""
@@ -116,7 +116,7 @@ def describe(status: int, code: int, answer: Mapping[str, Any]) -> str:
 
 
 def _rate_limited(headers: Mapping[str, str], answer: Mapping[str, Any]) -> RateLimited:
-    """Without a JSON body it is the front servers that are tired of us, whatever the channel."""
+    """Return a RateLimited; a response without JSON comes from the proxy and limits the whole account."""
     wait = (
         positive_float(answer.get("retry_after"))
         or positive_float(headers.get("Retry-After"))

@@ -1,4 +1,4 @@
-"""The shapes Discord's events and interactions come in, as far as we read them."""
+"""Models of the parts of Discord's events and interactions that are read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Id = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")]
 
 
 class PayloadModel(BaseModel):
-    """A part of a payload; values never stand in error texts."""
+    """Base of all payload models; errors never show values."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True)
 
 
 class User(PayloadModel):
-    """An account."""
+    """A user or bot account."""
 
     id: Id
     username: str = ""
@@ -27,7 +27,7 @@ class User(PayloadModel):
 
 
 class Member(PayloadModel):
-    """An account within a server."""
+    """A user's membership of a server."""
 
     nick: str | None = None
     user: User | None = None
@@ -75,14 +75,14 @@ class Message(PayloadModel):
 
 
 class Emoji(PayloadModel):
-    """A sign: a character, or a server's own with an id."""
+    """An emoji: a character, or a server's custom emoji with an id."""
 
     id: Id | None = None
     name: str | None = None
 
 
 class MessageReaction(PayloadModel):
-    """A reaction that was added or taken away; `channel` is added by the inbox."""
+    """A reaction that was added or removed; the event handler adds `channel`."""
 
     user_id: Id
     channel_id: Id
@@ -94,14 +94,14 @@ class MessageReaction(PayloadModel):
 
 
 class CommandOption(PayloadModel):
-    """What was given with a slash command."""
+    """An argument of a slash command."""
 
     name: str = ""
     value: str | int | float | bool | None = None
 
 
 class ModalField(PayloadModel):
-    """What was written into one field of a modal."""
+    """The value of one field of a modal."""
 
     custom_id: str = ""
     value: str = ""
@@ -130,7 +130,7 @@ class ComponentMessage(PayloadModel):
 
 
 class Interaction(PayloadModel):
-    """A slash command, a press or a submitted modal."""
+    """A slash command, a button press or a submitted modal."""
 
     id: Id
     application_id: Id
@@ -151,7 +151,7 @@ EPOCH = 1_420_070_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bot:
-    """Who we are at Discord."""
+    """The bot's own account at Discord."""
 
     id: str
     username: str = ""
@@ -159,14 +159,14 @@ class Bot:
 
 
 def snowflake_time(snowflake: str) -> datetime:
-    """Return when an id was given out."""
+    """Return the time at which an id was created."""
     return datetime.fromtimestamp(((int(snowflake) >> 22) + EPOCH) / 1000, UTC)
 
 
 def time_snowflake(when: datetime) -> int:
-    """Return the smallest id of a moment."""
+    """Return the smallest id of a time."""
     return max(0, int(when.timestamp() * 1000) - EPOCH) << 22
 
 
 CHANNEL_MESSAGE = 4
-"""The first reaction that says something."""
+"""The type of an interaction response that is a message."""

@@ -1,4 +1,4 @@
-"""The permissions the bot wants in a server, by Discord's names, and the number an invitation carries."""
+"""The permissions the bot needs in a server, and their number for the invitation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WANTED = sum(BITS.values())
 
 
 def missing(granted: int) -> list[str]:
-    """Return the names of what is not granted."""
+    """Return the names of the permissions that are not granted."""
     if granted & ADMINISTRATOR:
         return []
     return [name for name, bit in BITS.items() if not granted & bit]

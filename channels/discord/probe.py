@@ -1,4 +1,4 @@
-"""`channels test` for Discord: the token, the application, what the bot may do, how things come in."""
+"""Check a configured bot: the token, the application, its permissions, and how updates arrive."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from channels.errors import ChannelError
 from channels.port import CheckResult
 
 CONTENT_FLAGS = (1 << 18) | (1 << 19)
-"""The application's flags for the message content intent, granted or taken as a small bot."""
+"""The application flags of the message content intent: granted, or allowed as a small bot."""
 
 MIN_SESSION_STARTS = 50
-"""Sessions left of the day's thousand below which something begins them too often."""
+"""Warn below this number of remaining sessions; Discord allows a thousand a day."""
 
 MAX_SERVERS = 5
-"""Servers whose missing permissions are named."""
+"""The number of servers whose missing permissions are listed."""
 
 _REMEDIES = {
-    "retry": "See whether api_url can be reached from here, then try again.",
-    "give_up": "See the message of Discord.",
+    "retry": "Check that api_url can be reached from this host, then try again.",
+    "give_up": "Read Discord's message.",
     "operator": "Developer Portal, Bot, Reset Token.",
 }
 
 
 async def probe(settings: DiscordSettings) -> tuple[CheckResult, ...]:
-    """Ask Discord who the bot is, what its application may do, and where it is."""
+    """Ask Discord about the bot, its application and its servers; return one result per check."""
     async with connect(settings) as api:
         try:
             bot = await api.identify()
@@ -54,26 +54,30 @@ async def probe(settings: DiscordSettings) -> tuple[CheckResult, ...]:
 
 
 def _application_check(application: Mapping[str, Any], settings: DiscordSettings, bot: Bot) -> CheckResult:
-    """The commands go to the application's id, and posts are verified with its key."""
+    """Compare the application's id and public key with the settings."""
     number, key = str(application.get("id") or ""), str(application.get("verify_key") or "")
     if number and number != bot.application_id:
         remedy = f'Set application_id = "{number}".'
-        return CheckResult(subject="application", ok=False, detail=f"its id is {number}", remedy=remedy)
+        return CheckResult(
+            subject="application", ok=False, detail=f"the application's id is {number}", remedy=remedy
+        )
     if settings.public_key and key and key.lower() != settings.public_key.lower():
         remedy = f'Set public_key = "{key}", or use the token of the same application.'
         return CheckResult(
-            subject="application", ok=False, detail="public_key is another application's", remedy=remedy
+            subject="application", ok=False, detail="public_key belongs to another application", remedy=remedy
         )
-    return CheckResult(subject="application", ok=True, detail=f"{number or bot.application_id}, its key fits")
+    return CheckResult(
+        subject="application", ok=True, detail=f"{number or bot.application_id}, the public key matches"
+    )
 
 
 def _message_content_check(application: Mapping[str, Any], settings: DiscordSettings) -> CheckResult:
     flags = application.get("flags")
     granted = bool(isinstance(flags, int) and flags & CONTENT_FLAGS)
-    wanted = settings.mode == "gateway" and settings.message_content
+    needed = settings.mode == "gateway" and settings.message_content
     return CheckResult(
         subject="message content",
-        ok=granted or not wanted,
+        ok=granted or not needed,
         detail="all messages can be read" if granted else "only private messages and mentions can be read",
         remedy=""
         if granted
@@ -92,29 +96,31 @@ def _servers_check(servers: list[Mapping[str, Any]], application: str) -> CheckR
     return CheckResult(
         subject="servers",
         ok=True,
-        detail=f"the bot is in {len(servers)}",
+        detail=f"the bot is in {len(servers)} servers",
         remedy="" if servers else f"Invite it: {_invitation(application)}",
     )
 
 
 def _permissions_check(servers: list[Mapping[str, Any]], application: str, *, reacts: bool) -> CheckResult:
-    """What a server's roles grant the bot; single channels may still take it away."""
-    spared = 0 if reacts else permissions.BITS["Add Reactions"]
-    granted = {str(one.get("name")): _number(one.get("permissions")) | spared for one in servers}
-    lacking = {name: permissions.missing(number) for name, number in granted.items()}
-    lacking = {name: missing for name, missing in lacking.items() if missing}
-    if not lacking:
-        detail = f"all that is needed ({permissions.WANTED}), as far as servers grant it"
+    """Check what the servers' roles grant the bot; a channel may still deny it."""
+    not_needed = 0 if reacts else permissions.BITS["Add Reactions"]
+    granted = {str(one.get("name")): _number(one.get("permissions")) | not_needed for one in servers}
+    missing_by_server = {name: permissions.missing(number) for name, number in granted.items()}
+    missing_by_server = {name: missing for name, missing in missing_by_server.items() if missing}
+    if not missing_by_server:
+        detail = f"all needed permissions ({permissions.WANTED}) are granted by the servers"
         return CheckResult(subject="permissions", ok=True, detail=detail)
-    named = [f"{name}: {', '.join(missing)}" for name, missing in list(lacking.items())[:MAX_SERVERS]]
+    listed = [
+        f"{name}: {', '.join(missing)}" for name, missing in list(missing_by_server.items())[:MAX_SERVERS]
+    ]
     remedy = f"Grant it to the bot's role there, or invite it again: {_invitation(application)}"
     return CheckResult(
-        subject="permissions", ok=False, detail="missing in " + "; ".join(named), remedy=remedy
+        subject="permissions", ok=False, detail="missing in " + "; ".join(listed), remedy=remedy
     )
 
 
 def _number(value: object) -> int:
-    """Without a number nothing can be said to be missing."""
+    """Return the granted permissions; assume all if Discord does not state them."""
     return int(value) if isinstance(value, str) and value.isdecimal() else permissions.WANTED
 
 
@@ -125,29 +131,31 @@ def _receiving_check(application: Mapping[str, Any], settings: DiscordSettings) 
         return CheckResult(
             subject="interactions", ok=bool(url), detail=str(url or "no endpoint is set"), remedy=remedy
         )
-    remedy = "Clear the Interactions Endpoint URL, or commands and buttons do not come by the gateway."
+    remedy = "Clear the Interactions Endpoint URL, or commands and buttons do not arrive by the gateway."
     return CheckResult(
         subject="gateway",
         ok=not url,
-        detail="commands and buttons are posted elsewhere" if url else "ready",
+        detail="commands and buttons are posted to another URL" if url else "ready",
         remedy=remedy if url else "",
     )
 
 
 async def _session_start_checks(api: Api) -> tuple[CheckResult, ...]:
-    """Say how many sessions may still be begun today; nothing where Discord does not tell."""
+    """Report how many sessions are left today; empty if Discord does not state it."""
     try:
-        told = await api.call("GET", "gateway/bot", name="gateway")
+        gateway = await api.call("GET", "gateway/bot", name="gateway")
     except ChannelError:
         return ()
-    limit = told.get("session_start_limit") if isinstance(told, dict) else None
-    left = limit.get("remaining") if isinstance(limit, dict) else None
-    if not isinstance(left, int):
+    limit = gateway.get("session_start_limit") if isinstance(gateway, dict) else None
+    remaining = limit.get("remaining") if isinstance(limit, dict) else None
+    if not isinstance(remaining, int):
         return ()
     remedy = (
         ""
-        if left >= MIN_SESSION_STARTS
-        else "Something connects as this bot again and again: find it and stop it."
+        if remaining >= MIN_SESSION_STARTS
+        else "A program connects as this bot again and again: find and stop it."
     )
-    detail = f"{left} of {limit.get('total')} are left today" if isinstance(limit, dict) else ""
-    return (CheckResult(subject="sessions", ok=left >= MIN_SESSION_STARTS, detail=detail, remedy=remedy),)
+    detail = f"{remaining} of {limit.get('total')} are left today" if isinstance(limit, dict) else ""
+    return (
+        CheckResult(subject="sessions", ok=remaining >= MIN_SESSION_STARTS, detail=detail, remedy=remedy),
+    )

@@ -1,9 +1,9 @@
-"""What Discord has said about its rate limits: a call that it would refuse is not made.
+"""Track Discord's rate limits and refuse a call that Discord would refuse.
 
-Discord counts calls in buckets and tells with every answer which one it was (`X-RateLimit-Bucket`), how
-many are left (`-Remaining`) and when it is full again (`-Reset-After`, seconds). Limits are per channel,
-server or webhook, so the first two segments of a path belong to a bucket's name. Nothing waits here: the
-caller is told how long, as a 429 would have told it.
+Discord counts calls in buckets. Each response names its bucket (`X-RateLimit-Bucket`), how many calls are
+left (`-Remaining`) and when the bucket is full again (`-Reset-After`, seconds). Limits are per channel,
+server or webhook, so the first two segments of a path are part of a bucket's name. Nothing waits here: the
+caller gets RateLimited with the time to wait, as for a 429.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from channels.errors import RateLimited
 
 MAX_BUCKETS = 10_000
 MAX_WAIT_SECONDS = 600.0
-"""Seconds after which an announced limit is not believed."""
+"""Longer announced waits are ignored."""
 
 _NUMBER = re.compile(r"[0-9]{15,20}")
 _REACTION = re.compile(r"reactions/[^/]+")
@@ -31,7 +31,7 @@ RateLimitRoute = tuple[str, str, str]
 
 
 def route_of(method: str, where: str) -> RateLimitRoute:
-    """Return a path's route: its ids are left out, but for the channel or webhook that owns the limit."""
+    """Return a path's route: ids are replaced, except of the channel or webhook that owns the limit."""
     segments = where.split("/")
     owner = "/".join(segments[:3] if segments[0] in {"webhooks", "interactions"} else segments[:2])
     shape = _REACTION.sub("reactions/:sign", _NUMBER.sub(":id", "/".join(segments[2:])))
@@ -39,7 +39,7 @@ def route_of(method: str, where: str) -> RateLimitRoute:
 
 
 class RateLimitBuckets:
-    """The buckets that are known to be empty, and until when."""
+    """The empty buckets, and until when."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -47,7 +47,7 @@ class RateLimitBuckets:
         self._empty: OrderedDict[tuple[str, str], float] = OrderedDict()
 
     def check(self, route: RateLimitRoute) -> None:
-        """Raise RateLimited for a call whose bucket is empty."""
+        """Raise RateLimited if the call's bucket is empty."""
         method, shape, owner = route
         bucket = self._names.get((method, shape), f"{method} {shape}"), owner
         wait = self._empty.get(bucket, 0.0) - self._clock()
@@ -56,7 +56,7 @@ class RateLimitBuckets:
         self._empty.pop(bucket, None)
 
     def update(self, route: RateLimitRoute, headers: Mapping[str, str]) -> None:
-        """Remember what an answer tells about its bucket."""
+        """Record what a response says about its bucket."""
         method, shape, owner = route
         name = headers.get("X-RateLimit-Bucket") or f"{method} {shape}"
         _remember(self._names, (method, shape), name)

@@ -1,4 +1,4 @@
-"""The settings of a Discord bot."""
+"""Settings of a Discord bot."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SOCKET = frozenset({"ws", "wss"})
 def _check_token(token: SecretStr) -> SecretStr:
     if not _TOKEN.fullmatch(token.get_secret_value()):
         raise ValueError(
-            "a bot token is one word of letters, digits, dots and dashes, without `Bot ` before it"
+            "token must be one word of letters, digits, dots and dashes, without `Bot ` before it"
         )
     return token
 
@@ -33,13 +33,13 @@ def _is_plain(url: str, schemes: frozenset[str]) -> bool:
 
 def _check_url(url: str) -> str:
     if not _is_plain(url, _WEB):
-        raise ValueError("an http or https address without user name, query and fragment is wanted")
+        raise ValueError("must be an http or https URL without user name, query and fragment")
     return url.rstrip("/")
 
 
 def _check_socket_url(url: str) -> str:
     if not _is_plain(url, _SOCKET):
-        raise ValueError("a ws or wss address without user name, query and fragment is wanted")
+        raise ValueError("must be a ws or wss URL without user name, query and fragment")
     return url
 
 
@@ -47,50 +47,51 @@ Url = Annotated[str, AfterValidator(_check_url)]
 
 
 class DiscordSettings(ChannelSettings):
-    """What a bot needs: the token, and in interactions mode the application's public key."""
+    """Settings of a Discord bot: the token, and in interactions mode the application's public key."""
 
     token: Annotated[SecretStr, AfterValidator(_check_token)] = Field(
         description="From the Developer Portal: Bot, Reset Token."
     )
     mode: Literal["gateway", "interactions"] = Field(
         default="gateway",
-        description="How things come in: all of it by a socket, or commands and buttons by HTTP.",
+        description="How updates arrive: all by WebSocket, or commands and buttons by HTTP.",
     )
     public_key: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F]{64}$")] | None = Field(
         default=None,
         description="From the Developer Portal, General Information; required in interactions mode.",
     )
     application_id: Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}$")] | None = Field(
-        default=None, description="The application's id, if it is not the bot's (it is for all but old bots)."
+        default=None, description="The application's id, if it differs from the bot's (only for old bots)."
     )
-    api_url: Url = Field(default="https://discord.com/api", description="Where the REST API is.")
+    api_url: Url = Field(default="https://discord.com/api", description="URL of the REST API.")
     gateway_url: Annotated[str, AfterValidator(_check_socket_url)] = Field(
-        default="wss://gateway.discord.gg/", description="Where the gateway is."
+        default="wss://gateway.discord.gg/", description="URL of the gateway."
     )
     cdn_url: Url = Field(
-        default="https://cdn.discordapp.com", description="Where attachments are, beside Discord's own hosts."
+        default="https://cdn.discordapp.com",
+        description="URL of attachments, in addition to Discord's own hosts.",
     )
     message_content: bool = Field(
         default=True,
-        description="Ask for the privileged intent that lets the bot read what does not name it.",
+        description="Request the privileged intent to read messages that do not mention the bot.",
     )
     commands: bool = Field(default=True, description="Register the slash commands (/ask, /stop, /status …).")
     backfill_minutes: int = Field(
         default=60,
         ge=0,
         le=1440,
-        description="How far back rooms are read at the very first start; 0: nothing is ever read.",
+        description="Minutes of history read at the first start; 0: missed messages are never read.",
     )
 
     @model_validator(mode="after")
     def _interactions_are_signed(self) -> Self:
         if self.mode == "interactions" and self.public_key is None:
-            raise ValueError("interactions mode needs public_key: without it anyone could post interactions")
+            raise ValueError("interactions mode needs public_key: otherwise anyone could post interactions")
         return self
 
     @property
     def bot_id(self) -> str:
-        """The bot's user id, which is the part of the token before the first dot, in base64."""
+        """The bot's user id, the part of the token before the first dot, decoded from base64."""
         token = self.token.get_secret_value()
         head = token.partition(".")[0]
         try:

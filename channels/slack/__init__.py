@@ -1,4 +1,4 @@
-"""Slack: the manifest of the adapter. Nothing of an HTTP client is imported before a channel is opened."""
+"""Manifest of the Slack adapter; the HTTP client is imported when a channel is opened."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def _open(channel: str, settings: SlackSettings, state: ChannelState) -> A
 
     async with connect(settings) as api:
         bot = await api.identify()
-        inbox = SlackReceiver(api, settings, channel=channel, bot=bot)
-        yield Connection(receiver=inbox, sender=SlackSender(api, bot=bot, state=state))
+        receiver = SlackReceiver(api, settings, channel=channel, bot=bot)
+        yield Connection(receiver=receiver, sender=SlackSender(api, bot=bot, state=state))
 
 
 async def _probe(settings: SlackSettings) -> tuple[CheckResult, ...]:

@@ -1,4 +1,4 @@
-"""Where something was said, and when: Slack's ids and stamps as ours."""
+"""Translate Slack's room ids, threads and timestamps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from channels.slack import text
 
 
 def room_kind_of(room: str, kind: str | None) -> RoomKind:
-    """Tell the kind of a room: message events say it, elsewhere a private one is known by its letter."""
+    """Return the kind of a room: message events name it, otherwise the id's first letter tells it."""
     direct = kind == "im" if kind else room.startswith("D")
     return RoomKind.DIRECT if direct else RoomKind.GROUP
 
@@ -17,11 +17,11 @@ def room_kind_of(room: str, kind: str | None) -> RoomKind:
 def address_of(
     channel: str, room_id: str, room: RoomKind, thread: str | None, message_ts: str | None
 ) -> Address:
-    """Return the address: in a channel each message opens a thread; a private chat is one conversation."""
-    opened = message_ts if room is RoomKind.GROUP else None
-    return Address(channel=channel, room=text.clean(room_id), thread=thread or opened)
+    """Return the address: in a channel each message opens a thread, a private chat has none."""
+    new_thread = message_ts if room is RoomKind.GROUP else None
+    return Address(channel=channel, room=text.clean(room_id), thread=thread or new_thread)
 
 
 def parse_timestamp(ts: str) -> datetime:
-    """Return the time of a message's stamp."""
+    """Return the time of a message's `ts`."""
     return datetime.fromtimestamp(float(ts), UTC)

@@ -1,7 +1,7 @@
-"""The Web API by method name, with our errors: one POST a call, nothing repeated.
+"""Call Web API methods by name, with the port's errors: one POST per call, no retries.
 
-The client is aiohttp's, not Slack's own SDK: that follows redirects (a second POST), reads answers of any
-size, takes proxies from the environment, and closes a socket before it opens the next one.
+The client is aiohttp, not Slack's SDK: the SDK follows redirects (a second POST), reads responses of any
+size, uses proxies from the environment, and closes a socket before it opens the next one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONNECTION_ERRORS = (aiohttp.ClientError, OSError, TimeoutError, ValueError)
 
 
 class Api:
-    """Slack's Web API for one app. Its repr shows no token."""
+    """Slack's Web API for one app; its repr shows no token."""
 
     def __init__(self, settings: SlackSettings, session: aiohttp.ClientSession) -> None:
         self._settings = settings
@@ -40,7 +40,7 @@ class Api:
         return "Api(<tokens hidden>)"
 
     async def call(self, method: str, parameters: Mapping[str, Any], *, as_app: bool = False) -> Any:
-        """Call a method and return its answer; raises ChannelError."""
+        """Call a method and return its response; raises ChannelError."""
         return (await self._call(method, parameters, as_app=as_app))[0]
 
     async def _call(
@@ -63,39 +63,39 @@ class Api:
             raise _connection_error(method, error) from error
 
     async def identify(self) -> Bot:
-        """Ask who we are; raises Unauthorized when the token is not good."""
+        """Return the bot's own account; raises Unauthorized if the token is not valid."""
         return (await self.auth_test())[0]
 
     async def auth_test(self) -> tuple[Bot, frozenset[str] | None]:
-        """Ask who we are and which scopes we have, as Slack's header says (None: it says nothing)."""
+        """Return the bot's account and its scopes (None if Slack's header does not list them)."""
         me, headers = await self._call("auth.test", {})
         if not isinstance(me.get("user_id"), str):
-            raise Ambiguous("auth.test: the answer is not a bot's")
+            raise Ambiguous("auth.test: the response does not describe a bot")
         team, bot_id = str(me.get("team_id") or ""), str(me.get("bot_id") or "")
-        told = headers.get("x-oauth-scopes")
-        scopes = None if told is None else frozenset(filter(None, map(str.strip, told[:8000].split(","))))
+        header = headers.get("x-oauth-scopes")
+        scopes = None if header is None else frozenset(filter(None, map(str.strip, header[:8000].split(","))))
         return Bot(id=me["user_id"], bot_id=bot_id, team=team), scopes
 
     async def socket_url(self) -> str:
-        """Ask where to connect for Socket Mode."""
+        """Return the URL for a Socket Mode connection; raises ChannelError."""
         answer = await self.call("apps.connections.open", {}, as_app=True)
         url = answer.get("url")
         if not isinstance(url, str) or urlsplit(url).scheme not in {"ws", "wss"}:
-            raise Ambiguous("apps.connections.open: the answer names no address")
+            raise Ambiguous("apps.connections.open: the response has no WebSocket URL")
         return url
 
     async def open_socket(self) -> aiohttp.ClientWebSocketResponse:
-        """Return an open Socket Mode connection, for the caller to close; raises ChannelError."""
+        """Return an open Socket Mode connection that the caller closes; raises ChannelError."""
         url = await self.socket_url()
         try:
             return await self._session.ws_connect(
                 url, heartbeat=30.0, timeout=aiohttp.ClientWSTimeout(ws_close=0.5), max_msg_size=4_000_000
             )
         except _CONNECTION_ERRORS as error:
-            raise Unreachable(f"socket: {type(error).__name__}") from None  # the address holds a ticket
+            raise Unreachable(f"socket: {type(error).__name__}") from None  # the URL contains a ticket
 
     async def respond(self, url: str, notice: Mapping[str, Any]) -> bool:
-        """Post to an interaction's own address, which needs no token; say whether it was taken."""
+        """Post to an interaction's response_url, which needs no token; return whether it was accepted."""
         self._check_host(url)
         try:
             async with self._session.post(
@@ -103,13 +103,13 @@ class Api:
             ) as response:
                 payload = await _read(response)
         except _CONNECTION_ERRORS as error:
-            raise _connection_error("response_url", error) from None  # the address is a secret
+            raise _connection_error("response_url", error) from None  # the URL is a secret
         if response.status == HTTPStatus.TOO_MANY_REQUESTS:
             raise _http_error("response_url", response)
         return response.status == HTTPStatus.OK and b'"ok":false' not in payload.replace(b" ", b"")
 
     async def upload(self, url: str, content: bytes) -> None:
-        """Post a file's bytes where Slack said; raises ChannelError."""
+        """Post a file's bytes to the URL that Slack gave; raises ChannelError."""
         self._check_host(url)
         try:
             async with self._session.post(
@@ -122,7 +122,7 @@ class Api:
             raise _connection_error("upload", error) from error
 
     async def fetch(self, url: str) -> AsyncIterator[bytes]:
-        """Yield a file's bytes; the token goes to Slack's own hosts only."""
+        """Yield a file's bytes; raises ChannelError. The token is sent to Slack's own hosts only."""
         self._check_host(url)
         headers = {"Authorization": f"Bearer {self._settings.bot_token.get_secret_value()}"}
         try:
@@ -131,7 +131,8 @@ class Api:
             ) as response:
                 if response.status in {HTTPStatus.FOUND, HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
                     raise NotPermitted(
-                        FILES_SCOPE, f"download: Slack wants a login: grant {FILES_SCOPE}, install again"
+                        FILES_SCOPE,
+                        f"download: Slack asks for a login: grant {FILES_SCOPE} and reinstall the app",
                     )
                 if response.status != HTTPStatus.OK:
                     raise _http_error("download", response)
@@ -141,16 +142,18 @@ class Api:
             raise _connection_error("download", error) from error
 
     def _check_host(self, url: str) -> None:
-        """Refuse an address that is not Slack's: it would be told the token or a person's file."""
-        home, there = urlsplit(self._settings.base_url), _split_url(url)
-        at_home = there.scheme == home.scheme and _is_same_host(there.hostname, home.hostname)
-        at_slack = there.scheme == "https" and f".{there.hostname}".endswith(SLACK_DOMAINS)
-        if not (at_home or at_slack) or there.username:
-            raise Rejected("address: not at Slack's host")
+        """Raise Rejected for a URL outside Slack, which would receive the token or a user's file."""
+        configured, given = urlsplit(self._settings.base_url), _split_url(url)
+        is_configured = given.scheme == configured.scheme and _is_same_host(
+            given.hostname, configured.hostname
+        )
+        is_slack = given.scheme == "https" and f".{given.hostname}".endswith(SLACK_DOMAINS)
+        if not (is_configured or is_slack) or given.username:
+            raise Rejected("URL: the host is not Slack's")
 
 
 def _is_same_host(host: str | None, configured: str | None) -> bool:
-    """This machine has several names: a stand-in may know itself by another one."""
+    """Return whether the hosts are equal; the names of loopback count as one host."""
     return host == configured or (host in LOOPBACK_HOSTS and configured in LOOPBACK_HOSTS)
 
 
@@ -158,21 +161,21 @@ def _split_url(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise Rejected("address: not at Slack's host") from None
+        raise Rejected("URL: the host is not Slack's") from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:
-    """Read an answer, and no more than an answer can have."""
+    """Read a response of at most MAX_RESPONSE_BYTES."""
     parts: list[bytes] = []
     async for chunk in response.content.iter_chunked(65536):
         parts.append(chunk)
         if sum(map(len, parts)) > MAX_RESPONSE_BYTES:
-            raise ValueError("an endless answer")
+            raise ValueError("the response is too long")
     return b"".join(parts)
 
 
 def _body(method: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Give chat methods JSON, which carries blocks; the others forms, which all of them take."""
+    """Encode parameters: JSON for chat methods, which carry blocks; a form for all others."""
     if method.startswith("chat."):
         return {"json": dict(parameters)}
     return {"data": {name: _field(value) for name, value in parameters.items()}}
@@ -183,7 +186,7 @@ def _field(value: object) -> str:
 
 
 def _parse_response(method: str, response: aiohttp.ClientResponse, payload: bytes) -> dict[str, Any]:
-    """Return a successful answer; raises ChannelError for every other."""
+    """Return a successful response; raises ChannelError for any other."""
     if response.status != HTTPStatus.OK:
         raise _http_error(method, response)
     try:
@@ -191,7 +194,7 @@ def _parse_response(method: str, response: aiohttp.ClientResponse, payload: byte
     except (ValueError, RecursionError):
         answer = None
     if not isinstance(answer, dict) or not isinstance(answer.get("ok"), bool):
-        raise Ambiguous(f"{method}: the answer is not Slack's")
+        raise Ambiguous(f"{method}: the response is not Slack's")
     if not answer["ok"]:
         needed = str(answer.get("needed") or "")
         raise translate_error(
@@ -219,7 +222,7 @@ def _retry_after(response: aiohttp.ClientResponse) -> float:
 
 
 def _connection_error(method: str, error: Exception) -> ChannelError:
-    """Tell a connection that was never made from one that broke."""
+    """Return Unreachable if no connection was made, Ambiguous if it broke."""
     before = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
     kind = Unreachable if before or isinstance(error, aiohttp.InvalidURL) else Ambiguous
     return kind(f"{method}: {type(error).__name__}")
@@ -227,8 +230,8 @@ def _connection_error(method: str, error: Exception) -> ChannelError:
 
 @asynccontextmanager
 async def connect(settings: SlackSettings) -> AsyncIterator[Api]:
-    """Yield the Web API, closed on exit; proxies of the environment would see the token and are not used."""
-    # A kept connection may have died unnoticed: what is sent on it then is ambiguous without need.
+    """Yield the Web API and close it on exit; proxies from the environment would see the token."""
+    # A pooled connection may be dead without our knowing; a send on it would be ambiguous.
     connector = aiohttp.TCPConnector(limit=64, force_close=True)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
         yield Api(settings, session)

@@ -1,6 +1,6 @@
-"""The one table from Slack's errors to ours.
+"""Translate Slack's error codes into the port's errors.
 
-The text of each begins `method: word`, so that a refusal can be told from another by `word_of`.
+Every error text begins with `method: code`, so that `error_code` can read the code again.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _BY_CODE: dict[str, type[ChannelError]] = {
     **dict.fromkeys(_UNDELIVERABLE.split(), Undeliverable),
     **dict.fromkeys(_AMBIGUOUS.split(), Ambiguous),
 }
-_MEMBER = ("membership", "the bot is not a member of this channel: /invite it there")
+_MEMBER = ("membership", "the bot is not a member of this channel: /invite it")
 _POSTING = (
     "posting",
-    "a setting of the workspace or channel keeps apps from posting here: an admin grants it",
+    "a setting of the workspace or channel forbids apps to post here: ask an admin",
 )
 _PERMISSIONS: dict[str, tuple[str, str]] = {
     "not_in_channel": _MEMBER,
@@ -44,13 +44,13 @@ _PERMISSIONS: dict[str, tuple[str, str]] = {
     "channel_is_limited_access": _POSTING,
     "messages_tab_disabled": (
         "messages tab",
-        "the app takes no private messages: switch on App Home, Messages Tab",
+        "the app accepts no private messages: enable App Home, Messages Tab",
     ),
 }
 _RATE_LIMITED = {"ratelimited", "rate_limited"}
 _WORKSPACE_RATE_LIMITED = {"message_limit_exceeded"}
 _ROOM_METHODS = ("chat.", "reactions.", "conversations.", "assistant.")
-"""Methods whose rate, or whose refusal at least, concerns one room; those of the others hold everywhere."""
+"""Methods whose rate limit or refusal concerns one room; those of other methods apply everywhere."""
 
 _OPTIONAL_METHODS = (
     "chat.startStream",
@@ -60,19 +60,19 @@ _OPTIONAL_METHODS = (
     "reactions.",
     "views.",
 )
-"""Methods that not every host of the Web API has, such as a stand-in or a proxy."""
+"""Methods that some hosts of the Web API lack, such as a simulator or a proxy."""
 
 MARKUP_ERRORS = frozenset({"invalid_blocks", "invalid_blocks_format", "invalid_attachments"})
 
 
 def translate_error(code: str, *, method: str, retry_after: float = 30.0, needed: str = "") -> ChannelError:
-    """Return our error for Slack's word of refusal; `needed` is the scope that a missing_scope names."""
+    """Return the port's error for Slack's error code; `needed` is the scope of a missing_scope."""
     if code in _RATE_LIMITED | _WORKSPACE_RATE_LIMITED:
         return rate_limited(method, retry_after, everywhere=code in _WORKSPACE_RATE_LIMITED)
     detail = f"{method}: {code[:80]}"
     if code == "missing_scope":
         scope = needed[:80] or "a scope"
-        remedy = "add it under OAuth & Permissions, and install the app again"
+        remedy = "add it under OAuth & Permissions and reinstall the app"
         return NotPermitted(scope, f"{detail}: the app lacks {scope}: {remedy}")
     if code in _PERMISSIONS:
         permission, remedy = _PERMISSIONS[code]
@@ -81,18 +81,18 @@ def translate_error(code: str, *, method: str, retry_after: float = 30.0, needed
 
 
 def rate_limited(method: str, retry_after: float, *, everywhere: bool = False) -> RateLimited:
-    """Return the wish to wait, for the room or for all of the app."""
+    """Return a RateLimited for the room or for the whole app."""
     in_a_room = method.startswith(_ROOM_METHODS) and not everywhere
     return RateLimited(retry_after, scope="room" if in_a_room else "account")
 
 
 def not_found(method: str) -> ChannelError:
-    """Return what HTTP 404 means: a method that is not there, or an address that is wrong."""
+    """Return the error for HTTP 404: the method does not exist, or the URL is wrong."""
     if method.startswith(_OPTIONAL_METHODS):
         return Rejected(f"{method}: unknown_method")
-    return Unreachable(f"{method}: HTTP 404: is base_url right?")
+    return Unreachable(f"{method}: HTTP 404: check base_url")
 
 
 def error_code(error: ChannelError) -> str:
-    """Return Slack's word of a refusal that `translate` made."""
+    """Return Slack's error code from an error that `translate_error` made."""
     return str(error).partition(": ")[2].partition(":")[0].strip()

@@ -1,4 +1,4 @@
-"""What Slack posts and frames, as models: only what concerns us, bounded."""
+"""Models of the parts of Slack's payloads that are read, with bounded fields."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Timestamp = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,11}(\.[0-9]{1,12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bot:
-    """Who we are at Slack: the bot's user, its bot id, and the workspace."""
+    """The bot's own account at Slack: its user, its bot id, and the workspace."""
 
     id: str
     bot_id: str = ""
@@ -24,13 +24,13 @@ class Bot:
 
 
 class PayloadModel(BaseModel):
-    """What Slack sends, as far as it concerns us."""
+    """Base of all payload models; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
 class MessageEdit(PayloadModel):
-    """When a message was edited."""
+    """The time at which a message was edited."""
 
     ts: Timestamp
 
@@ -48,7 +48,7 @@ class File(PayloadModel):
 
 
 class MessageEvent(PayloadModel):
-    """A message event, or a mention."""
+    """A message event or an app_mention."""
 
     type: str
     subtype: str | None = None
@@ -85,13 +85,13 @@ class SlashCommand(PayloadModel):
 
 
 class ObjectRef(PayloadModel):
-    """Something with an id."""
+    """A reference to an object by id."""
 
     id: Id
 
 
 class BlockAction(PayloadModel):
-    """What was pressed."""
+    """The element that was pressed."""
 
     action_id: str = ""
     value: str | None = None
@@ -99,7 +99,7 @@ class BlockAction(PayloadModel):
 
 
 class MessageContainer(PayloadModel):
-    """The message that was pressed."""
+    """The message whose button was pressed."""
 
     message_ts: Timestamp
     channel_id: str | None = None
@@ -107,7 +107,7 @@ class MessageContainer(PayloadModel):
 
 
 class BlockActions(PayloadModel):
-    """A press."""
+    """A button press."""
 
     type: str
     team: ObjectRef | None = None
@@ -121,7 +121,7 @@ class BlockActions(PayloadModel):
 
 
 class ReactionItem(PayloadModel):
-    """What was reacted to."""
+    """The object of a reaction."""
 
     type: str
     channel: Id
@@ -129,7 +129,7 @@ class ReactionItem(PayloadModel):
 
 
 class ReactionEvent(PayloadModel):
-    """A reaction under a message, or one taken away."""
+    """A reaction that was added or removed."""
 
     type: str
     user: Id
@@ -139,7 +139,7 @@ class ReactionEvent(PayloadModel):
 
 
 class View(PayloadModel):
-    """A modal that was sent off."""
+    """A submitted modal."""
 
     id: Id
     callback_id: str = ""
@@ -148,7 +148,7 @@ class View(PayloadModel):
 
 
 class ViewSubmission(PayloadModel):
-    """A person sent a modal off."""
+    """A user's submission of a modal."""
 
     type: str
     team: ObjectRef | None = None
@@ -157,7 +157,7 @@ class ViewSubmission(PayloadModel):
 
 
 class ModalMetadata(PayloadModel):
-    """What a modal belongs to: the press that opened it, as its private_metadata keeps it."""
+    """The button press that opened a modal, stored in the modal's private_metadata."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
@@ -177,7 +177,7 @@ MAX_ACTION_ID = 255
 
 
 def action_id_of(button: Button) -> str:
-    """Return a button's action_id, in which its prompt travels."""
+    """Return a button's action_id, which includes its prompt."""
     if not button.prompt:
         return button.data
     return f"{PROMPT_PREFIX}{button.data}|{slack_text.clean(button.prompt)}"[:MAX_ACTION_ID]

@@ -1,4 +1,4 @@
-"""`dovecote channels test`: the token, its scopes, and the way events come in."""
+"""Check a configured app: the token, its scopes, and how events arrive."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from channels.slack.payloads import Bot
 from channels.slack.settings import SlackSettings
 
 SCOPES: Mapping[str, str] = {
-    "app_mentions:read": "to be told when it is mentioned",
-    "assistant:write": "to be opened as an assistant beside other channels",
-    "channels:history": "to hear public channels, and to see what it said there",
-    "chat:write": "to speak",
+    "app_mentions:read": "to receive mentions",
+    "assistant:write": "to be opened as an assistant next to other channels",
+    "channels:history": "to receive messages of public channels and find its own",
+    "chat:write": "to send messages",
     "commands": "for /dovecote",
-    "files:read": "to fetch what people attach",
+    "files:read": "to download attachments",
     "files:write": "to send files",
-    "groups:history": "to hear private channels it was invited to",
-    "im:history": "to hear private messages",
-    "mpim:history": "to hear private groups",
-    "reactions:read": "to be told of signs under messages",
-    "reactions:write": "to show by a sign that it saw a message",
+    "groups:history": "to receive messages of private channels it was invited to",
+    "im:history": "to receive private messages",
+    "mpim:history": "to receive messages of private groups",
+    "reactions:read": "to receive reactions",
+    "reactions:write": "to show by a reaction that it saw a message",
 }
-"""What the app's manifest asks for, and why."""
+"""The scopes of the app's manifest, and what each is for."""
 
 _OAUTH = "https://api.slack.com/apps: your app, OAuth & Permissions"
 
 
 async def probe(settings: SlackSettings) -> tuple[CheckResult, ...]:
-    """Look at a configured app, without sending anything."""
+    """Check a configured app without sending a message; return one result per check."""
     async with connect(settings) as api:
         findings = await _token_checks(api)
         findings.append(await _socket_check(api) if settings.mode == "socket" else _http_check())
@@ -51,16 +51,16 @@ def _identity_check(bot: Bot) -> CheckResult:
         return CheckResult(
             subject="bot token",
             ok=False,
-            detail=f"it is the token of the person {bot.id}, not of a bot",
+            detail=f"this is the token of the user {bot.id}, not of a bot",
             remedy=f"copy the Bot User OAuth Token (xoxb-…), not the User OAuth Token, from {_OAUTH}",
         )
     return CheckResult(subject="bot token", ok=True, detail=f"user {bot.id} of workspace {bot.team or '?'}")
 
 
 def _scopes_check(scopes: frozenset[str] | None) -> CheckResult:
-    """Name each scope that is missing, and what does not work without it."""
+    """List each missing scope and what does not work without it."""
     if scopes is None:
-        return CheckResult(subject="scopes", ok=True, detail="Slack did not say which ones the token has")
+        return CheckResult(subject="scopes", ok=True, detail="Slack did not report the token's scopes")
     missing = [f"{scope} ({why})" for scope, why in SCOPES.items() if scope not in scopes]
     if missing:
         return CheckResult(
@@ -69,7 +69,7 @@ def _scopes_check(scopes: frozenset[str] | None) -> CheckResult:
             detail="missing: " + ", ".join(missing),
             remedy=f"{_OAUTH}, Bot Token Scopes: add them, then Reinstall to Workspace",
         )
-    return CheckResult(subject="scopes", ok=True, detail=f"all {len(SCOPES)} that are needed are granted")
+    return CheckResult(subject="scopes", ok=True, detail=f"all {len(SCOPES)} needed scopes are granted")
 
 
 async def _socket_check(api: Api) -> CheckResult:
@@ -80,8 +80,8 @@ async def _socket_check(api: Api) -> CheckResult:
             subject="socket mode",
             ok=False,
             detail=str(error),
-            remedy="https://api.slack.com/apps: your app, Socket Mode: switch it on; Basic Information, "
-            "App-Level Tokens: make one with connections:write (xapp-…)",
+            remedy="https://api.slack.com/apps: your app, Socket Mode: enable it; Basic Information, "
+            "App-Level Tokens: create one with connections:write (xapp-…)",
         )
     return CheckResult(subject="socket mode", ok=True, detail="the app-level token opens a socket")
 
@@ -90,6 +90,6 @@ def _http_check() -> CheckResult:
     return CheckResult(
         subject="posts",
         ok=True,
-        detail="signed posts are taken; Slack tells only on its own page whether it knows our address: "
-        "Event Subscriptions, Request URL has to say Verified",
+        detail="signed requests are accepted; check on Slack's page that the URL is known: "
+        "Event Subscriptions, Request URL must show Verified",
     )

@@ -1,4 +1,4 @@
-"""The settings of a Slack app."""
+"""Settings of a Slack app."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MIN_SECRET_LENGTH = 8
 
 def _check_token(token: SecretStr) -> SecretStr:
     if not _TOKEN.fullmatch(token.get_secret_value()):
-        raise ValueError("a Slack token is letters, digits and dashes, such as xoxb-… or xapp-…")
+        raise ValueError("a Slack token consists of letters, digits and dashes, such as xoxb-… or xapp-…")
     return token
 
 
 def _check_secret(secret: SecretStr) -> SecretStr:
     if len(secret.get_secret_value().strip()) < MIN_SECRET_LENGTH:
-        raise ValueError("the signing secret stands under Basic Information of the app; it is never blank")
+        raise ValueError("signing_secret is too short: copy it from Basic Information of the app")
     return secret
 
 
@@ -31,7 +31,7 @@ def _check_url(url: str) -> str:
     parts = urlsplit(url)
     odd = parts.username or parts.query or parts.fragment
     if parts.scheme not in {"http", "https"} or not parts.hostname or odd:
-        raise ValueError("an http or https address without user name, query and fragment is wanted")
+        raise ValueError("must be an http or https URL without user name, query and fragment")
     return url.rstrip("/") + "/"
 
 
@@ -39,34 +39,34 @@ Token = Annotated[SecretStr, AfterValidator(_check_token)]
 
 
 class SlackSettings(ChannelSettings):
-    """What an app needs: the bot's token, and the app's token (socket) or the signing secret (http)."""
+    """Settings of a Slack app: the bot token, and the app token (socket) or signing secret (http)."""
 
     bot_token: Token = Field(description="Bot User OAuth Token, xoxb-….")
     app_token: Token | None = Field(
         default=None, description="App-level token with connections:write, xapp-…; required in socket mode."
     )
     signing_secret: Annotated[SecretStr, AfterValidator(_check_secret)] | None = Field(
-        default=None, description="What Slack signs its posts with; required in http mode."
+        default=None, description="The secret with which Slack signs its posts; required in http mode."
     )
-    mode: Literal["socket", "http"] = Field(default="socket", description="How events come in.")
+    mode: Literal["socket", "http"] = Field(default="socket", description="How events arrive.")
     base_url: Annotated[str, AfterValidator(_check_url)] = Field(
-        default="https://slack.com/api/", description="Where the Web API is."
+        default="https://slack.com/api/", description="URL of the Web API."
     )
 
     reactions: bool = Field(
         default=True,
-        description="Whether the bot shows by reactions that it saw and answered a message.",
+        description="Whether the bot reacts to a message when it has seen and answered it.",
     )
 
     @model_validator(mode="after")
     def _mode_has_its_secret(self) -> Self:
         if self.mode == "http" and self.signing_secret is None:
-            raise ValueError("http mode needs signing_secret: without it anyone could post events")
+            raise ValueError("http mode needs signing_secret: otherwise anyone could post events")
         if self.mode == "socket" and self.app_token is None:
             raise ValueError("socket mode needs app_token (xapp-…, scope connections:write)")
         return self
 
     @property
     def account(self) -> str:
-        """A name for the bot that is the same wherever its token is used, and does not tell the token."""
+        """A name for the bot that is stable for its token and does not reveal it."""
         return hashlib.sha256(self.bot_token.get_secret_value().encode()).hexdigest()[:24]

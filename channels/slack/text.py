@@ -1,4 +1,4 @@
-"""Slack's message text, read: angle-bracket references, entities, and commands said after a mention."""
+"""Parse Slack's message text: references in angle brackets, entities, and commands."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _ENTITY = re.compile("&(?:lt|gt|amp);")
 
 
 def clean(text: str) -> str:
-    """Return text any store takes: no half characters, no NUL."""
+    """Replace lone surrogates and NUL, which databases do not store."""
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").replace("\0", "\ufffd")
 
 
 def to_plain_text(text: str) -> str:
-    """Return what a person reads: references by their words, entities as characters."""
+    """Return the text as a user reads it, with references and entities replaced."""
     parts = _REFERENCE.split(text)
     return "".join(
         _unescape(_reference_text(part) if number % 2 else part) for number, part in enumerate(parts)
@@ -28,7 +28,7 @@ def _unescape(text: str) -> str:
 
 
 def _reference_text(reference: str) -> str:
-    """Give a reference's words: `@U1`, `#C1|name`, `!here`, `!subteam^S1|@team`, `https://…|label`."""
+    """Return a reference's text: `@U1`, `#C1|name`, `!here`, `!subteam^S1|@team`, `https://…|label`."""
     target, _, label = reference.partition("|")
     if target.startswith(("@", "#")):
         return target[0] + (label.lstrip("@#") or target[1:])
@@ -39,7 +39,7 @@ def _reference_text(reference: str) -> str:
 
 
 def strip_mention(text: str, bot_id: str) -> tuple[str, bool]:
-    """Drop a mention of the bot from the start of raw text; say whether one stands anywhere."""
+    """Remove a mention of the bot from the start; also return whether it is mentioned anywhere."""
     mention = re.compile(rf"<@{re.escape(bot_id)}(?:\|[^<>]*)?>")
     if not mention.search(text):
         return text, False
@@ -48,32 +48,32 @@ def strip_mention(text: str, bot_id: str) -> tuple[str, bool]:
 
 
 def parse_command(text: str) -> tuple[str, str] | None:
-    """Return (word, rest) of words that begin with one of the bot's vocabulary."""
+    """Return (name, arguments) of a text that begins with one of the bot's commands."""
     name, rest = (*text.split(None, 1), "", "")[:2]
     return (name.lower(), rest.strip()) if name.lower() in COMMANDS else None
 
 
 def parse_slash_command(text: str) -> tuple[str, str] | None:
-    """Return the order in `/word rest`."""
+    """Return the command in `/name arguments`."""
     return parse_command(text[1:]) if text.startswith("/") else None
 
 
 def parse_mention_command(text: str) -> tuple[str, str] | None:
-    """Return the order in words that are nothing else, said after a mention, or in `/word rest`."""
+    """Return the command in text after a mention that is only a command, or in `/name …`."""
     words = text.split()
-    if not words or len(text) > 2000:  # noqa: PLR2004 - no order is longer
+    if not words or len(text) > 2000:  # noqa: PLR2004 - no command is longer
         return None
     if text.startswith("/"):
         return parse_slash_command(text)
     name, rest = words[0].lower(), words[1:]
-    deciding = name in {"approve", "deny"} and (not rest or rest[0].startswith("apr_"))
-    asking = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
-    queueing = name == "queue" and len(rest) == 1
-    alone = name in COMMANDS and not rest
-    return parse_command(text) if deciding or asking or queueing or alone else None
+    decision = name in {"approve", "deny"} and (not rest or rest[0].startswith("apr_"))
+    jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
+    queue_mode = name == "queue" and len(rest) == 1
+    bare = name in COMMANDS and not rest
+    return parse_command(text) if decision or jobs_command or queue_mode or bare else None
 
 
 def measure(text: str) -> int:
-    """Count UTF-16 units of the text as it travels, with `&`, `<` and `>` escaped."""
+    """Return the length in UTF-16 units, with `&`, `<` and `>` escaped."""
     units = len(text.encode("utf-16-le", "surrogatepass")) // 2
     return units + 4 * text.count("&") + 3 * (text.count("<") + text.count(">"))

@@ -1,4 +1,4 @@
-"""Telegram: the manifest of the adapter. Nothing of the SDK is imported before a channel is opened."""
+"""Manifest of the Telegram adapter; the SDK is imported when a channel is opened."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ async def _open(channel: str, settings: TelegramSettings, state: ChannelState) -
 
     async with connect(settings) as api:
         bot = await api.identify()
-        async with AlbumBuffer(state, channel=channel, bot=bot, seconds=settings.album_seconds) as shelf:
+        async with AlbumBuffer(state, channel=channel, bot=bot, seconds=settings.album_seconds) as albums:
             yield Connection(
-                receiver=TelegramReceiver(api, settings, shelf, channel=channel, bot=bot),
+                receiver=TelegramReceiver(api, settings, albums, channel=channel, bot=bot),
                 sender=TelegramSender(api),
             )
 

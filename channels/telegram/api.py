@@ -1,7 +1,7 @@
-"""The Bot API by method name: raw results, our errors, files in pieces.
+"""Call Bot API methods by name: raw results, the port's errors, files in chunks.
 
-python-telegram-bot carries the calls; it retries nothing. Its own classification of errors is not used: it
-takes every 404 for a bad token and forgets which 5xx it saw.
+python-telegram-bot makes the calls and retries nothing. Its error classes are not used: it reports every 404
+as a bad token and does not keep which 5xx it received.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from channels.telegram.errors import BotApiError, translate_error
 from channels.telegram.settings import TelegramSettings
 
 TIMEOUT_SECONDS = 30.0
-"""Seconds an answer may take; a longer one is ambiguous."""
+"""Seconds a response may take; a slower one raises Ambiguous."""
 
 
 class _Request(HTTPXRequest):
-    """python-telegram-bot's HTTP client, with answers judged by us and files streamed."""
+    """python-telegram-bot's HTTP client with our error handling and streamed files."""
 
     async def do_request(self, *args: Any, **kwargs: Any) -> tuple[int, bytes]:
-        """Send the request; raises Refusal for everything but success."""
+        """Send the request; raises BotApiError unless it succeeds."""
         status, payload = await super().do_request(*args, **kwargs)
         if status != HTTPStatus.OK:
             raise BotApiError(status, _parse_object(payload))
@@ -40,7 +40,7 @@ class _Request(HTTPXRequest):
 
     @staticmethod
     def parse_json_payload(payload: bytes) -> Any:
-        """Return the answer; raises Refusal for one that is none."""
+        """Return the result; raises BotApiError if the payload has none."""
         answer = _parse_object(payload)
         if answer.get("ok") is not True or "result" not in answer:
             status = answer.get("error_code")
@@ -56,8 +56,8 @@ class _Request(HTTPXRequest):
                     yield chunk
         except TelegramError:
             raise
-        except Exception as error:  # as the library does for its calls: httpx is its own affair
-            raise NetworkError(f"the download broke off: {type(error).__name__}") from error
+        except Exception as error:  # the library also wraps whatever httpx raises
+            raise NetworkError(f"the download was interrupted: {type(error).__name__}") from error
 
 
 def _check_status(status: int) -> None:
@@ -74,12 +74,12 @@ def _parse_object(payload: bytes) -> Mapping[str, Any]:
 
 
 class Api(LibraryBot):
-    """The Bot API by method name, with raw results and our errors. Its repr shows no token."""
+    """The Bot API by method name, with raw results and the port's errors; its repr shows no token."""
 
     __slots__ = ("_files",)
 
     def __init__(self, settings: TelegramSettings) -> None:
-        # Proxies of the environment are not ours to read, and would see the token.
+        # A proxy from the environment would see the token.
         request = _Request(connection_pool_size=64, pool_timeout=10.0, httpx_kwargs={"trust_env": False})
         super().__init__(
             settings.token.get_secret_value(),
@@ -96,7 +96,7 @@ class Api(LibraryBot):
     async def call(
         self, method: str, parameters: Mapping[str, Any], *, timeout: float = TIMEOUT_SECONDS
     ) -> Any:
-        """Call a method and return its raw result; a room that has moved is followed once."""
+        """Call a method and return its raw result; raises ChannelError. Follows a migrated room once."""
         try:
             try:
                 return await self._call_once(method, parameters, timeout)
@@ -126,22 +126,22 @@ class Api(LibraryBot):
             raise translate_error(error, method="download") from error
 
     async def identify(self) -> payloads.Bot:
-        """Ask who we are; raises Unauthorized when the token is not good."""
+        """Return the bot's own account; raises Unauthorized if the token is not valid."""
         me = await self.call("getMe", {})
         if not isinstance(me, dict) or "id" not in me:
-            raise Ambiguous("getMe: the answer is not a bot's")
+            raise Ambiguous("getMe: the response does not describe a bot")
         return payloads.Bot(id=str(me["id"]), username=str(me.get("username") or ""))
 
 
 @asynccontextmanager
 async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
-    """Yield the Bot API, closed on exit."""
+    """Yield the Bot API and close it on exit."""
     for name in (
         "httpx",
         "httpx2",
         "httpcore",
         "telegram",
-    ):  # at INFO httpx logs addresses, which hold the token
+    ):  # at INFO httpx logs URLs, which contain the token
         logger = logging.getLogger(name)
         logger.setLevel(max(logger.level, logging.WARNING))
     api = Api(settings)
@@ -152,8 +152,8 @@ async def connect(settings: TelegramSettings) -> AsyncIterator[Api]:
 
 
 def parse_sent(method: str, result: object) -> SentMessage:
-    """Return what Telegram answered to a send; raises Ambiguous for an answer that names no message."""
+    """Return the message that a send created; raises Ambiguous if the response names none."""
     number = result.get("message_id") if isinstance(result, dict) else None
     if not isinstance(number, int):
-        raise Ambiguous(f"{method}: the answer names no message")
+        raise Ambiguous(f"{method}: the response names no message")
     return SentMessage(platform_id=str(number))

@@ -1,4 +1,4 @@
-"""The orders people give the bot: the words, Telegram's menu of them, how a text is read; pure."""
+"""The bot's commands: their names, Telegram's menu of them, and how text is parsed; pure."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 MENU = {
     "new": "Start a new conversation",
     "stop": "Stop what is running",
-    "status": "Tell what is going on",
+    "status": "Show what is running",
     "jobs": "List background jobs (logs ID, stop ID)",
     "approve": "Approve a command",
     "deny": "Deny a command",
-    "queue": "What happens to messages while an answer is under way",
-    "help": "Tell what the bot understands",
+    "queue": "Set what happens to messages during an answer",
+    "help": "Show the commands",
 }
 _ALIASES = {"start": "help"}
 _WITHOUT_ARGUMENTS = frozenset(MENU) - {"approve", "deny"}
 _SLASH = re.compile(r"/(\w{1,64})(?:@(\w{1,64}))?(?=\s|$)", re.ASCII)
 _MAX_LENGTH = 200
-"""Characters of an order without a slash; what is longer is talk."""
+"""Characters of a command without a slash; longer text is a message."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandText:
-    """A word of command as it was written: `to` is the bot it names, if it names one."""
+    """A command as the user wrote it; `bot_username` is the bot it is addressed to, if any."""
 
     name: str
     rest: str
@@ -32,17 +32,17 @@ class CommandText:
 
     @property
     def is_known(self) -> bool:
-        """Whether the word is one of ours."""
+        """Whether the bot has this command."""
         return self.name in MENU
 
     @property
     def text(self) -> str:
-        """The order as it is written to us alone."""
+        """The command as it would be written to this bot alone."""
         return f"/{self.name} {self.rest}".rstrip()
 
 
 def parse_slash(text: str) -> CommandText | None:
-    """Read `/word@bot rest`."""
+    """Parse `/command@bot arguments`; None for any other text."""
     found = _SLASH.match(text)
     if found is None:
         return None
@@ -53,14 +53,14 @@ def parse_slash(text: str) -> CommandText | None:
 
 
 def parse_words(text: str) -> CommandText | None:
-    """Read words after a mention that are nothing but an order: `stop`, `jobs logs ID`."""
+    """Parse text after a mention that is only a command, such as `stop` or `jobs logs ID`."""
     words = text.split()
     if not words or len(text) > _MAX_LENGTH:
         return None
     name, rest = words[0].lower(), words[1:]
-    alone = name in _WITHOUT_ARGUMENTS and not rest
-    deciding = name in {"approve", "deny"} and bool(rest) and rest[0].startswith("apr_")
-    asking = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
-    choosing = name == "queue" and len(rest) == 1
-    wanted = alone or deciding or asking or choosing
-    return CommandText(name=name, rest=" ".join(rest)) if wanted else None
+    bare = name in _WITHOUT_ARGUMENTS and not rest
+    decision = name in {"approve", "deny"} and bool(rest) and rest[0].startswith("apr_")
+    jobs_command = name == "jobs" and len(rest) == 2 and rest[0] in {"logs", "stop"}  # noqa: PLR2004
+    queue_mode = name == "queue" and len(rest) == 1
+    is_command = bare or decision or jobs_command or queue_mode
+    return CommandText(name=name, rest=" ".join(rest)) if is_command else None

@@ -1,4 +1,4 @@
-"""The one table from Telegram's refusals to our errors."""
+"""Translate Telegram's errors into the port's; the only place that knows Telegram's error texts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _DEAD_CHAT = (
     "bot is not a member",
     "group chat was upgraded",
 )
-"""What a 400 says when it is the chat, not the content, that does not take the message."""
+"""Texts of a 400 that concern the chat, not the content."""
 
 _RIGHTS = (
     ("topic_closed", "can_manage_topics"),
@@ -59,7 +59,7 @@ _RIGHTS = (
     ("need administrator rights", "administrator"),
     ("not enough rights", "administrator"),
 )
-"""What a refusal says when the bot lacks a right, and the right by its name in ChatPermissions."""
+"""Texts of a refusal for a missing right, and the right's name in ChatPermissions."""
 
 _MISSING_RIGHT = re.compile(r"not enough rights to ([\w ]+?)(?: (?:to|in|from) the \w+)?$")
 _SEND_RIGHTS = {
@@ -75,7 +75,7 @@ _SEND_RIGHTS = {
 
 
 class BotApiError(TelegramError):
-    """Telegram answered, and the answer is no."""
+    """Telegram refused the call."""
 
     __slots__ = ("description", "migrated_to", "retry_after", "status")
 
@@ -98,11 +98,11 @@ _NOT_SENT_ERRORS = {
     "UnsupportedProtocol",
     "InvalidURL",
 }
-"""httpx's errors that come before the first byte of a request."""
+"""httpx errors raised before the first byte of a request is sent."""
 
 
 def translate_error(error: Exception, *, method: str) -> ChannelError:
-    """Return our error for one that came out of a call; the only place that knows Telegram's."""
+    """Return the port's error for an exception that a call raised."""
     if not isinstance(error, BotApiError):
         before = type(error.__cause__).__name__ in _NOT_SENT_ERRORS
         kind = Unreachable if before else Ambiguous
@@ -111,7 +111,7 @@ def translate_error(error: Exception, *, method: str) -> ChannelError:
     if error.status == HTTPStatus.TOO_MANY_REQUESTS:
         return RateLimited(error.retry_after)
     if error.status == HTTPStatus.NOT_FOUND and method == "getMe":
-        return Unauthorized(f"{detail} (is the token complete, and base_url right?)")
+        return Unauthorized(f"{detail} (check that token is complete and base_url is correct)")
     if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Ambiguous(detail)
     if error.status in {HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN}:
@@ -120,11 +120,11 @@ def translate_error(error: Exception, *, method: str) -> ChannelError:
 
 
 def _translate_refusal(error: BotApiError, detail: str) -> ChannelError:
-    """Tell content that is refused, a chat that is dead, and a right that is missing."""
+    """Distinguish refused content, a dead chat and a missing right."""
     words = detail.lower()
     permission = _missing_permission(words)
     if permission is not None:
-        return NotPermitted(permission, f"{detail}: give the bot the right {permission} there")
+        return NotPermitted(permission, f"{detail}: grant the bot the right {permission} in this chat")
     if error.migrated_to is not None:
         return Undeliverable(f"{detail} (now {error.migrated_to})")
     if any(known in words for known in _DEAD_CHAT):
@@ -140,14 +140,14 @@ def _missing_permission(words: str) -> str | None:
 
 
 def is_unknown_method(error: ChannelError) -> bool:
-    """Say whether the server does not have the method: it answers 404, as to a token that is none."""
+    """Return whether the server lacks the method: it answers 404, as for an invalid token."""
     return isinstance(error.__cause__, BotApiError) and error.__cause__.status == HTTPStatus.NOT_FOUND
 
 
 MARKUP_ERRORS = ("parse entities", "entity", "entities")
-"""What a refusal says that concerns the looks of a text."""
+"""Texts of a refusal that concerns a text's formatting."""
 
 
 def is_about_markup(error: Rejected) -> bool:
-    """Say whether the text would be taken without its entities."""
+    """Return whether Telegram would accept the text without its entities."""
     return any(words in str(error).lower() for words in MARKUP_ERRORS)

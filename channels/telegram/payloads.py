@@ -1,4 +1,4 @@
-"""The parts of Telegram's updates that are read. Other fields may be as odd as they like."""
+"""Models of the parts of Telegram's updates that are read; other fields may have any content."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 MAX_UNIX_TIME = 253402300799
-"""The last second of the year 9999: later ones are no datetime."""
+"""The last second of the year 9999, the largest a datetime holds."""
 
 UnixTime = Annotated[int, Field(ge=0, le=MAX_UNIX_TIME)]
 
 
 class PayloadModel(BaseModel):
-    """The base of all: unknown fields are passed over."""
+    """Base of all payload models; unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True)
 
 
 class User(PayloadModel):
-    """A person or bot."""
+    """A person or a bot."""
 
     id: int
     is_bot: bool = False
@@ -30,7 +30,7 @@ class User(PayloadModel):
 
 
 class Chat(PayloadModel):
-    """A room."""
+    """A chat."""
 
     id: int
     type: str = ""
@@ -38,7 +38,7 @@ class Chat(PayloadModel):
 
 
 class MessageEntity(PayloadModel):
-    """A stretch of a text with a meaning."""
+    """A special part of a text, such as a mention or a command."""
 
     type: str = ""
     offset: int = 0
@@ -61,21 +61,21 @@ class File(PayloadModel):
 
 
 class Location(PayloadModel):
-    """A place on earth."""
+    """A point on the map."""
 
     latitude: float
     longitude: float
 
 
 class Venue(PayloadModel):
-    """A place with a name."""
+    """A place with a name and an address."""
 
     title: str = ""
     address: str = ""
 
 
 class Contact(PayloadModel):
-    """A person's telephone number, shared."""
+    """A shared phone contact."""
 
     phone_number: str = ""
     first_name: str = ""
@@ -83,7 +83,7 @@ class Contact(PayloadModel):
 
 
 class ReplyTo(PayloadModel):
-    """The message another one answers."""
+    """The message that is replied to."""
 
     from_: User | None = Field(default=None, alias="from")
     forum_topic_created: dict[str, Any] | None = None
@@ -122,7 +122,7 @@ class Message(PayloadModel):
 
 
 class CallbackQuery(PayloadModel):
-    """A pressed button."""
+    """A press of an inline keyboard button."""
 
     id: str
     from_: User = Field(alias="from")
@@ -131,14 +131,14 @@ class CallbackQuery(PayloadModel):
 
 
 class ReactionType(PayloadModel):
-    """A sign under a message: an emoji, or something that is not text."""
+    """A reaction: an emoji, or a kind that has no text."""
 
     type: str = ""
     emoji: str = ""
 
 
 class MessageReactionUpdated(PayloadModel):
-    """What one person's signs under a message were, and are."""
+    """A user's reactions to a message, before and after a change."""
 
     chat: Chat
     message_id: int
@@ -160,7 +160,7 @@ class Update(PayloadModel):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bot:
-    """Who we are at Telegram."""
+    """The bot's own account at Telegram."""
 
     id: str
     username: str

@@ -1,4 +1,4 @@
-"""Look at a bot from outside: who it is, what it may read, how updates come in, what is missing."""
+"""Check a configured bot: its identity, what it may read, how updates arrive, what is missing."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from channels.telegram.settings import TelegramSettings
 
 MAX_PENDING = 100
 _REMEDIES = {
-    "retry": "See whether base_url can be reached from here, then try again.",
-    "give_up": "See the message of Telegram.",
-    "operator": "Take the token from @BotFather again.",
+    "retry": "Check that base_url can be reached from this host, then try again.",
+    "give_up": "Read Telegram's message.",
+    "operator": "Copy the token from @BotFather again.",
 }
 
 
 async def probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
-    """Ask Telegram; what is not well has a remedy."""
+    """Ask Telegram about the bot and return one result per check, with a remedy for each problem."""
     async with connect(settings) as api:
         try:
             me = await api.call("getMe", {})
@@ -32,12 +32,12 @@ async def probe(settings: TelegramSettings) -> tuple[CheckResult, ...]:
                 CheckResult(subject="telegram", ok=False, detail=str(error), remedy=_REMEDIES[error.remedy]),
             )
         commands = await _commands_check(api)
-    reception = _webhook_check(webhook, settings) if settings.mode == "webhook" else _polling_check(webhook)
+    delivery = _webhook_check(webhook, settings) if settings.mode == "webhook" else _polling_check(webhook)
     return (
         _identity_check(me),
         _groups_check(me, settings),
         _privacy_check(me, settings),
-        reception,
+        delivery,
         commands,
     )
 
@@ -47,13 +47,13 @@ def _identity_check(me: Mapping[str, Any]) -> CheckResult:
 
 
 def _groups_check(me: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
-    """Rooms that are configured want a bot that can be added to them."""
+    """Check that the bot can be added to the groups that are configured."""
     if me.get("can_join_groups") is not False:
-        return CheckResult(subject="groups", ok=True, detail="it can be added to groups")
+        return CheckResult(subject="groups", ok=True, detail="the bot can be added to groups")
     return CheckResult(
         subject="groups",
         ok=not any(room.startswith("-") for room in settings.rooms),
-        detail="it cannot be added to groups",
+        detail="the bot cannot be added to groups",
         remedy="To use it in groups: @BotFather, /setjoingroups, Enable.",
     )
 
@@ -61,14 +61,14 @@ def _groups_check(me: Mapping[str, Any], settings: TelegramSettings) -> CheckRes
 def _privacy_check(me: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
     if me.get("can_read_all_group_messages") is True:
         return CheckResult(subject="group messages", ok=True, detail="all are delivered")
-    listening = [room for room, own in settings.rooms.items() if own.groups == "always"]
-    wanted = ["groups"] if settings.groups == "always" else []
-    wanted += [f"rooms.{room}.groups" for room in listening]
+    always_rooms = [room for room, own in settings.rooms.items() if own.groups == "always"]
+    setting_names = ["groups"] if settings.groups == "always" else []
+    setting_names += [f"rooms.{room}.groups" for room in always_rooms]
     detail = "commands, mentions and replies are delivered (privacy mode)"
     return CheckResult(
         subject="group messages",
-        ok=not wanted,
-        detail=f'{detail}, but {" and ".join(wanted)} = "always"' if wanted else detail,
+        ok=not setting_names,
+        detail=f'{detail}, but {" and ".join(setting_names)} = "always"' if setting_names else detail,
         remedy="To read all: @BotFather, /setprivacy, Disable; then remove the bot and add it again.",
     )
 
@@ -80,52 +80,52 @@ def _polling_check(webhook: Mapping[str, Any]) -> CheckResult:
     return CheckResult(
         subject="polling",
         ok=True,
-        detail=f"a webhook is set, to {_host(str(webhook['url']))}; polling removes it, and whoever set it "
-        f"hears nothing then; {waiting}",
+        detail=f"a webhook is set, to {_host(str(webhook['url']))}; polling removes it, and the program "
+        f"that set it no longer receives updates; {waiting}",
     )
 
 
 def _webhook_check(webhook: Mapping[str, Any], settings: TelegramSettings) -> CheckResult:
-    """Compare where Telegram posts with where it should; the gateway registers itself when it starts."""
+    """Compare the registered webhook with the expected one; the gateway registers it at start."""
     url, waiting = str(webhook.get("url") or ""), int(webhook.get("pending_update_count") or 0)
     counted = f"{waiting} updates waiting"
     if not url:
         return CheckResult(
             subject="webhook",
             ok=True,
-            detail=f"not registered: the gateway does it when it starts, at DOVECOTE_PUBLIC_URL; {counted}",
+            detail=f"not registered: the gateway registers DOVECOTE_PUBLIC_URL when it starts; {counted}",
         )
     if settings.webhook_url is not None and url.rstrip("/") != settings.webhook_url:
         return CheckResult(
             subject="webhook",
             ok=False,
-            detail=f"Telegram posts to another address, at {_host(url)}; {counted}",
-            remedy="Start the gateway, which registers its own, and see who else uses this token.",
+            detail=f"Telegram posts to another URL, at {_host(url)}; {counted}",
+            remedy="Start the gateway, which registers its own URL, and check who else uses this token.",
         )
     failure = _last_failure(webhook)
     return CheckResult(
         subject="webhook",
         ok=not failure and waiting < MAX_PENDING,
         detail=f"Telegram posts to {_host(url)}, {counted}{failure}",
-        remedy="See that Telegram reaches the public URL over https, with a certificate it trusts."
+        remedy="Make sure Telegram can reach the public URL over https with a trusted certificate."
         if failure
         else "",
     )
 
 
 def _host(url: str) -> str:
-    """Return where an address leads; what stands behind that may be somebody's secret."""
-    return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "an odd address"
+    """Return the host of a URL; its path may contain someone's secret."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2] or "an invalid URL"
 
 
 def _last_failure(webhook: Mapping[str, Any]) -> str:
-    """Say what went wrong last, as long as something waits because of it."""
-    said, when = webhook.get("last_error_message"), webhook.get("last_error_date")
-    if not said:
+    """Describe the last failed post, while updates are waiting because of it."""
+    text, timestamp = webhook.get("last_error_message"), webhook.get("last_error_date")
+    if not text:
         return ""
-    if not isinstance(when, int) or not 0 < when < MAX_UNIX_TIME:
-        return f"; last failure: {said}"
-    return f"; last failure at {datetime.fromtimestamp(when, UTC):%Y-%m-%d %H:%M} UTC: {said}"
+    if not isinstance(timestamp, int) or not 0 < timestamp < MAX_UNIX_TIME:
+        return f"; last failure: {text}"
+    return f"; last failure at {datetime.fromtimestamp(timestamp, UTC):%Y-%m-%d %H:%M} UTC: {text}"
 
 
 async def _commands_check(api: Api) -> CheckResult:

@@ -1,8 +1,8 @@
-"""What was said while nothing was received: rooms are read from the last message that is known.
+"""Read the messages of rooms that were missed while the bot was not connected.
 
-Discord replays a broken connection's events only for a short while. After that, and after a restart, each
-room whose last message is newer than what is known is read once. What is read may also come by the
-gateway; it is told once, and a repetition after a restart has the same key.
+Discord replays a broken connection's events for a short time only. After that, and after a restart, each room
+whose last message is newer than its read marker is read once. A message that was read may also arrive by the
+gateway; it is accepted once, and a repetition after a restart has the same key.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from channels.errors import NotPermitted, Rejected, Undeliverable
 Raw = Mapping[str, Any]
 
 READABLE_TYPES = frozenset({0, 2, 5, 13, *codec.THREAD_TYPES})
-"""Kinds of channel that hold messages (a forum holds threads)."""
+"""Channel types that hold messages (a forum holds threads)."""
 
 PAGE_SIZE = 100
 MAX_PAGES = 10
 MAX_REMEMBERED = 10_000
 OVERLAP, MAX_BACKFILL = timedelta(minutes=5), timedelta(days=7)
-"""How far before the last message heard anywhere rooms are read that are new, and how far back at most."""
+"""How far before the newest accepted message new rooms are read, and how far back at most."""
 
 UNREADABLE_ERRORS = (Undeliverable, Rejected, UnknownResource, NotPermitted)
-"""What reading a room may meet that says nothing about the others."""
+"""Errors of reading one room that say nothing about other rooms."""
 
 log = logging.getLogger(__name__)
 
 
 class ChannelTypes:
-    """What kind of place each channel is; asked for once where no event told it."""
+    """The type of each channel; requested once if no event contained it."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -47,27 +47,27 @@ class ChannelTypes:
     def remember(self, channel: object) -> None:
         """Remember a channel from an event."""
         if isinstance(channel, dict) and isinstance(channel.get("id"), str):
-            kept = {name: channel.get(name) for name in ("id", "type", "parent_id")}
-            self._known[channel["id"]] = kept
+            fields = {name: channel.get(name) for name in ("id", "type", "parent_id")}
+            self._known[channel["id"]] = fields
             _evict(self._known)
 
     def is_thread(self, channel: str) -> bool:
-        """Whether a channel is known as a thread."""
+        """Return whether a channel is known to be a thread."""
         return self._known.get(channel, {}).get("type") in codec.THREAD_TYPES
 
     async def get(self, channel: str) -> Raw | None:
-        """Return what a channel is, None when Discord does not tell."""
+        """Return a channel's id, type and parent; None if Discord does not state them."""
         if channel not in self._known:
             try:
                 self.remember(await self._api.call("GET", path("channels", channel), name="which channel"))
             except UNREADABLE_ERRORS:
                 self.remember({"id": channel})
-        found = self._known.get(channel)
-        return found if found and isinstance(found.get("type"), int) else None
+        known = self._known.get(channel)
+        return known if known and isinstance(known.get("type"), int) else None
 
 
 class Backfill:
-    """How far each room is known, and what has to be read."""
+    """Decides which rooms must be read, and reads them."""
 
     def __init__(self, api: Api, minutes: int, markers: ReadMarkers) -> None:
         self._api = api
@@ -79,7 +79,7 @@ class Backfill:
         self.markers = markers
 
     def begin(self, session: str) -> None:
-        """A new session: what was said before it has to be read. The same one again changes nothing."""
+        """Begin a session, after which rooms must be read again; the same session changes nothing."""
         if session and session == self._session:
             return
         self._session = session
@@ -87,7 +87,7 @@ class Backfill:
         self._read_channels.clear()
 
     def _first_missed(self, now: datetime) -> int:
-        """Return from where rooms are read that were never heard of: from what was heard last anywhere."""
+        """Return where reading a new room starts: shortly before the newest accepted message."""
         newest = self.markers.newest()
         if newest is None:
             return payloads.time_snowflake(now - timedelta(minutes=self._minutes))
@@ -96,29 +96,29 @@ class Backfill:
         )
 
     def record_accepted(self, room: str, message: str, marker: ReadMarker, *, read: bool = False) -> bool:
-        """Remember a message that was accepted, and one that may come by the gateway too."""
+        """Record an accepted message; `read` marks one that may also arrive by the gateway."""
         if read:
             self._emitted[message] = None
             _evict(self._emitted)
         return self.markers.update(room, marker)
 
     def is_emitted(self, message: str) -> bool:
-        """Whether a message was read already."""
+        """Return whether a message was already read."""
         return message in self._emitted
 
     def has_unread(self, channel: Raw, joined: int = 0) -> bool:
-        """Whether a channel holds something that is not known."""
+        """Return whether a channel holds messages after its read marker."""
         last = str(channel.get("last_message_id") or "")
         readable = channel.get("type") in READABLE_TYPES and last.isdecimal()
-        place = str(channel.get("id"))
-        return readable and self.is_unread(place) and int(last) > max(self._last_read(place), joined)
+        room = str(channel.get("id"))
+        return readable and self.is_unread(room) and int(last) > max(self._last_read(room), joined)
 
     def is_unread(self, channel: str) -> bool:
-        """Whether a room was not looked at since the session began."""
+        """Return whether a room has not been read since the session began."""
         return self._minutes > 0 and channel not in self._read_channels
 
     async def messages(self, channel: str, joined: int = 0) -> AsyncIterator[Raw]:
-        """Yield what was said since, in order; afterwards the room counts as read."""
+        """Yield the missed messages of a room in order; afterwards the room counts as read."""
         after = max(self._last_read(channel), joined)
         for _ in range(MAX_PAGES if self._minutes else 0):
             page = await self._page(channel, after)
@@ -137,14 +137,14 @@ class Backfill:
         where = path("channels", channel, "messages")
         query = f"after={after}&limit={PAGE_SIZE}"
         try:
-            found = await self._api.call(
+            page = await self._api.call(
                 "GET", where, name="read history", query=query, needs="Read Message History"
             )
         except UNREADABLE_ERRORS as error:
             log.info("discord.channel_backfill_skipped: %s", error)
             return []
-        kept = [one for one in found if _is_message(one)] if isinstance(found, list) else []
-        return sorted(kept, key=lambda one: int(one["id"]))
+        messages = [one for one in page if _is_message(one)] if isinstance(page, list) else []
+        return sorted(messages, key=lambda one: int(one["id"]))
 
 
 def _is_message(raw: object) -> bool:

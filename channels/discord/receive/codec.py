@@ -1,9 +1,9 @@
-"""Discord's words into ours; pure.
+"""Decode Discord's events and interactions; pure.
 
-An event is what the gateway dispatches, `{"t": name, "d": …}`; an interaction that was posted is wrapped the
-same way. `d["channel"]` says what kind of place it was said in: interactions bring it, and the inbox adds it
-to messages and reactions, which do not. A thread is a channel of its own at Discord; here it is a thread of
-its parent. The other way, ours into Discord's, is in `speech`.
+An event has the form the gateway dispatches, `{"t": name, "d": …}`; a posted interaction is wrapped in the
+same form. `d["channel"]` describes the channel: interactions contain it, and the event handler adds it to
+messages and reactions. A thread is a channel of its own at Discord; here it is a thread of its parent.
+`send.rendering` is the other direction.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from channels.message import (
 THREAD_TYPES = frozenset({10, 11, 12})
 PRIVATE_TYPES = frozenset({1, 3})
 MESSAGE_TYPES = frozenset({0, 19})
-"""Kinds of message that people write: a plain one and a reply."""
+"""Types of messages that users write: a plain one and a reply."""
 
 COMMAND, BUTTON, MODAL = 2, 3, 5
-"""Kinds of interaction."""
+"""Types of interactions."""
 
 
 @dataclass(frozen=True, slots=True)
 class _EventContext:
-    """For whom an event is read, and what the event is beside its content."""
+    """The channel and bot for which an event is decoded, and the event's type and number."""
 
     channel: str
     bot: Bot
@@ -54,41 +54,41 @@ class _EventContext:
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Translate one event of the gateway, or one interaction."""
+    """Decode one event of the gateway, or one interaction."""
     event = update if isinstance(update, dict) else {}
     name = str(event.get("t"))[:80]
-    read = _DECODERS.get(name)
-    if read is None:
+    decoder = _DECODERS.get(name)
+    if decoder is None:
         return IgnoredUpdate(reason=f"an event of another kind: {name}")
     number = f"{event.get('session') or ''}:{event.get('s') or ''}"[:200]
     try:
-        return read(event.get("d"), _EventContext(channel, bot, name, number))
+        return decoder(event.get("d"), _EventContext(channel, bot, name, number))
     except (ValidationError, RecursionError):
         return IgnoredUpdate(reason=f"a malformed {name}")
 
 
 def button_to_prompt(interaction: Mapping[str, Any]) -> str | None:
-    """Return the id of the pressed button if it asks for words first."""
-    asked = interaction.get("data")
-    custom = asked.get("custom_id") if isinstance(asked, dict) else None
+    """Return the id of the pressed button if the button has a prompt."""
+    data = interaction.get("data")
+    custom = data.get("custom_id") if isinstance(data, dict) else None
     pressed = interaction.get("type") == BUTTON and isinstance(custom, str)
     return str(custom) if pressed and parse_custom_id(str(custom))[1] else None
 
 
 def _message_created(raw: object, context: _EventContext) -> Message | Command | IgnoredUpdate:
     message = payloads.Message.model_validate(raw)
-    unwanted = _ignore_reason(message, context.bot)
-    if unwanted:
-        return IgnoredUpdate(reason=unwanted)
+    reason = _ignore_reason(message, context.bot)
+    if reason:
+        return IgnoredUpdate(reason=reason)
     text, mentioned, addressed = _text(message, context.bot)
-    order = _parse_command(text, addressed=addressed) if addressed or not message.guild_id else None
-    if order and not message.attachments:
+    command = _parse_command(text, addressed=addressed) if addressed or not message.guild_id else None
+    if command and not message.attachments:
         return Command(
             key=context.key(message.id),
             address=_address(message.channel, message.channel_id, message.guild_id, context.channel),
             author=_author(message.author, message.member, is_bot=message.webhook_id is not None),
-            name=order[0],
-            rest=order[1],
+            name=command[0],
+            rest=command[1],
             sent_at=snowflake_time(message.id),
             room=_room_kind(message.guild_id),
             platform_id=message.id,
@@ -98,23 +98,23 @@ def _message_created(raw: object, context: _EventContext) -> Message | Command |
 
 def _message_edited(raw: object, context: _EventContext) -> Message | IgnoredUpdate:
     if isinstance(raw, dict) and not ("content" in raw and raw.get("edited_timestamp")):
-        return IgnoredUpdate(reason="a message that only got its preview")
+        return IgnoredUpdate(reason="a change that only adds a preview")
     message = payloads.Message.model_validate(raw)
-    unwanted = _ignore_reason(message, context.bot)
-    if unwanted:
-        return IgnoredUpdate(reason=unwanted)
+    reason = _ignore_reason(message, context.bot)
+    if reason:
+        return IgnoredUpdate(reason=reason)
     text, mentioned, _ = _text(message, context.bot)
     return _message(message, context, text, mentioned=mentioned, edited=True)
 
 
 def _ignore_reason(message: payloads.Message, bot: Bot) -> str:
     if message.author.id == bot.id:
-        return "our own message"
-    return "" if message.type in MESSAGE_TYPES else "a notice of Discord"
+        return "the bot's own message"
+    return "" if message.type in MESSAGE_TYPES else "a system message"
 
 
 def _parse_command(text: str, *, addressed: bool) -> tuple[str, str] | None:
-    """Return the order in a text: with a slash, or as bare words after a mention."""
+    """Return the command in a text: with a slash, or without one after a mention."""
     return commands.parse_slash(text) or (commands.parse_words(text) if addressed else None)
 
 
@@ -144,20 +144,20 @@ def _message(
 def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
     reaction = payloads.MessageReaction.model_validate(raw)
     if reaction.user_id == context.bot.id:
-        return IgnoredUpdate(reason="our own reaction")
+        return IgnoredUpdate(reason="the bot's own reaction")
     emoji, added = _clean(reaction.emoji.name or ""), context.event_type == "MESSAGE_REACTION_ADD"
     user = (
         reaction.member.user
         if reaction.member and reaction.member.user
         else payloads.User(id=reaction.user_id)
     )
-    sign = f"{emoji}:{reaction.emoji.id}" if reaction.emoji.id else emoji
-    word = "added" if added else "removed"
+    name = f"{emoji}:{reaction.emoji.id}" if reaction.emoji.id else emoji
+    action = "added" if added else "removed"
     return Reaction(
-        key=context.key(reaction.message_id, reaction.user_id, sign, word, context.event_number),
+        key=context.key(reaction.message_id, reaction.user_id, name, action, context.event_number),
         address=_address(reaction.channel, reaction.channel_id, reaction.guild_id, context.channel),
         author=_author(user, reaction.member),
-        emoji=sign,
+        emoji=name,
         added=added,
         platform_id=reaction.message_id,
         room=_room_kind(reaction.guild_id),
@@ -165,25 +165,25 @@ def _reaction(raw: object, context: _EventContext) -> Reaction | IgnoredUpdate:
 
 
 def _interaction(raw: object, context: _EventContext) -> Message | Command | ButtonPress | IgnoredUpdate:
-    asked = payloads.Interaction.model_validate(raw)
-    place = asked.channel_id or (asked.channel.id if asked.channel else None)
-    person = asked.user or (asked.member.user if asked.member else None)
-    if place is None or person is None or asked.data is None:
-        return IgnoredUpdate(reason="an interaction from nowhere")
-    address = _address(asked.channel, place, asked.guild_id, context.channel)
-    who = _InteractionContext(
-        asked, asked.data, address, _author(person, asked.member), context.key(asked.id)
+    interaction = payloads.Interaction.model_validate(raw)
+    channel_id = interaction.channel_id or (interaction.channel.id if interaction.channel else None)
+    user = interaction.user or (interaction.member.user if interaction.member else None)
+    if channel_id is None or user is None or interaction.data is None:
+        return IgnoredUpdate(reason="an interaction without a channel, user or data")
+    address = _address(interaction.channel, channel_id, interaction.guild_id, context.channel)
+    details = _InteractionContext(
+        interaction, interaction.data, address, _author(user, interaction.member), context.key(interaction.id)
     )
-    if asked.type == COMMAND:
-        return _slash_command(who)
-    if asked.type in {BUTTON, MODAL} and asked.message and asked.data.custom_id:
-        return _button_press(who, asked.message.id)
-    return IgnoredUpdate(reason="an interaction that is not ours")
+    if interaction.type == COMMAND:
+        return _slash_command(details)
+    if interaction.type in {BUTTON, MODAL} and interaction.message and interaction.data.custom_id:
+        return _button_press(details, interaction.message.id)
+    return IgnoredUpdate(reason="an interaction of another program")
 
 
 @dataclass(frozen=True, slots=True)
 class _InteractionContext:
-    """An interaction with what was found out about it."""
+    """An interaction with its content, address, author and key."""
 
     interaction: payloads.Interaction
     data: payloads.InteractionData
@@ -193,7 +193,7 @@ class _InteractionContext:
 
     @property
     def token(self) -> str:
-        """What an answer needs."""
+        """The token that answers the interaction."""
         return f"{self.interaction.application_id}/{self.interaction.id}/{self.interaction.token}"
 
 
@@ -217,7 +217,7 @@ def _slash_command(context: _InteractionContext) -> Message | Command | IgnoredU
             token=context.token,
         )
     if name != commands.ASK_COMMAND or not words:
-        return IgnoredUpdate(reason="an interaction that is not ours")
+        return IgnoredUpdate(reason="an interaction of another program")
     return Message(
         key=context.key,
         address=context.address,
@@ -233,7 +233,7 @@ def _button_press(context: _InteractionContext, message: str) -> ButtonPress | I
     chosen, prompt = parse_custom_id(_clean(context.data.custom_id))
     submitted = context.interaction.type == MODAL
     if prompt and not submitted:
-        return IgnoredUpdate(reason="a button that asks for words first")
+        return IgnoredUpdate(reason="a press that first asks for a comment")
     return ButtonPress(
         key=context.key,
         address=context.address,
@@ -247,7 +247,7 @@ def _button_press(context: _InteractionContext, message: str) -> ButtonPress | I
 
 
 def _modal_text(content: payloads.InteractionData) -> str:
-    """Return what was written into the modal's fields."""
+    """Return the text entered into the modal's fields."""
     fields = [
         field
         for row in content.components
@@ -270,7 +270,7 @@ def _room_kind(guild: str | None) -> RoomKind:
 
 
 def _address(location: payloads.Channel | None, channel_id: str, guild: str | None, channel: str) -> Address:
-    """The server's id tells later whether the bot was thrown out or only lacks a permission."""
+    """Return the address; the server's id later tells a removed bot from a missing permission."""
     extras = {"guild": guild} if guild else {}
     if location is not None and location.type in THREAD_TYPES and location.parent_id:
         return Address(channel=channel, room=location.parent_id, thread=channel_id, extras=extras)
@@ -285,16 +285,16 @@ def _author(user: payloads.User, member: payloads.Member | None, *, is_bot: bool
 
 
 def _text(message: payloads.Message, bot: Bot) -> tuple[str, bool, bool]:
-    """Drop a mention of the bot from the start, name other people; say whether it is mentioned, and first."""
+    """Return the text with names for mentions, whether the bot is mentioned, and whether first."""
     text = _clean(message.content).strip()
-    ours = re.compile(rf"<@!?{bot.id}>")
-    mentioned = bool(ours.search(text)) or any(user.id == bot.id for user in message.mentions)
-    start = ours.match(text)
+    mention = re.compile(rf"<@!?{bot.id}>")
+    mentioned = bool(mention.search(text)) or any(user.id == bot.id for user in message.mentions)
+    start = mention.match(text)
     text = text[start.end() :].lstrip(" ,:\n\t") if start else text
     names = {user.id: _clean(user.global_name or user.username) for user in message.mentions}
     names[bot.id] = bot.username
-    named = re.sub(r"<@!?([0-9]{1,20})>", lambda found: _mention_name(found, names), text)
-    return named, mentioned, start is not None
+    named_text = re.sub(r"<@!?([0-9]{1,20})>", lambda found: _mention_name(found, names), text)
+    return named_text, mentioned, start is not None
 
 
 def _mention_name(found: re.Match[str], names: Mapping[str, str]) -> str:
@@ -303,7 +303,7 @@ def _mention_name(found: re.Match[str], names: Mapping[str, str]) -> str:
 
 
 def _attachment(message: payloads.Message, file: payloads.Attachment) -> Attachment:
-    """The reference names the message: addresses of files end, and are asked for again."""
+    """Return the attachment; `ref` names the message, because file URLs expire."""
     given = _clean(file.filename).replace("\\", "/").rpartition("/")[2].strip()
     return Attachment(
         name=given if given not in {"", ".", ".."} else f"file-{file.id}",
@@ -314,5 +314,5 @@ def _attachment(message: payloads.Message, file: payloads.Attachment) -> Attachm
 
 
 def _clean(text: str) -> str:
-    """No store takes half a character, and PostgreSQL no NUL."""
+    """Replace lone surrogates and NUL, which databases do not store."""
     return replace_surrogates(text).replace("\0", "\ufffd")

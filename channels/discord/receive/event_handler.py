@@ -1,4 +1,4 @@
-"""What each event of the gateway means for us: places are learned, history is read, updates accepted."""
+"""Handle gateway events: remember channels, read missed messages, accept updates."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from channels.message import IgnoredUpdate, Update
 from channels.port import Accept, ChannelState
 
 CALLBACK_TIMEOUT_SECONDS = 3.0
-"""Seconds Discord waits for the first reaction to an interaction."""
+"""Seconds in which Discord expects the initial response to an interaction."""
 
 CLOSE_TIMEOUT_SECONDS = 0.5
 MAX_PRIVATE_CHANNELS = 200
 MAX_THREADS = 50
-"""Rooms that Discord does not list and that are read after a downtime, the latest first."""
+"""Most rooms that Discord does not list and that are read after a downtime, newest first."""
 
 Raw = Mapping[str, Any]
 log = logging.getLogger(__name__)
 
 
 class _NotStoredError(Exception):
-    """An update could not be accepted; its event has to be taken again."""
+    """An update could not be accepted; its event must be handled again."""
 
 
 class EventHandler:
-    """Takes events, one after the other."""
+    """Handles gateway events, one after the other."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class EventHandler:
         self._backfill = Backfill(api, minutes, self._markers)
 
     async def handle(self, event: Raw, accept: Accept) -> bool:
-        """Take one event; False when something of it could not be stored. Raises ChannelError.
+        """Handle one event; False if an update could not be stored. Raises ChannelError.
 
-        An event that makes no sense is left out: it never ends the connection, nor comes again.
+        A malformed event is skipped: it never ends the connection and is not handled again.
         """
         try:
             await self._dispatch(event, accept)
@@ -69,12 +69,12 @@ class EventHandler:
             return False
         except ChannelError:
             raise
-        except Exception:  # whatever is odd about an event, those after it count
+        except Exception:  # a malformed event must not stop the later ones
             log.exception("discord.event_skipped: %s", str(event.get("t"))[:80])
         return True
 
     async def close(self) -> None:
-        """Note how far the rooms are read, if that can be done soon."""
+        """Save the read markers, if that takes no longer than CLOSE_TIMEOUT_SECONDS."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_TIMEOUT_SECONDS):
                 await self._markers.save(at_once=True)
@@ -102,7 +102,7 @@ class EventHandler:
         try:
             await self._markers.load()
             await self._deferred.delete_abandoned()
-        except Exception as error:  # a store of any kind is behind it
+        except Exception as error:  # any error of the state's store
             log.warning("discord.channel_state_read_failed: %r", error)
             raise _NotStoredError from error
         self._backfill.begin(session)
@@ -111,19 +111,19 @@ class EventHandler:
                 await self._backfill_channel(channel, None, 0, accept)
 
     async def _on_guild_create(self, guild: Raw, accept: Accept) -> None:
-        """Read the channels of a server that hold more than we know; nothing from before we came."""
-        joined, number, listed = _joined_snowflake(guild), guild.get("id"), set()
+        """Read a server's channels that have unread messages, from when the bot joined."""
+        joined, guild_id, listed = _joined_snowflake(guild), guild.get("id"), set()
         for kind in ("channels", "threads"):
-            found = guild.get(kind)
-            for channel in found if isinstance(found, list) else ():
+            listed_channels = guild.get(kind)
+            for channel in listed_channels if isinstance(listed_channels, list) else ():
                 self._channel_types.remember(channel)
                 if isinstance(channel, dict) and isinstance(channel.get("id"), str):
                     listed.add(channel["id"])
                     if self._backfill.has_unread(channel, joined):
-                        await self._backfill_channel(channel["id"], number, joined, accept)
-        for thread in self._markers.list_threads(str(number), MAX_THREADS):
-            if thread not in listed and self._backfill.is_unread(thread):  # it was archived meanwhile
-                await self._backfill_channel(thread, number, joined, accept)
+                        await self._backfill_channel(channel["id"], guild_id, joined, accept)
+        for thread in self._markers.list_threads(str(guild_id), MAX_THREADS):
+            if thread not in listed and self._backfill.is_unread(thread):  # it was archived in the meantime
+                await self._backfill_channel(thread, guild_id, joined, accept)
 
     async def _backfill_channel(
         self, channel: str, guild: object, joined: int, accept: Accept, *, before: int | None = None
@@ -153,25 +153,25 @@ class EventHandler:
                 await self._deferred.delete_pending(channel)
 
     async def _record_accepted(self, message: Raw, *, read: bool = False) -> None:
-        """Remember a message that was accepted; a room that was not known is noted at once."""
+        """Record an accepted message; save the marker of a new room at once."""
         room, number, guild = str(message["channel_id"]), str(message["id"]), message.get("guild_id")
-        mark = ReadMarker(
+        marker = ReadMarker(
             message=int(number),
             guild=guild if isinstance(guild, str) else "",
             is_thread=self._channel_types.is_thread(room),
         )
-        is_new_room = self._backfill.record_accepted(room, number, mark, read=read)
-        if is_new_room and (mark.is_thread or not mark.guild):
+        is_new_room = self._backfill.record_accepted(room, number, marker, read=read)
+        if is_new_room and (marker.is_thread or not marker.guild):
             await self._markers.save(at_once=True)
 
     async def _on_reaction(self, event: Raw, reaction: Raw, accept: Accept) -> None:
-        """Tell of a reaction, unless it is our own."""
+        """Accept a reaction, unless it is the bot's own."""
         channel = reaction.get("channel_id")
         if isinstance(channel, str) and channel.isdecimal() and reaction.get("user_id") != self._bot.id:
             await self._accept({**event, "d": await self._with_channel(reaction)}, accept)
 
     async def _with_channel(self, raw: Raw) -> Raw:
-        """Add what kind of place a message was said in."""
+        """Add the type of the channel to a message or reaction."""
         if raw.get("guild_id") is None:
             return raw
         return {**raw, "channel": await self._channel_types.get(str(raw["channel_id"]))}
@@ -189,7 +189,7 @@ class EventHandler:
         return decoded
 
     async def _on_interaction(self, event: Raw, interaction: Raw, accept: Accept) -> None:
-        """Accept, then tell Discord that the answer follows; if that fails the answer still comes."""
+        """Accept an interaction, then acknowledge it; if that fails, the answer is still sent."""
         number, token = interaction.get("id"), interaction.get("token")
         if not (isinstance(number, str) and isinstance(token, str)):
             return

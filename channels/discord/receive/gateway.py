@@ -1,7 +1,7 @@
-"""A connection to Discord's gateway: hello, identify or resume, heartbeats, events in order.
+"""Connect to Discord's gateway: hello, identify or resume, heartbeats, events in order.
 
-The sequence number that a resume names is advanced only after an event was taken; so whatever was not
-stored when a connection ends is sent again by Discord. A beat that is not answered ends the connection.
+The sequence number for a resume advances only after an event was handled, so Discord sends again whatever was
+not stored when a connection ends. A heartbeat without an acknowledgement ends the connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from channels.port import ReceiverStatus
 
 Event = Mapping[str, Any]
 HandleEvent = Callable[[Event], Awaitable[bool]]
-"""Take an event; False when it could not be stored and has to be taken again."""
+"""Handle an event; False if it could not be stored and must be handled again."""
 
 QUERY = "v=10&encoding=json"
 HELLO_TIMEOUT_SECONDS = 20.0
@@ -35,27 +35,29 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 MAX_QUEUED_EVENTS = 1000
 CLOSE_SECONDS = 0.3
 RESUMABLE_CLOSE = 4000
-"""A close with 1000 or 1001 would end the session."""
+"""The close code; 1000 or 1001 would end the session."""
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between tries while Discord cannot be reached, or events cannot be stored."""
+"""Seconds between attempts while Discord is unreachable or events cannot be stored."""
 
 REIDENTIFY_SECONDS = (1.0, 5.0)
-"""Discord asks for a random wait within these before a refused session is replaced."""
+"""Bounds of the random wait before an invalid session is replaced, as Discord asks."""
 
 IDENTIFY_SECONDS, MAX_IDENTIFY_SECONDS, IDENTIFY_WINDOW_SECONDS, FREE_IDENTIFIES = 5.0, 300.0, 3600.0, 10
-"""Seconds between two identifies, at first and at most, how long one counts, and how many are let pass before
-the pause grows: Discord resets the token of a bot that begins a thousand sessions a day."""
+"""Pause between two identifies (minimum, maximum), for how long one counts, and how many are free.
+
+Further ones double the pause: Discord resets the token of a bot that begins a thousand sessions a day.
+"""
 
 GUILDS, GUILD_MESSAGES, DIRECT_MESSAGES, MESSAGE_CONTENT = 1, 1 << 9, 1 << 12, 1 << 15
 GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
 
 _FATAL = {
-    4004: "the token is refused",
-    4010: "the shard is refused",
+    4004: "Discord refuses the token",
+    4010: "Discord refuses the shard",
     4011: "the bot is in too many servers for one connection (sharding is not supported)",
-    4012: "the version of the gateway is refused",
-    4013: "the intents are refused",
+    4012: "Discord refuses the gateway version",
+    4013: "Discord refuses the intents",
     4014: "the message content intent is not granted: Developer Portal, Bot, Message Content Intent"
     " (or message_content = false)",
 }
@@ -65,7 +67,7 @@ log = logging.getLogger(__name__)
 
 
 class Opcode(IntEnum):
-    """What a frame is about."""
+    """The operation of a gateway frame."""
 
     DISPATCH = 0
     HEARTBEAT = 1
@@ -79,7 +81,7 @@ class Opcode(IntEnum):
 
 @dataclass(slots=True)
 class GatewaySession:
-    """What a resume needs to know."""
+    """The state that a resume needs."""
 
     id: str = ""
     url: str = ""
@@ -87,16 +89,16 @@ class GatewaySession:
 
     @property
     def can_resume(self) -> bool:
-        """Whether there is something to resume."""
+        """Whether there is a session to resume."""
         return bool(self.id) and self.sequence is not None
 
     def reset(self) -> None:
-        """The next connection begins anew."""
+        """Forget the session, so that the next connection identifies."""
         self.id, self.url, self.sequence = "", "", None
 
 
 def identify_wait(times: Sequence[float], now: float) -> float:
-    """Return the seconds until a new session may be begun, by when the last ones were."""
+    """Return the seconds until a new session may begin, from the times of the last ones."""
     recent = [when for when in times if now - when < IDENTIFY_WINDOW_SECONDS]
     if not recent:
         return 0.0
@@ -105,7 +107,7 @@ def identify_wait(times: Sequence[float], now: float) -> float:
 
 
 class DiscordGateway:
-    """One bot's connections to the gateway, one after the other; the session outlives them."""
+    """Connects one bot to the gateway again and again; the session outlives a connection."""
 
     def __init__(self, http: aiohttp.ClientSession, settings: DiscordSettings) -> None:
         self._http = http
@@ -114,9 +116,9 @@ class DiscordGateway:
         self.session = GatewaySession()
 
     async def run(self, handle: HandleEvent, receiving: ReceiverStatus) -> bool:
-        """Connect and receive until the connection ends; say whether it ever came to receiving.
+        """Connect and receive until the connection ends; return whether events were received.
 
-        Raises Unauthorized when only an operator can help, another ChannelError when there is no connection.
+        Raises Unauthorized if only an operator can help, another ChannelError if no connection is possible.
         """
         if not self.session.can_resume:
             await asyncio.sleep(identify_wait(self._identify_times, time.monotonic()))
@@ -127,16 +129,16 @@ class DiscordGateway:
         try:
             socket = await self._connect(url)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            self.session.url = ""  # the next try goes by the front door
+            self.session.url = ""  # the next attempt uses the configured URL
             raise Unreachable(f"gateway: {type(error).__name__}") from None
         if not self.session.can_resume:
             self._identify_times.append(time.monotonic())
-        line = _GatewayConnection(socket, self.session, self._settings, handle, receiving)
+        connection = _GatewayConnection(socket, self.session, self._settings, handle, receiving)
         try:
-            await line.run()
+            await connection.run()
         finally:
             await socket.close(code=RESUMABLE_CLOSE)
-        return line.is_receiving
+        return connection.is_receiving
 
     async def _connect(self, url: str) -> aiohttp.ClientWebSocketResponse:
         async with asyncio.timeout(CONNECT_TIMEOUT_SECONDS):
@@ -146,7 +148,7 @@ class DiscordGateway:
 
 
 class _GatewayConnection:
-    """One connection."""
+    """One connection to the gateway."""
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class _GatewayConnection:
         self.is_receiving = False
 
     async def run(self) -> None:
-        """Speak and listen until one side has enough."""
+        """Exchange frames until one side ends the connection."""
         interval = await self._handshake()
         tasks = [
             asyncio.create_task(work)
@@ -181,7 +183,7 @@ class _GatewayConnection:
         _raise_first_error(tasks)
 
     async def _handshake(self) -> float:
-        """Wait for the hello, then identify or resume; return the seconds between beats."""
+        """Wait for hello, identify or resume, and return the heartbeat interval in seconds."""
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_SECONDS):
                 hello = _parse_frame(await self._socket.receive())
@@ -191,7 +193,7 @@ class _GatewayConnection:
             interval = 0.0
         if interval <= 0:
             self._check_close_code()
-            raise Ambiguous("gateway: no hello")
+            raise Ambiguous("gateway: Discord sent no hello")
         await self._send(self._resume() if self._session.can_resume else self._identify())
         return interval
 
@@ -213,8 +215,8 @@ class _GatewayConnection:
             raise Ambiguous(f"gateway: {type(error).__name__}") from None
 
     async def _run_heartbeat(self, interval: float) -> None:
-        """Beat until a beat is not answered."""
-        await asyncio.sleep(interval * random.random())  # noqa: S311 - spreads the beats, guards nothing
+        """Send heartbeats until one is not acknowledged."""
+        await asyncio.sleep(interval * random.random())  # noqa: S311 - spreads heartbeats, not a secret
         while self._is_heartbeat_acked:
             self._is_heartbeat_acked = False
             await self._send_heartbeat()
@@ -225,7 +227,7 @@ class _GatewayConnection:
         await self._send({"op": Opcode.HEARTBEAT, "d": self._session.sequence})
 
     async def _read_frames(self) -> None:
-        """Take frames until the connection ends; raises Unauthorized when it ends for good."""
+        """Read frames until the connection ends; raises Unauthorized if it ends for good."""
         while True:
             message = await self._socket.receive()
             if message.type in {
@@ -240,7 +242,7 @@ class _GatewayConnection:
                 return
 
     async def _handle_frame(self, frame: Event) -> bool:
-        """Do what a frame says; False when the connection is to end."""
+        """Handle a frame; False if the connection must end."""
         match frame.get("op"):
             case Opcode.DISPATCH:
                 await self._events.put(frame)
@@ -265,7 +267,7 @@ class _GatewayConnection:
             self._session.reset()
 
     async def _handle_events(self) -> None:
-        """Take events in order, each until it is stored; only then is Discord free to forget it."""
+        """Handle events in order, each until it is stored; only then advance the sequence."""
         while not self._stopped.is_set():
             event = await self._events.get()
             self._update_session(event)
@@ -293,7 +295,7 @@ class _GatewayConnection:
         return False
 
     def _update_session(self, event: Event) -> None:
-        """Learn the session from the events that tell of it."""
+        """Read the session from READY and RESUMED."""
         name, content = event.get("t"), event.get("d")
         if name == "READY" and isinstance(content, dict):
             self._session.id = str(content.get("session_id") or "")
@@ -303,7 +305,7 @@ class _GatewayConnection:
             self._receiving(True)  # noqa: FBT003 - the port's signature
 
     def _trusted_url(self, url: object) -> str:
-        """Return where to resume: only at Discord, or at the very host that was configured."""
+        """Return the resume URL if it is at Discord or at the configured host, else ""."""
         if not isinstance(url, str):
             return ""
         configured, given = urlsplit(self._settings.gateway_url), urlsplit(url)
@@ -313,7 +315,7 @@ class _GatewayConnection:
 
 
 async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Cancel until all have ended: no event may still be taken when the next connection begins."""
+    """Cancel until all tasks have ended, so that no event is handled beside the next connection."""
     pending = set(tasks)
     while pending:
         for task in pending:
@@ -322,16 +324,16 @@ async def _cancel_all(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 def _raise_first_error(tasks: Iterable[asyncio.Task[None]]) -> None:
-    """Raise what ended a task; what only an operator can mend comes first."""
-    found = [task.exception() for task in tasks if task.done() and not task.cancelled()]
-    errors = [error for error in found if error is not None]
+    """Raise the error that ended a task; one that only an operator can fix comes first."""
+    results = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+    errors = [error for error in results if error is not None]
     errors.sort(key=lambda error: not isinstance(error, Unauthorized))
     if errors:
         raise errors[0]
 
 
 def _parse_frame(message: aiohttp.WSMessage) -> Event:
-    """Return a frame's content; what makes no sense is an empty one."""
+    """Return a frame's content, or an empty object if it is malformed."""
     if message.type is not aiohttp.WSMsgType.TEXT:
         return {}
     try:

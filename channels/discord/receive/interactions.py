@@ -1,4 +1,4 @@
-"""Interactions as Discord posts them: their signature, and the first reaction to each kind."""
+"""Verify posted interactions, and build the initial response to each kind."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SIGNATURE_HEADER = "x-signature-ed25519"
 TIMESTAMP_HEADER = "x-signature-timestamp"
 
 PING, COMMAND, COMPONENT, AUTOCOMPLETE, MODAL = 1, 2, 3, 4, 5
-"""Kinds of interaction."""
+"""Types of interactions."""
 
 PONG: dict[str, Any] = {"type": 1}
 
@@ -27,11 +27,11 @@ DEFER_MESSAGE: dict[str, Any] = {"type": 5}
 DEFER_UPDATE: dict[str, Any] = {"type": 6}
 NO_CHOICES: dict[str, Any] = {"type": 8, "data": {"choices": []}}
 OPEN_MODAL = 9
-"""The first reaction that opens a modal."""
+"""The type of an interaction response that opens a modal."""
 
 UNKNOWN_COMMAND: dict[str, Any] = {
     "type": CHANNEL_MESSAGE,
-    "data": rendering.ephemeral_fields("This command is not known here."),
+    "data": rendering.ephemeral_fields("This bot does not have this command."),
 }
 _INITIAL_RESPONSES = {
     COMMAND: UNKNOWN_COMMAND,
@@ -45,7 +45,7 @@ _TIMESTAMP = re.compile(r"[0-9]{1,20}")
 
 
 def is_signed(request: WebhookRequest, public_key: str) -> bool:
-    """Whether the platform signed exactly this body; garbage is simply not signed."""
+    """Return whether Discord signed exactly this body; malformed signatures give False."""
     signature = request.headers.get(SIGNATURE_HEADER, "")
     timestamp = request.headers.get(TIMESTAMP_HEADER, "")
     if not (_SIGNATURE.fullmatch(signature) and _TIMESTAMP.fullmatch(timestamp)):
@@ -61,7 +61,7 @@ def is_signed(request: WebhookRequest, public_key: str) -> bool:
 def initial_response(
     interaction: Mapping[str, Any], decoded: Update | IgnoredUpdate
 ) -> dict[str, Any] | None:
-    """Return what Discord is told at once, None for what is no interaction."""
+    """Return the initial response; None if it is not an interaction."""
     if isinstance(decoded, Message | Command):
         return DEFER_MESSAGE
     if isinstance(decoded, ButtonPress):

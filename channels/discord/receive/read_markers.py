@@ -1,9 +1,9 @@
-"""How far each room is known, and which rooms there are: kept in the channel's notes through restarts.
+"""Store how far each room was read, and which rooms exist, in the channel's state.
 
-A note holds the last message that was accepted in a room, the room's server (none for a private
-conversation) and whether it is a thread. It is written after the message was accepted, never before: what
-is lost of it costs a second look at messages that are known by their keys. A room that was never seen is
-noted at once, because Discord lists neither private conversations nor threads that were archived.
+A marker holds the last accepted message of a room, the room's server (empty for a private conversation) and
+whether it is a thread. It is written after the message was accepted, never before; a lost write only means
+that known messages are read again. A new room is written at once, because Discord lists neither private
+conversations nor archived threads.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadMarker:
-    """What is known of a room."""
+    """The read position of a room."""
 
     message: int
     guild: str = ""
     is_thread: bool = False
 
     def encode(self) -> str:
-        """Return it as a note."""
+        """Return the marker as a value of the channel's state."""
         return json.dumps([str(self.message), self.guild, self.is_thread])
 
 
 def decode_marker(note: str) -> ReadMarker | None:
-    """Return what a note says; None for one that says nothing."""
+    """Return the marker that `encode` wrote; None for any other value."""
     try:
         message, guild, is_thread = json.loads(note)
         return ReadMarker(message=int(message), guild=str(guild), is_thread=bool(is_thread))
@@ -50,7 +50,7 @@ def decode_marker(note: str) -> ReadMarker | None:
 
 
 class ReadMarkers:
-    """The marks of all rooms, the least recent first."""
+    """The markers of all rooms, the least recently used first."""
 
     def __init__(self, state: ChannelState, clock: Callable[[], float] = time.monotonic) -> None:
         self._state = state
@@ -61,53 +61,55 @@ class ReadMarkers:
         self._is_loaded = False
 
     async def load(self) -> None:
-        """Read the notes, once; raises what the store raises."""
+        """Read the stored markers once; raises what the state raises."""
         if self._is_loaded:
             return
-        marks = {
-            name.removeprefix(PREFIX): decode_marker(note)
-            for name, note in (await self._state.list(PREFIX)).items()
+        stored = {
+            name.removeprefix(PREFIX): decode_marker(value)
+            for name, value in (await self._state.list(PREFIX)).items()
         }
-        known = [(room, mark) for room, mark in marks.items() if mark is not None and room.isdecimal()]
-        for room, mark in sorted(known, key=lambda one: one[1].message):
-            self._markers.setdefault(room, mark)
+        valid = [(room, marker) for room, marker in stored.items() if marker is not None and room.isdecimal()]
+        for room, marker in sorted(valid, key=lambda one: one[1].message):
+            self._markers.setdefault(room, marker)
         self._is_loaded = True
 
     def last(self, room: str) -> int | None:
-        """Return the last message that was accepted in a room."""
-        mark = self._markers.get(room)
-        return mark.message if mark else None
+        """Return the last accepted message of a room."""
+        marker = self._markers.get(room)
+        return marker.message if marker else None
 
     def newest(self) -> int | None:
-        """Return the last message that was accepted anywhere."""
-        return max((mark.message for mark in self._markers.values()), default=None)
+        """Return the last accepted message of all rooms."""
+        return max((marker.message for marker in self._markers.values()), default=None)
 
     def update(self, room: str, marker: ReadMarker) -> bool:
-        """Remember a room's last message; say whether the room is new."""
+        """Record a room's last message; return whether the room is new."""
         known = self._markers.get(room)
         if known is None or marker.message > known.message:
             self._markers[room] = marker
             self._changed[room] = None
         self._markers.move_to_end(room)
         while len(self._markers) > MAX_ROOMS:
-            gone, _ = self._markers.popitem(last=False)
-            self._changed.pop(gone, None)
+            evicted, _ = self._markers.popitem(last=False)
+            self._changed.pop(evicted, None)
         return known is None
 
     def list_private(self, limit: int) -> list[str]:
-        """Return the private conversations, the latest first."""
-        found = [room for room, mark in reversed(self._markers.items()) if not mark.guild]
-        return found[:limit]
+        """Return the private conversations, the most recent first."""
+        rooms = [room for room, marker in reversed(self._markers.items()) if not marker.guild]
+        return rooms[:limit]
 
     def list_threads(self, guild: str, limit: int) -> list[str]:
-        """Return the threads of a server, the latest first."""
-        found = [
-            room for room, mark in reversed(self._markers.items()) if mark.is_thread and mark.guild == guild
+        """Return the threads of a server, the most recent first."""
+        rooms = [
+            room
+            for room, marker in reversed(self._markers.items())
+            if marker.is_thread and marker.guild == guild
         ]
-        return found[:limit]
+        return rooms[:limit]
 
     async def save(self, *, at_once: bool = False) -> None:
-        """Write what has changed, if the last write is long enough ago."""
+        """Write changed markers, at most every WRITE_INTERVAL_SECONDS unless `at_once`."""
         if not self._changed or (not at_once and self._clock() - self._saved_at < WRITE_INTERVAL_SECONDS):
             return
         self._saved_at = self._clock()
@@ -115,7 +117,7 @@ class ReadMarkers:
             rooms = list(self._changed)[:BATCH_SIZE]
             try:
                 await self._state.set({PREFIX + room: self._markers[room].encode() for room in rooms})
-            except Exception as error:  # noqa: BLE001 - a store of any kind; it is tried again with the next event
+            except Exception as error:  # noqa: BLE001 - any error of the state's store; the next event tries again
                 log.warning("discord.read_markers_save_failed: %r", error)
                 return
             for room in rooms:

@@ -1,7 +1,7 @@
-"""Receive from Discord, by the gateway or as posted interactions: accept, and only then acknowledge.
+"""Receive from Discord by gateway or posted interactions: accept, and only then acknowledge.
 
-By the gateway an event is acknowledged by resuming after it; see `gateway`. A posted interaction is
-acknowledged by our answer; one that could not be stored is a 503, and the person is told by Discord.
+By gateway, an event is acknowledged by a resume after it; see `gateway`. A posted interaction is acknowledged
+by the HTTP response; if it could not be stored the response is 503, and Discord informs the user.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ class DiscordReceiver(Receiver):
         self._is_registered = not settings.commands
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Receive until cancelled.
-
-        The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
-        the flag ends the loop, while this method returns in time.
-        """
+        """Receive until cancelled; see `supervise` for how the loop ends."""
         self._stop = asyncio.Event()
         by_gateway = self._settings.mode == "gateway"
         await supervise(
@@ -68,7 +64,7 @@ class DiscordReceiver(Receiver):
         )
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
-        """Take one posted interaction: 401 if not signed by Discord, 400 for garbage, 503 if not stored."""
+        """Accept a posted interaction: 401 if not signed, 400 if malformed, 503 if not stored."""
         key = self._settings.public_key
         if self._settings.mode != "interactions" or key is None or not interactions.is_signed(request, key):
             return WebhookResponse(status=401)
@@ -87,12 +83,12 @@ class DiscordReceiver(Receiver):
     async def _accept_posted(
         self, interaction: dict[str, Any], update: Update, body: dict[str, Any], accept: Accept
     ) -> WebhookResponse:
-        """Accept, and only then acknowledge; what was answered meanwhile needs no acknowledgement."""
+        """Accept, then acknowledge; 202 if it was answered while it was being accepted."""
         number = str(interaction["id"])
         self._deferred.begin_accepting(number)
         try:
             await accept(update)
-        except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Discord is told no
+        except Exception as error:  # noqa: BLE001 - whatever the reason, Discord must learn that it failed
             log.warning("discord.interaction_not_stored: %s: %r", update.key, error)
             return WebhookResponse(status=503)
         finally:
@@ -106,33 +102,33 @@ class DiscordReceiver(Receiver):
         stop = self._stop
 
         async def accept_until_stopped(update: Update) -> None:
-            if stop.is_set():  # a cancellation was swallowed in the middle of an event with many updates
-                raise InterruptedError("receiving has ended")
+            if stop.is_set():  # a cancellation was swallowed within an event with many updates
+                raise InterruptedError("the receiver was stopped")
             await accept(update)
 
-        async def take(event: Event) -> bool:
+        async def handle(event: Event) -> bool:
             await self._register_commands_once(event)
             return await self._event_handler.handle(event, accept_until_stopped)
 
         try:
-            await self._run_connections(take, receiving)
+            await self._run_connections(handle, receiving)
         finally:
             await self._event_handler.close()
 
     async def _run_connections(self, handle: HandleEvent, receiving: ReceiverStatus) -> None:
-        """Keep a connection, one after the other."""
+        """Connect to the gateway again after each connection."""
         stop, failures = self._stop, 0
         while not stop.is_set():
-            wait, why = 0.0, "Discord's connection ended"
+            wait, reason = 0.0, "Discord closed the connection"
             try:
                 failures = 0 if await self._gateway.run(handle, receiving) else failures + 1
             except ChannelError as error:
                 if error.remedy == "operator":
                     raise
                 log.warning("discord.receiving_interrupted: %s", error)
-                failures, why = failures + 1, str(error)
+                failures, reason = failures + 1, str(error)
                 wait = error.retry_after if isinstance(error, RateLimited) else 0.0
-            receiving(INTERRUPTED, why)
+            receiving(INTERRUPTED, reason)
             await asyncio.sleep(max(wait, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)]))
 
     async def _register_commands_once(self, event: Event) -> None:
@@ -146,19 +142,21 @@ class DiscordReceiver(Receiver):
             log.warning("discord.command_registration_failed: %s", error)
 
     async def _register_commands(self) -> None:
-        """Make our slash commands known, if they are not; those of other programs stay."""
+        """Register the slash commands if they differ; keep those of other programs."""
         where = path("applications", self._bot.application_id, "commands")
         try:
-            there = await self._api.call("GET", where, name="read commands", query="with_localizations=true")
+            existing = await self._api.call(
+                "GET", where, name="read commands", query="with_localizations=true"
+            )
         except UnknownResource:
-            there = None
-        wanted = commands.merge_commands(there)
-        if wanted is not None:
-            await self._api.call("PUT", where, name="register commands", body=wanted)
+            existing = None
+        merged = commands.merge_commands(existing)
+        if merged is not None:
+            await self._api.call("PUT", where, name="register commands", body=merged)
         self._is_registered = True
 
     async def _run_interactions(self, receiving: ReceiverStatus) -> None:
-        """Register the commands until Discord takes them, then wait to be posted to."""
+        """Register the commands, with back-off, then wait for posted interactions."""
         stop, failures = self._stop, 0
         while not stop.is_set() and not self._is_registered:
             try:

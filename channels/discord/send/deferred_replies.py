@@ -1,12 +1,12 @@
-"""Commands that were acknowledged and still show "is thinking…": the first answer takes that place.
+"""Fill the deferred replies ("is thinking…") of acknowledged slash commands with the first answer.
 
-A question's place is taken by what is sent to its conversation. An order of the vocabulary is answered by
-its own token, often while it is still being accepted: then the answer is the acknowledgement.
+The deferred reply of `/ask` is filled by the next message to its conversation. Another command is answered by
+its own token, often while it is still being accepted; then the answer is also the acknowledgement.
 
-The token that fills a place is a credential of fifteen minutes and is kept in memory only. What is noted
-durably holds no secret: where a command was given, its id, and, before a place is filled, the nonce of the
-reply that takes it. From that a later process finds the place in the channel's history: one that still
-"thinks" is taken away with the bot's own token, and one that was filled is not said again.
+The token that fills a deferred reply is valid for fifteen minutes and is kept in memory only. The channel's
+state holds no secret: the channel, the command's id and, before the reply is filled, the nonce of the message
+that claims it. With these, a later process finds the deferred reply in the channel's history. If it is still
+"thinking", the bot deletes it with its own token; if it was filled, the answer is not sent again.
 """
 
 from __future__ import annotations
@@ -26,18 +26,20 @@ from channels.message import Address, Command, IgnoredUpdate, Message, Update
 from channels.port import ChannelState
 
 TOKEN_SECONDS = 14 * 60.0
-"""Seconds a token is used; Discord ends it after fifteen minutes."""
+"""Seconds a token is used; Discord's limit is fifteen minutes."""
 
 EXPIRED_SECONDS = 16 * 60.0
-"""Seconds after which Discord itself has ended a place that nobody filled."""
+"""Seconds after which Discord itself has ended a deferred reply."""
 
 NOTE_SECONDS = 24 * 3600.0
-"""Seconds a filled place is remembered."""
+"""Seconds a filled deferred reply is remembered."""
 
 MAX_REPLIES = 10_000
 MAX_NOTES = 61
-"""Places that are noted at most; a later one overwrites one that shares its slot. A prime spreads the ids,
-which grow by a power of two each millisecond."""
+"""Most deferred replies that are stored; a later one may overwrite one in the same slot.
+
+A prime spreads the ids, which grow by a power of two each millisecond.
+"""
 
 PREFIX = "deferred/"
 LOADING = 1 << 7
@@ -48,7 +50,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class DeferredReply:
-    """A message that waits for its text; `token` answers in the application's name."""
+    """A deferred reply that can be filled; `token` answers in the application's name."""
 
     address: Address
     application: str
@@ -59,7 +61,7 @@ class DeferredReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeferredReplyNote:
-    """What is noted of a place: the channel, the command's id, when it was, and who took it."""
+    """The stored part of a deferred reply: channel, command id, time, and the claiming nonce."""
 
     channel: str
     interaction: str
@@ -68,28 +70,28 @@ class DeferredReplyNote:
 
     @property
     def slot(self) -> str:
-        """The name of its note."""
+        """The name under which it is stored."""
         return f"{PREFIX}{int(self.interaction) % MAX_NOTES}"
 
     def encode(self) -> str:
-        """Return it as a note."""
+        """Return it as a value of the channel's state."""
         return json.dumps([self.channel, self.interaction, int(self.at), self.nonce])
 
 
 def decode_note(note: str) -> DeferredReplyNote | None:
-    """Return what a note says; None for one that says nothing."""
+    """Return the note that `encode` wrote; None for any other value."""
     try:
         channel, interaction, at, nonce = json.loads(note)
-        trace = DeferredReplyNote(
+        decoded = DeferredReplyNote(
             channel=str(channel), interaction=str(interaction), at=int(at), nonce=str(nonce)
         )
     except (ValueError, TypeError, OverflowError):
         return None
-    return trace if trace.channel.isdecimal() and trace.interaction.isdecimal() else None
+    return decoded if decoded.channel.isdecimal() and decoded.interaction.isdecimal() else None
 
 
 class DeferredReplies:
-    """The places that wait, by conversation, and those taken, by the key of the reply that took them."""
+    """Pending deferred replies by conversation, and claimed ones by the claiming reply's key."""
 
     def __init__(self, api: Api, state: ChannelState, clock: Callable[[], float] = time.time) -> None:
         self._api = api
@@ -101,23 +103,23 @@ class DeferredReplies:
         self._accepting: dict[str, bool] = {}
 
     async def load(self) -> None:
-        """Read what another process noted of its places."""
-        ours = {place.interaction for places in self._pending.values() for place in places}
-        ours |= {place.interaction for place in self._claimed.values()}
-        for note in (await self._state.list(PREFIX)).values():
-            trace = decode_note(note)
-            if trace and trace.at > self._clock() - NOTE_SECONDS and trace.interaction not in ours:
-                self._earlier[trace.interaction] = trace
+        """Read the deferred replies that another process stored."""
+        ours = {reply.interaction for replies in self._pending.values() for reply in replies}
+        ours |= {reply.interaction for reply in self._claimed.values()}
+        for value in (await self._state.list(PREFIX)).values():
+            stored = decode_note(value)
+            if stored and stored.at > self._clock() - NOTE_SECONDS and stored.interaction not in ours:
+                self._earlier[stored.interaction] = stored
 
     async def add(self, address: Address, *, application: str, interaction: str, token: str) -> None:
-        """Remember that an answer in this conversation belongs to a command."""
-        place = DeferredReply(address, application, interaction, token, self._clock() + TOKEN_SECONDS)
-        self._pending.setdefault(address.key, deque(maxlen=MAX_NOTES)).append(place)
+        """Add a deferred reply that the next message to this conversation fills."""
+        reply = DeferredReply(address, application, interaction, token, self._clock() + TOKEN_SECONDS)
+        self._pending.setdefault(address.key, deque(maxlen=MAX_NOTES)).append(reply)
         _evict(self._pending)
         await self.record(address, interaction)
 
     async def on_acknowledged(self, decoded: Update | IgnoredUpdate, interaction: Mapping[str, Any]) -> None:
-        """An interaction was acknowledged: a command shows "is thinking…" from now on."""
+        """Record that an acknowledged command now shows "is thinking…"."""
         number = str(interaction.get("id"))
         if isinstance(decoded, Command):
             await self.record(decoded.address, number)
@@ -126,102 +128,102 @@ class DeferredReplies:
             await self.add(decoded.address, application=application, interaction=number, token=token)
 
     async def record(self, address: Address, interaction: str) -> None:
-        """Note that a command shows "is thinking…"."""
-        trace = DeferredReplyNote(
+        """Store that a command shows "is thinking…"."""
+        note = DeferredReplyNote(
             channel=rendering.channel_id_of(address), interaction=interaction, at=self._clock()
         )
-        await self._save_note(trace)
+        await self._save_note(note)
 
     def begin_accepting(self, interaction: str) -> None:
-        """A command is being accepted and not acknowledged yet."""
+        """Mark a command as being accepted and not yet acknowledged."""
         self._accepting[interaction] = False
 
     def is_accepting(self, interaction: str) -> bool:
-        """Whether a command still waits for its acknowledgement."""
+        """Return whether a command is being accepted and not yet acknowledged."""
         return self._accepting.get(interaction) is False
 
     def mark_acknowledged(self, interaction: str) -> None:
-        """An answer was the acknowledgement."""
+        """Record that an answer acknowledged the command."""
         if interaction in self._accepting:
             self._accepting[interaction] = True
 
     def end_accepting(self, interaction: str) -> bool:
-        """The command is accepted; say whether it was answered meanwhile."""
+        """Mark a command as accepted; return whether an answer acknowledged it."""
         return self._accepting.pop(interaction, False)
 
     async def claim(self, address: Address, key: str, nonce: str) -> DeferredReply | None:
-        """Return the place for a reply: the same one for the same reply, each time it is tried."""
-        place = self._claimed.get(key) or self._pop_pending(address.key)
-        if place is None or place.until < self._clock():
+        """Return the deferred reply for a message, the same one on every attempt."""
+        reply = self._claimed.get(key) or self._pop_pending(address.key)
+        if reply is None or reply.until < self._clock():
             return None
         if key not in self._claimed:
-            self._claimed[key] = place
+            self._claimed[key] = reply
             _evict(self._claimed)
             channel, now = rendering.channel_id_of(address), self._clock()
             await self._save_note(
-                DeferredReplyNote(channel=channel, interaction=place.interaction, at=now, nonce=nonce)
+                DeferredReplyNote(channel=channel, interaction=reply.interaction, at=now, nonce=nonce)
             )
-        return place
+        return reply
 
     async def delete_pending(self, channel: str) -> None:
-        """Take the places of a channel away: what was to stand there was said by another process."""
-        waiting = [place for places in self._pending.values() for place in places]
-        for place in [place for place in waiting if rendering.channel_id_of(place.address) == channel]:
-            self._pop_pending(place.address.key)
-            where = path("webhooks", place.application, place.token, "messages", "@original")
+        """Delete a channel's deferred replies, because another process sent the answers."""
+        pending = [reply for replies in self._pending.values() for reply in replies]
+        for reply in [reply for reply in pending if rendering.channel_id_of(reply.address) == channel]:
+            self._pop_pending(reply.address.key)
+            where = path("webhooks", reply.application, reply.token, "messages", "@original")
             try:
-                await self._api.call("DELETE", where, name="remove a place", as_bot=False)
+                await self._api.call("DELETE", where, name="delete deferred reply", as_bot=False)
             except ChannelError as error:
                 log.info("discord.deferred_reply_delete_failed: %s", error)
-            await self.resolve(place.interaction, channel)
+            await self.resolve(reply.interaction, channel)
 
     def delete_claim(self, key: str) -> None:
-        """Forget a place that Discord no longer knows."""
+        """Drop the claim on a deferred reply that Discord no longer has."""
         self._claimed.pop(key, None)
 
     async def resolve(self, interaction: str, channel: str) -> None:
-        """Forget what was noted of a place that no reply took."""
-        trace = DeferredReplyNote(channel=channel, interaction=interaction, at=0.0)
-        noted = decode_note(await self._get_state(trace.slot))
-        if noted is not None and noted.interaction == interaction:
-            await self._set_state({trace.slot: ""})
+        """Remove the stored note of a deferred reply that no message claimed."""
+        note = DeferredReplyNote(channel=channel, interaction=interaction, at=0.0)
+        stored = decode_note(await self._get_state(note.slot))
+        if stored is not None and stored.interaction == interaction:
+            await self._set_state({note.slot: ""})
 
     async def find_filled(self, nonce: str) -> tuple[str, str] | None:
-        """Return channel and message of the place that an earlier process filled with this reply."""
-        for trace in [trace for trace in self._earlier.values() if trace.nonce == nonce]:
-            found = await self._find_message(trace)
-            if found is not None and not _is_loading(found):
-                return trace.channel, str(found["id"])
-            del self._earlier[trace.interaction]
+        """Return channel and message of the deferred reply that an earlier process filled."""
+        for note in [note for note in self._earlier.values() if note.nonce == nonce]:
+            message = await self._find_message(note)
+            if message is not None and not _is_loading(message):
+                return note.channel, str(message["id"])
+            del self._earlier[note.interaction]
         return None
 
     async def delete_abandoned(self) -> None:
-        """Take away the places of an earlier process that still "think": nobody can fill them any more."""
+        """Delete an earlier process's deferred replies that still "think"."""
         await self.load()
-        for trace in list(self._earlier.values()):
-            is_over = trace.at < self._clock() - EXPIRED_SECONDS
-            if is_over and trace.nonce:
+        for note in list(self._earlier.values()):
+            is_over = note.at < self._clock() - EXPIRED_SECONDS
+            if is_over and note.nonce:
                 continue
-            found = None if is_over else await self._find_message(trace)
-            if found is not None and _is_loading(found):
-                await self._delete_message(trace, str(found["id"]))
-            if not trace.nonce or found is None or _is_loading(found):
-                self._earlier.pop(trace.interaction, None)
-                await self._set_state({trace.slot: ""})
+            message = None if is_over else await self._find_message(note)
+            if message is not None and _is_loading(message):
+                await self._delete_message(note, str(message["id"]))
+            if not note.nonce or message is None or _is_loading(message):
+                self._earlier.pop(note.interaction, None)
+                await self._set_state({note.slot: ""})
 
     def _pop_pending(self, key: str) -> DeferredReply | None:
-        places = self._pending.get(key)
-        place = places.popleft() if places else None
-        if places is not None and not places:
+        replies = self._pending.get(key)
+        reply = replies.popleft() if replies else None
+        if replies is not None and not replies:
             del self._pending[key]
-        return place
+        return reply
 
     async def _find_message(self, note: DeferredReplyNote) -> Mapping[str, Any] | None:
-        """Look for the message that a command's acknowledgement made."""
+        """Return the message that a command's acknowledgement created."""
         where = path("channels", note.channel, "messages")
         query = f"after={note.interaction}&limit={PAGE}"
         try:
-            page = await self._api.call("GET", where, name="find a place", query=query)
+            page = await self._api.call("GET", where, name="find deferred reply", query=query)
         except ChannelError as error:
             log.info("discord.deferred_reply_lookup_failed: %s", error)
             return None
@@ -230,7 +232,7 @@ class DeferredReplies:
     async def _delete_message(self, note: DeferredReplyNote, message: str) -> None:
         where = path("channels", note.channel, "messages", message)
         try:
-            await self._api.call("DELETE", where, name="remove a place")
+            await self._api.call("DELETE", where, name="delete deferred reply")
         except ChannelError as error:
             log.info("discord.deferred_reply_delete_failed: %s", error)
 
@@ -238,16 +240,16 @@ class DeferredReplies:
         await self._set_state({note.slot: note.encode()})
 
     async def _set_state(self, values: Mapping[str, str]) -> None:
-        """Notes are hints: what cannot be noted costs a tidy channel after a restart, nothing else."""
+        """Store values; a failure only means that a deferred reply may stay after a restart."""
         try:
             await self._state.set(values)
-        except Exception as error:  # noqa: BLE001 - a store of any kind is behind it
+        except Exception as error:  # noqa: BLE001 - any error of the state's store
             log.warning("discord.deferred_reply_save_failed: %r", error)
 
     async def _get_state(self, name: str) -> str:
         try:
             return await self._state.get(name) or ""
-        except Exception as error:  # noqa: BLE001 - a store of any kind is behind it
+        except Exception as error:  # noqa: BLE001 - any error of the state's store
             log.warning("discord.channel_state_read_failed: %r", error)
             return ""
 

@@ -1,7 +1,7 @@
-"""CommonMark as Discord shows it. Discord's own markdown is near enough to leave most of it as it is.
+"""Render CommonMark for Discord, whose own markdown is close enough to keep most of it.
 
-Tables, which Discord does not know, are put into a code block; headings below the third level become bold;
-pictures become their address. Nothing inside a code fence is touched. One pass over the lines.
+Tables, which Discord lacks, become code blocks; headings below the third level become bold; images become
+links. Code fences stay unchanged. The text is read once, line by line.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ _SPECIAL = re.compile(r"([\\*_~`|>#\[\]()+\-<])")
 
 
 def render(text: str) -> str:
-    """Return the text with the little that Discord would show differently."""
+    """Return the text with the few changes that Discord needs."""
     return "\n".join(_render_lines(text.split("\n")))
 
 
 def escape(text: str) -> str:
-    """Return the text so that Discord shows every character of it as it is."""
+    """Return the text so that Discord shows every character literally."""
     return _SPECIAL.sub(r"\\\1", text)
 
 
@@ -42,7 +42,7 @@ def _render_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _fence_after(line: str, fence: str) -> str:
-    """Return the mark of the fence that is open after this line, or nothing."""
+    """Return the marker of the fence that is open after this line, or ""."""
     found = _FENCE.match(line)
     if not found:
         return fence
@@ -54,7 +54,7 @@ def _fence_after(line: str, fence: str) -> str:
 
 
 def _table_rows(lines: Sequence[str], number: int) -> int:
-    """Count the lines of the table that begins here: a head, a line of dashes, rows."""
+    """Count the lines of the table that begins here: header, delimiter row, rows."""
     if number + 1 >= len(lines) or "|" not in lines[number]:
         return 0
     under = lines[number + 1]

@@ -1,6 +1,6 @@
-"""Our words into Discord's: the fields of what is said, of buttons and of modals; pure.
+"""Build the fields of messages, buttons and modals from replies; pure.
 
-Every message goes through `said`, so that nobody is ever notified by a mention in it.
+Every message uses `message_fields`, so that a mention in it never notifies anyone.
 """
 
 from __future__ import annotations
@@ -13,29 +13,29 @@ from channels.message import Address, Button, Reply
 BUTTONS_PER_ROW = 5
 MAX_ROWS = 5
 TEXT_LIMIT = 2000
-"""Code points, which is what Discord counts."""
+"""Code points, as Discord counts them."""
 
 LABEL_LIMIT = 80
 CUSTOM_ID_LIMIT = 100
 MODAL_LABEL_LIMIT = 45
 COMMENT_LIMIT = 1000
 COMMENT_FIELD = "comment"
-"""The name of a modal's field."""
+"""The id of a modal's field."""
 
 SUPPRESS_EMBEDS = 4
-"""The flag that keeps Discord from fetching links."""
+"""The flag that keeps Discord from previewing links."""
 
 EPHEMERAL = 64
-"""The flag of a message that only the person who pressed sees."""
+"""The flag of a message that only the user of the interaction sees."""
 
 
 def channel_id_of(address: Address) -> str:
-    """Return the id of the channel to speak in."""
+    """Return the id of the channel or thread to send to."""
     return address.thread or address.room
 
 
 def message_fields(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 0) -> dict[str, Any]:
-    """Return the fields of what is said."""
+    """Return the fields of a message."""
     return {
         "content": replace_surrogates(text),
         "allowed_mentions": {"parse": []},
@@ -45,26 +45,27 @@ def message_fields(text: str, buttons: tuple[Button, ...] = (), *, flags: int = 
 
 
 def ephemeral_fields(text: str) -> dict[str, Any]:
-    """Return what one person alone is told."""
+    """Return the fields of a message that only the user of the interaction sees."""
     return message_fields(text[:TEXT_LIMIT], flags=EPHEMERAL)
 
 
 def action_rows(buttons: tuple[Button, ...]) -> list[dict[str, Any]]:
-    """Return buttons in rows of five; an empty list takes earlier ones away."""
-    made = [
+    """Return buttons in rows of five; an empty list removes earlier ones."""
+    components = [
         {"type": 2, "style": 2, "label": button.label[:LABEL_LIMIT], "custom_id": custom_id(button)}
         for button in buttons[: BUTTONS_PER_ROW * MAX_ROWS]
     ]
     return [
-        {"type": 1, "components": made[first : first + BUTTONS_PER_ROW]}
-        for first in range(0, len(made), BUTTONS_PER_ROW)
+        {"type": 1, "components": components[first : first + BUTTONS_PER_ROW]}
+        for first in range(0, len(components), BUTTONS_PER_ROW)
     ]
 
 
 def custom_id(button: Button) -> str:
-    """Return a button's id: its words, and what is asked first, so that a restart forgets neither.
+    """Return a button's id with its data and its prompt, so that both survive a restart.
 
-    The prompt is cut to the room that Discord leaves; the length before the words tells where it begins.
+    The prompt is cut to the space that Discord leaves; the length before the data tells where the prompt
+    begins.
     """
     if not button.prompt and not button.data.startswith("?"):
         return button.data
@@ -72,7 +73,7 @@ def custom_id(button: Button) -> str:
 
 
 def modal_fields(custom: str) -> dict[str, Any]:
-    """Return the form that a button with a prompt opens; what is submitted bears the button's id."""
+    """Return the modal that a button with a prompt opens; it has the button's id."""
     label = parse_custom_id(custom)[1][:MODAL_LABEL_LIMIT]
     field = {
         "type": 4,
@@ -86,12 +87,12 @@ def modal_fields(custom: str) -> dict[str, Any]:
 
 
 def nonce_fields(key: str) -> dict[str, Any]:
-    """Return the fields by which Discord recognises a repeated send; a nonce has at most 25 characters."""
+    """Return the fields by which Discord recognises a repeated send (at most 25 characters)."""
     return {"nonce": key, "enforce_nonce": True}
 
 
 def reply_fields(reply: Reply) -> dict[str, Any]:
-    """Return what ties an answer to a message; it is sent even if that message is gone."""
+    """Return the fields that quote a message; the reply is sent even if that one is gone."""
     if reply.reply_to is None or not reply.reply_to.isdecimal():
         return {}
     return {"message_reference": {"message_id": reply.reply_to, "fail_if_not_exists": False}}

@@ -1,4 +1,4 @@
-"""Speak at Discord: messages, edits, files, buttons, signs. Nothing is retried."""
+"""Send to Discord: messages, edits, files, buttons and reactions, without retries."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ EMOJI = {
 }
 MAX_REMEMBERED = 10_000
 CLOCK_SKEW = timedelta(minutes=1)
-"""How far Discord's clock and ours may differ."""
+"""How far the local clock and Discord's may differ."""
 
 READ_PERMISSION = "Read Message History"
 SEND_PERMISSIONS = ("Send Messages", "Send Messages in Threads")
 
 
 def nonce(key: str) -> str:
-    """Return a delivery's nonce: its key where that is short enough, else what spreads over all of it."""
+    """Return a delivery's nonce: its key if that is short enough, else a hash of it."""
     if 0 < len(key) <= NONCE_LENGTH:
         return key
     return base64.b32encode(sha256(key.encode()).digest()).decode().lower()[:NONCE_LENGTH]
@@ -58,19 +58,19 @@ class DiscordSender(Sender):
         self._reactions: OrderedDict[str, StatusReaction] = OrderedDict()
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message; a repetition of the same delivery within minutes is recognised by Discord.
+        """Send one message; Discord recognises a repetition of the delivery within minutes.
 
-        The first answer to a slash command takes the place of its "is thinking…".
+        The first answer to a slash command replaces its "is thinking…".
         """
         key = nonce(reply.key)
-        before = await self._deferred.find_filled(key)
-        if before is not None:
-            return await self.edit(address, before[1], reply)
-        waiting = await self._deferred.claim(address, reply.key, key)
-        if waiting is not None:
+        filled = await self._deferred.find_filled(key)
+        if filled is not None:
+            return await self.edit(address, filled[1], reply)
+        deferred = await self._deferred.claim(address, reply.key, key)
+        if deferred is not None:
             try:
-                return await self._fill_deferred(waiting, reply)
-            except Rejected:  # its time is over, or a text that is refused here is judged there
+                return await self._fill_deferred(deferred, reply)
+            except Rejected:  # the token expired, or the content is refused: a normal send decides
                 self._deferred.delete_claim(reply.key)
         return await self._send(address, reply, rendering.nonce_fields(key))
 
@@ -83,59 +83,63 @@ class DiscordSender(Sender):
         )
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Make a message of ours say something else."""
+        """Edit one of the bot's messages."""
         where = path("channels", rendering.channel_id_of(address), "messages", platform_id)
         await self._call_rendered("PATCH", where, address, {}, reply)
         return SentMessage(platform_id=platform_id)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-        """Look for a message of ours with the key's nonce; raises Unsupported where nonces are not shown."""
-        wanted = nonce(key)
-        before = await self._deferred.find_filled(wanted)
-        if before is not None:
-            return SentMessage(platform_id=before[1])
+        """Find the bot's message with the key's nonce; raises Unsupported if nonces are hidden."""
+        expected = nonce(key)
+        filled = await self._deferred.find_filled(expected)
+        if filled is not None:
+            return SentMessage(platform_id=filled[1])
         after, is_certain = payloads.time_snowflake(since - CLOCK_SKEW), True
         for _ in range(MAX_PAGES):
             page = await self._page(address, after)
-            ours = [one for one in page if self._is_ours(one)]
-            found = [one for one in ours if one.get("nonce") == wanted]
-            if found:
-                return _parse_sent(found[0])
-            is_certain &= all("nonce" in one or "interaction_metadata" in one for one in ours)
+            own = [message for message in page if self._is_ours(message)]
+            matching = [message for message in own if message.get("nonce") == expected]
+            if matching:
+                return _parse_sent(matching[0])
+            is_certain &= all("nonce" in message or "interaction_metadata" in message for message in own)
             if len(page) < PAGE_SIZE:
                 break
             after = max(int(message["id"]) for message in page)
         else:
             is_certain = False
         if not is_certain:
-            raise Unsupported("find: Discord does not show here which messages are whose")
+            raise Unsupported("find: Discord does not show the nonces of messages here")
         return None
 
     async def _page(self, address: Address, after: int) -> list[dict[str, Any]]:
         where = path("channels", rendering.channel_id_of(address), "messages")
         query = f"after={after}&limit={PAGE_SIZE}"
         try:
-            found = await self._call("GET", where, address, name="find", needs=READ_PERMISSION, query=query)
+            page = await self._call("GET", where, address, name="find", needs=READ_PERMISSION, query=query)
         except UnknownResource:
-            raise Unsupported("find: there is no history to look into") from None
-        listed = found if isinstance(found, list) else []
-        return [one for one in listed if isinstance(one, dict) and str(one.get("id")).isdecimal()]
+            raise Unsupported("find: this channel has no history") from None
+        messages = page if isinstance(page, list) else []
+        return [
+            message
+            for message in messages
+            if isinstance(message, dict) and str(message.get("id")).isdecimal()
+        ]
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:
         author = message.get("author")
         return isinstance(author, dict) and author.get("id") == self._bot.id
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Put our sign under a message; one of ours that is there goes."""
-        before = self._reactions.pop(platform_id, None)
+        """Set the bot's reaction on a message and remove its earlier one."""
+        previous = self._reactions.pop(platform_id, None)
         if reaction is not None:
             await self._change_reaction("PUT", address, platform_id, reaction)
             self._reactions[platform_id] = reaction
             if len(self._reactions) > MAX_REMEMBERED:
                 self._reactions.popitem(last=False)
-        if before is None and reaction is StatusReaction.SEEN:  # the first of all
+        if previous is None and reaction is StatusReaction.SEEN:  # SEEN is always the first
             return
-        for old in EMOJI if before is None else (before,):
+        for old in EMOJI if previous is None else (previous,):
             if old is not reaction:
                 await self._change_reaction("DELETE", address, platform_id, old)
 
@@ -154,7 +158,7 @@ class DiscordSender(Sender):
         try:
             await self._call(method, where, address, name="react", needs="Add Reactions")
         except Rejected:
-            if method != "DELETE":  # what is not there is gone
+            if method != "DELETE":  # it was removed already
                 raise
 
     async def typing(self, address: Address) -> None:
@@ -165,15 +169,17 @@ class DiscordSender(Sender):
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
         """Send a file as an attachment."""
         if len(file.content) > UPLOAD_LIMIT:
-            raise Rejected(f"{file.name} has {len(file.content)} bytes, Discord takes {UPLOAD_LIMIT}")
+            raise Rejected(
+                f"{file.name} has {len(file.content)} bytes, more than Discord's limit of {UPLOAD_LIMIT}"
+            )
         name = _file_name(file)
-        described = {
+        payload = {
             **rendering.nonce_fields(nonce(key)),
             **rendering.message_fields(file.caption[:TEXT_LIMIT]),
             "attachments": [{"id": 0, "filename": name}],
         }
-        form = aiohttp.FormData(quote_fields=False)  # Discord takes names as they are, in UTF-8
-        form.add_field("payload_json", json.dumps(described), content_type="application/json")
+        form = aiohttp.FormData(quote_fields=False)  # Discord accepts plain UTF-8 names
+        form.add_field("payload_json", json.dumps(payload), content_type="application/json")
         form.add_field("files[0]", file.content, filename=name, content_type=_media_type(file))
         where = path("channels", rendering.channel_id_of(address), "messages")
         return _parse_sent(
@@ -181,22 +187,22 @@ class DiscordSender(Sender):
         )
 
     async def download(self, ref: str) -> AsyncIterator[bytes]:
-        """Yield a file's bytes; its address is asked for first, because addresses end after a day."""
+        """Yield a file's bytes; its URL is requested first, because URLs expire after a day."""
         size = 0
         async for chunk in self._api.fetch(await self._get_file_url(ref)):
             size += len(chunk)
             if size > DOWNLOAD_LIMIT:
-                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes")
+                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes, the most that is downloaded")
             yield chunk
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
-        """Show a notice to the person who pressed, and to nobody else; a command is answered in its place.
+        """Show a notice to the user who pressed; a command's deferred reply is filled.
 
-        While the press or command is still being accepted, the answer is its acknowledgement.
+        While the press or command is still being accepted, the answer is also its acknowledgement.
         """
         parts = to.token.split("/")
         if len(parts) != REFERENCE_PARTS or not (parts[0].isdecimal() and parts[1].isdecimal()):
-            raise Rejected("this cannot be answered")
+            raise Rejected("the token of this press or command is malformed")
         if self._deferred.is_accepting(parts[1]) and await self._acknowledge(parts, text):
             self._deferred.mark_acknowledged(parts[1])
         elif isinstance(to, Command):
@@ -205,7 +211,7 @@ class DiscordSender(Sender):
             await self._reply_to_press(parts, text)
 
     async def _reply_to_press(self, parts: list[str], text: str) -> None:
-        """Say it beside the message; a press that nobody acknowledged is acknowledged so."""
+        """Send a private notice; acknowledge the press with it if nothing else did."""
         try:
             await self._post_without_token(
                 path("webhooks", parts[0], parts[2]), rendering.ephemeral_fields(text)
@@ -215,7 +221,7 @@ class DiscordSender(Sender):
                 raise
 
     async def _reply_to_command(self, to: Command, parts: list[str], text: str) -> None:
-        """Fill the command's place; when its token has ended, the bot says it in the channel."""
+        """Fill the deferred reply; once its token has expired, send to the channel."""
         application, number, token = parts
         reply = Reply(text=text[:TEXT_LIMIT], key=number)
         try:
@@ -225,7 +231,7 @@ class DiscordSender(Sender):
         await self._deferred.resolve(number, rendering.channel_id_of(to.address))
 
     async def _acknowledge(self, parts: list[str], text: str) -> bool:
-        """Make the answer the first reaction; False when there was one, or it is too late."""
+        """Send the answer as the initial response; False if there was one, or it is too late."""
         first = {"type": CHANNEL_MESSAGE, "data": rendering.ephemeral_fields(text)}
         try:
             await self._post_without_token(path("interactions", parts[1], parts[2], "callback"), first)
@@ -244,7 +250,7 @@ class DiscordSender(Sender):
     async def _call_rendered(
         self, method: str, where: str, address: Address, extra_fields: Mapping[str, Any], reply: Reply
     ) -> Any:
-        """Say it, and once more with every character shown as it is when Discord refuses the looks."""
+        """Send it rendered, and once more fully escaped if Discord refuses the content."""
         name, needs = ("send", _send_permission(address)) if method == "POST" else ("edit", "")
         try:
             body = {**rendering.message_fields(_render(reply.text), reply.buttons), **extra_fields}
@@ -257,7 +263,7 @@ class DiscordSender(Sender):
         return await self._call(method, where, address, name=name, needs=needs, body=body)
 
     async def _call(self, method: str, where: str, address: Address, **others: Any) -> Any:
-        """Call, and tell a bot that was thrown out from one that lacks a permission."""
+        """Call; raise Undeliverable instead of MissingAccess if the bot was removed from the server."""
         try:
             return await self._api.call(method, where, **others)
         except MissingAccess:
@@ -270,7 +276,7 @@ class DiscordSender(Sender):
         if not guild:
             return False
         try:
-            await self._api.call("GET", path("guilds", guild), name="which server")
+            await self._api.call("GET", path("guilds", guild), name="server")
         except UnknownResource:
             return False
         except (MissingAccess, Undeliverable):
@@ -282,18 +288,18 @@ class DiscordSender(Sender):
     async def _get_file_url(self, ref: str) -> str:
         parts = ref.split("/")
         if len(parts) != REFERENCE_PARTS or not all(part.isdecimal() for part in parts):
-            raise Rejected("this names no file")
+            raise Rejected("the file reference is malformed")
         where = path("channels", parts[0], "messages", parts[1])
         message = await self._api.call("GET", where, name="find file", needs=READ_PERMISSION)
         files = message.get("attachments") if isinstance(message, dict) else None
         for file in files if isinstance(files, list) else ():
             if isinstance(file, dict) and file.get("id") == parts[2] and isinstance(file.get("url"), str):
                 return _url_within_limit(file)
-        raise Rejected("the file is not there any more")
+        raise Rejected("the file no longer exists")
 
 
 def _url_within_limit(file: Mapping[str, Any]) -> str:
-    """Return where a file is, unless it is said to be too large to be fetched."""
+    """Return the file's URL; raises Rejected if its stated size is too large."""
     size = file.get("size")
     if isinstance(size, int) and size > DOWNLOAD_LIMIT:
         raise Rejected(f"the file has {size} bytes, more than {DOWNLOAD_LIMIT}")
@@ -305,13 +311,13 @@ def _send_permission(address: Address) -> str:
 
 
 def _render(text: str) -> str:
-    """Render the text; one that does not fit with its rendering is sent as it is."""
+    """Render the text; if the result is too long, send the source unchanged."""
     rendered = markup.render(text)
     return rendered if rendered.strip() and len(rendered) <= TEXT_LIMIT else text
 
 
 def _file_name(file: File) -> str:
-    """Return a name that fits into the header of a form's field."""
+    """Return a name that is valid in the header of a form field."""
     shown = "".join(
         one for one in text.replace_surrogates(file.name) if one.isprintable() and one not in '"\\'
     )
@@ -327,5 +333,5 @@ def _media_type(file: File) -> str:
 def _parse_sent(result: object) -> SentMessage:
     number = result.get("id") if isinstance(result, dict) else None
     if not isinstance(number, str):
-        raise Ambiguous("send: the answer names no message")
+        raise Ambiguous("send: the response names no message")
     return SentMessage(platform_id=number)

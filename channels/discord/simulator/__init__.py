@@ -1,7 +1,7 @@
-"""A Discord of one's own on a loopback port, for tests and for trying the gateway without a token.
+"""A simulated Discord on a loopback port, for tests and for trying the gateway without a token.
 
-Written from Discord's documentation of REST, gateway and interactions, not from the adapter. `Simulator` is
-driven from Python by its methods.
+It follows Discord's documentation of REST, gateway and interactions, not the adapter. Drive it from Python by
+the methods of `Simulator`, or from other programs by HTTP; see `control`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Drive and watch the simulated Discord from another program: JSON over HTTP on the same loopback port.
+"""Control the simulated Discord from another program: JSON over HTTP on the same loopback port.
 
-`POST /_control/ACT` carries out a public act of the simulator, its arguments by name in a JSON object; the
-answer is `{"result": …}`. `GET /_control/{messages,calls,interactions,state,settings}` tell what there is.
-Whoever can reach the port can do all of this: it listens on loopback only.
+`POST /_control/ACTION` calls a public action of the simulator with named arguments in a JSON object; the
+response is `{"result": …}`. `GET /_control/{messages,calls,interactions,state,settings}` return its state.
+Anyone who can reach the port can use it, so it listens on loopback only.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ VIEWS = ("messages", "calls", "interactions", "state", "settings")
 
 
 class Control:
-    """The pages under /_control."""
+    """The HTTP routes below /_control."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
@@ -51,7 +51,7 @@ class Control:
         }
 
     def add_to(self, application: web.Application) -> None:
-        """Add the pages."""
+        """Add the routes."""
         application.router.add_post("/_control/{act}", self._run_action)
         application.router.add_get("/_control/{view}", self._view)
 
@@ -100,7 +100,7 @@ def _to_json(result: object) -> Any:
 
 
 def _interaction_json(interaction: SimulatedInteraction) -> Raw:
-    """Return an interaction as it is seen from outside; the token is the bot's alone."""
+    """Return an interaction as JSON without its token."""
     return {
         "id": interaction.id,
         "chat": int(interaction.channel.id),

@@ -1,4 +1,4 @@
-"""The simulated REST API, call by call; what concerns interactions is in `hooks`."""
+"""The simulated REST API; calls that concern interactions are in `interaction_endpoints`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FILE = re.compile(r"files\[[0-9]{1,2}\]|file")
 
 @dataclass(slots=True)
 class RequestBody:
-    """What a request brought."""
+    """The body of a request: JSON and files."""
 
     fields: Any = field(default_factory=dict)
     files: dict[str, tuple[str, str, bytes]] = field(default_factory=dict)
@@ -52,14 +52,16 @@ async def read_body(request: web.Request) -> RequestBody:
             continue
         if part.name == "payload_json":
             body.fields = json.loads(await part.text())
-        elif _FILE.fullmatch(part.name or ""):  # other fields are no files, and an escaped bracket is none
+        elif _FILE.fullmatch(
+            part.name or ""
+        ):  # other fields, and names with an escaped bracket, are not files
             kind = part.headers.get("Content-Type", "application/octet-stream")
             body.files[part.name or ""] = (part.filename or "file", kind, bytes(await part.read()))
     return body
 
 
 class RestApi:
-    """Carries out what the bot asks for."""
+    """Carries out the bot's REST calls."""
 
     def __init__(self, world: World, sessions: SimulatedGateway, *, public_key: str) -> None:
         self._world = world
@@ -85,12 +87,12 @@ class RestApi:
         )
 
     def get_gateway(self) -> Raw:
-        """Return where the gateway is, and how often a session may still be begun."""
+        """Return the gateway's URL and how many sessions may still be started."""
         limit = {"total": 1000, "remaining": self.starts_left, "reset_after": 14400000, "max_concurrency": 1}
         return {"url": self._sessions.url, "shards": 1, "session_start_limit": limit}
 
     def list_guilds(self) -> list[Raw]:
-        """Return the bot's servers, with what it may do in each."""
+        """Return the bot's servers with its permissions in each."""
         return [
             {"id": number, "name": one["name"], "permissions": str(one.get("permissions", shapes.ALL))}
             for number, one in self._world.guilds.items()
@@ -107,66 +109,66 @@ class RestApi:
         return list(self._world.commands.values())
 
     def create_command(self, body: RequestBody) -> Raw:
-        """Register a command; one of the same name is replaced."""
+        """Register a command, replacing one of the same name."""
         made = shapes.command(self._world.snowflake(), self._world.application, body.fields)
         self._world.commands[made["name"]] = made
         return made
 
     def overwrite_commands(self, body: RequestBody) -> list[Raw]:
-        """Register these commands and no others."""
+        """Replace all registered commands."""
         if not isinstance(body.fields, list):
             raise invalid("_errors", "LIST_TYPE", "A list is wanted.")
         self._world.commands.clear()
         return [self.create_command(RequestBody(one)) for one in body.fields]
 
     def create_private_channel(self, body: RequestBody) -> Raw:
-        """Open the private conversation with a person."""
+        """Create the private conversation with a user."""
         person = str(body.fields["recipient_id"])
         place = self._world.channel(person)
         place.person = self._world.person(int(person))
         return place.raw | {"type": PRIVATE}
 
     def list_messages(self, channel: str, query: Mapping[str, str]) -> list[Raw]:
-        """Return messages, the newest first: after one, before one, or the last; none if it may not read."""
-        place, limit = self._world.get_accessible_channel(channel), min(int(query.get("limit", "50")), 100)
-        if not self._world.may_read(place):
+        """Return messages, newest first, after or before an id; none without the permission."""
+        room, limit = self._world.get_accessible_channel(channel), min(int(query.get("limit", "50")), 100)
+        if not self._world.may_read(room):
             return []
-        found = place.messages
+        messages = room.messages
         if "after" in query:
-            found = [one for one in found if int(one["id"]) > int(query["after"])][:limit]
+            messages = [one for one in messages if int(one["id"]) > int(query["after"])][:limit]
         elif "before" in query:
-            found = [one for one in found if int(one["id"]) < int(query["before"])]
-        return [self._message_json(one) for one in reversed(found[-limit:])]
+            messages = [one for one in messages if int(one["id"]) < int(query["before"])]
+        return [self._message_json(one) for one in reversed(messages[-limit:])]
 
     def get_message(self, channel: str, number: str) -> Raw:
         """Return one message."""
-        place = self._world.get_accessible_channel(channel, "Read Message History")
-        return self._message_json(self._world.message(place, number))
+        room = self._world.get_accessible_channel(channel, "Read Message History")
+        return self._message_json(self._world.message(room, number))
 
     def _message_json(self, message: Raw) -> Raw:
-        """A nonce is told to whoever sent it and to the gateway, and kept for nobody."""
+        """Return a message without its nonce, which only the sender and the gateway see."""
         return {key: value for key, value in message.items() if key != "nonce" or self._world.shows_nonces}
 
     async def create(self, channel: str, body: RequestBody) -> Raw:
-        """Send a message; the same nonce again gives the same message, when that is asked for."""
+        """Send a message; an enforced nonce returns the message that was sent with it."""
         kind = self._world.channels.get(channel)
         needed = "Send Messages in Threads" if kind and kind.parent else "Send Messages"
-        place = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
+        room = self._world.get_accessible_channel(channel, needed, *(["Attach Files"] if body.files else []))
         nonce, reply = body.fields.get("nonce"), body.fields.get("message_reference")
         self.check(body)
-        if reply and not self._world.may_read(place):
+        if reply and not self._world.may_read(room):
             raise ApiFailure(403, 160002, "Cannot reply without permission to read message history")
         enforced = nonce if body.fields.get("enforce_nonce") is True else None
-        known = self._world.get_by_nonce(place, enforced)
+        known = self._world.get_by_nonce(room, enforced)
         if known is not None:
             return known
-        message = self.post(place, body, **({"nonce": nonce} if nonce is not None else {}))
-        self._world.remember_nonce(place, nonce, message)
-        await self.emit_message("MESSAGE_CREATE", place, message)
+        message = self.post(room, body, **({"nonce": nonce} if nonce is not None else {}))
+        self._world.remember_nonce(room, nonce, message)
+        await self.emit_message("MESSAGE_CREATE", room, message)
         return message
 
     def check(self, body: RequestBody) -> None:
-        """Refuse what is too long or empty; characters are code points."""
+        """Raise ApiFailure for content that is too long or empty, counted in code points."""
         content, nonce = str(body.fields.get("content") or ""), body.fields.get("nonce")
         if len(content) > TEXT_LIMIT:
             raise invalid("content", "BASE_TYPE_MAX_LENGTH", "Must be 2000 or fewer in length.")
@@ -179,7 +181,7 @@ class RestApi:
         _check_buttons(body.fields.get("components") or [])
 
     def post(self, channel: SimulatedChannel, body: RequestBody, **others: Any) -> Raw:
-        """Put what the bot says into a channel."""
+        """Add a message of the bot to a channel."""
         attachments = [self.attach(channel, *file) for file in body.files.values()]
         return self._world.post(
             channel,
@@ -192,7 +194,7 @@ class RestApi:
         )
 
     def attach(self, channel: SimulatedChannel, name: str, kind: str, content: bytes) -> Raw:
-        """Keep a file; returns its attachment object."""
+        """Store a file and return its attachment object."""
         number = self._world.snowflake()
         where = f"attachments/{channel.id}/{number}/{name}"
         self._world.files[where] = content
@@ -201,10 +203,10 @@ class RestApi:
         return {**about, "url": url, "proxy_url": url}
 
     async def edit(self, channel: str, number: str, body: RequestBody) -> Raw:
-        """Change one of the bot's messages."""
-        place = self._world.get_accessible_channel(channel)
-        message = self._get_own_message(place, number)
-        return await self.update_message(place, message, body)
+        """Edit one of the bot's messages."""
+        room = self._world.get_accessible_channel(channel)
+        message = self._get_own_message(room, number)
+        return await self.update_message(room, message, body)
 
     def _get_own_message(self, channel: SimulatedChannel, number: str) -> Raw:
         message = self._world.message(channel, number)
@@ -213,7 +215,7 @@ class RestApi:
         return message
 
     async def update_message(self, channel: SimulatedChannel, message: Raw, body: RequestBody) -> Raw:
-        """Make a message of the bot say something else."""
+        """Replace the content of one of the bot's messages."""
         self.check(RequestBody({"content": message["content"], **body.fields}, body.files))
         if not message["flags"] & LOADING:
             self._world.histories[message["id"]].append(message["content"])
@@ -225,45 +227,45 @@ class RestApi:
         return message
 
     async def delete(self, channel: str, number: str) -> None:
-        """Take one of the bot's messages away."""
-        place = self._world.get_accessible_channel(channel)
-        message = self._get_own_message(place, number)
-        place.messages.remove(message)
+        """Delete one of the bot's messages."""
+        room = self._world.get_accessible_channel(channel)
+        message = self._get_own_message(room, number)
+        room.messages.remove(message)
         self._world.bot_messages.remove(message)
-        gone = {"id": number, "channel_id": channel, **({"guild_id": place.guild} if place.guild else {})}
-        await self._sessions.emit("MESSAGE_DELETE", gone, private=place.guild is None)
+        event = {"id": number, "channel_id": channel, **({"guild_id": room.guild} if room.guild else {})}
+        await self._sessions.emit("MESSAGE_DELETE", event, private=room.guild is None)
 
     async def change_reaction(self, channel: str, number: str, emoji: str, *, added: bool) -> None:
-        """Put the bot's reaction under a message, or take it away."""
+        """Add or remove the bot's reaction."""
         needed = ["Read Message History", "Add Reactions"] if added else ["Read Message History"]
-        place = self._world.get_accessible_channel(channel, *needed)
-        self._world.message(place, number)
-        signs = self._world.reactions.setdefault(number, set())
-        if not added and emoji not in signs:
+        room = self._world.get_accessible_channel(channel, *needed)
+        self._world.message(room, number)
+        reactions = self._world.reactions.setdefault(number, set())
+        if not added and emoji not in reactions:
             raise ApiFailure(404, 10014, "Unknown Emoji")
-        was = emoji in signs
-        (signs.add if added else signs.discard)(emoji)
+        was = emoji in reactions
+        (reactions.add if added else reactions.discard)(emoji)
         if was != added:
-            await self.emit_reaction(place, number, emoji, self._world.bot, added=added)
+            await self.emit_reaction(room, number, emoji, self._world.bot, added=added)
 
     async def emit_reaction(
         self, channel: SimulatedChannel, number: str, emoji: str, who: Raw, *, added: bool
     ) -> None:
-        """Tell of a reaction."""
-        told: Raw = {"user_id": who["id"], "channel_id": channel.id, "message_id": number}
-        told |= {"emoji": {"id": None, "name": emoji}, "burst": False, "type": 0}
+        """Send a reaction event to the gateway."""
+        event: Raw = {"user_id": who["id"], "channel_id": channel.id, "message_id": number}
+        event |= {"emoji": {"id": None, "name": emoji}, "burst": False, "type": 0}
         if channel.guild:
-            told["guild_id"] = channel.guild
-            told |= {"member": shapes.member(who)} if added else {}
+            event["guild_id"] = channel.guild
+            event |= {"member": shapes.member(who)} if added else {}
         name = "MESSAGE_REACTION_ADD" if added else "MESSAGE_REACTION_REMOVE"
-        await self._sessions.emit(name, told, private=channel.guild is None)
+        await self._sessions.emit(name, event, private=channel.guild is None)
 
     def typing(self, channel: str) -> None:
-        """Show that the bot types."""
+        """Start the typing indicator."""
         self._world.typed.append(self._world.get_accessible_channel(channel, "Send Messages").id)
 
     async def emit_message(self, name: str, channel: SimulatedChannel, message: Raw) -> None:
-        """Tell the gateway of a message."""
+        """Send a message event to the gateway."""
         shown = message
         if channel.guild:
             shown = {**message, "guild_id": channel.guild, "member": shapes.member()}
@@ -271,7 +273,7 @@ class RestApi:
 
 
 def _check_buttons(rows: list[Raw]) -> None:
-    """Refuse rows and buttons that are too many, too long or alike."""
+    """Raise ApiFailure for too many or too long rows and buttons, and for duplicate ids."""
     named = [one.get("custom_id") for row in rows for one in row.get("components", [])]
     too_many = len(rows) > 5 or any(len(row.get("components", [])) > 5 for row in rows)  # noqa: PLR2004
     if too_many or len(named) != len(set(named)) or any(len(name or "") > 100 for name in named):  # noqa: PLR2004

@@ -1,9 +1,9 @@
 """The simulated Discord on a loopback port.
 
 /api/v10/…   REST, with rate limits and faults
-/gateway/    the socket
+/gateway/    the gateway's WebSocket
 /cdn/…       files
-/_control/…  what an outside program drives it by
+/_control/…  the control interface for other programs
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from typing import Any
 
 from aiohttp import web
 
-from channels.discord.simulator.hooks import InteractionEndpoints
-from channels.discord.simulator.limits import RateLimits
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
+from channels.discord.simulator.rate_limits import RateLimits
 from channels.discord.simulator.rest import RequestBody, RestApi, read_body
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import ApiFailure, ConnectionCut, World
 
 BODY_LIMIT = 32 * 1024 * 1024
 RouteCall = Callable[[Mapping[str, str], RequestBody], Any]
-"""Takes the parts of the path with the query, and the body."""
+"""Handles a call, given the parts of the path with the query, and the body."""
 
 RequestHandler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls of a name; None is any."""
+    """A fault for the next `times` calls of a name (None: any call)."""
 
     times: int
     name: str | None = None
@@ -41,7 +41,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class ApiRoute:
-    """A call: how it is asked for, its name, what is done, and whether the bot's token is needed."""
+    """A REST call: method, path, name, handler, and whether it requires the bot's token."""
 
     method: str
     path: str
@@ -54,11 +54,16 @@ class Server:
     """Answers the bot's requests."""
 
     def __init__(
-        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway, token: str
+        self,
+        world: World,
+        rest: RestApi,
+        interaction_endpoints: InteractionEndpoints,
+        sessions: SimulatedGateway,
+        token: str,
     ) -> None:
         self._world = world
         self._rest = rest
-        self._hooks = hooks
+        self._interaction_endpoints = interaction_endpoints
         self._sessions = sessions
         self._token = token
         self.limits = RateLimits()
@@ -114,13 +119,13 @@ class Server:
         )
 
     def _interaction_routes(self) -> list[ApiRoute]:
-        """Return the calls that answer interactions, for which their token is enough."""
-        hooks, hook = self._hooks, "/webhooks/{application}/{token}"
+        """Return the calls that answer interactions, which need only the interaction's token."""
+        endpoints, hook = self._interaction_endpoints, "/webhooks/{application}/{token}"
         original, callback = f"{hook}/messages/@original", "/interactions/{id}/{token}/callback"
 
         def first(request: Mapping[str, str], body: RequestBody) -> Any:
             detailed = request.get("with_response", "").lower() in {"1", "true"}
-            return hooks.callback(request["id"], request["token"], body, detailed=detailed)
+            return endpoints.callback(request["id"], request["token"], body, detailed=detailed)
 
         return [
             ApiRoute("POST", callback, "callback", first, as_bot=False),
@@ -128,28 +133,28 @@ class Server:
                 "POST",
                 hook,
                 "follow_up",
-                lambda r, b: hooks.follow_up(*_interaction_parts(r), b),
+                lambda r, b: endpoints.follow_up(*_interaction_parts(r), b),
                 as_bot=False,
             ),
             ApiRoute(
                 "PATCH",
                 original,
                 "fill",
-                lambda r, b: hooks.edit_original(*_interaction_parts(r), b),
+                lambda r, b: endpoints.edit_original(*_interaction_parts(r), b),
                 as_bot=False,
             ),
             ApiRoute(
                 "DELETE",
                 original,
                 "unfill",
-                lambda r, _: hooks.delete_original(*_interaction_parts(r)),
+                lambda r, _: endpoints.delete_original(*_interaction_parts(r)),
                 as_bot=False,
             ),
             ApiRoute(
                 "GET",
                 original,
                 "original",
-                lambda r, _: hooks.get_original(*_interaction_parts(r)),
+                lambda r, _: endpoints.get_original(*_interaction_parts(r)),
                 as_bot=False,
             ),
         ]
@@ -205,7 +210,7 @@ class Server:
 
 
 def _json(content: Any, headers: Mapping[str, str], *, status: int = 200) -> web.Response:
-    """Answer in the content type that Discord names, which has no charset."""
+    """Return a response with Discord's content type, which has no charset."""
     body = json.dumps(content).encode()
     return web.Response(body=body, status=status, headers={**headers, "Content-Type": "application/json"})
 

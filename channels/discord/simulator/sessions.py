@@ -1,6 +1,6 @@
-"""The simulated gateway: hello, identify, resume with replay, heartbeats, reconnects, refused sessions.
+"""The simulated gateway: hello, identify, resume with replay, heartbeats, reconnects, invalid sessions.
 
-Clients may ask for `compress=zlib-stream`: then each frame ends a flush of one stream for the connection.
+Clients may ask for `compress=zlib-stream`; then each frame ends with a flush of the connection's one stream.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ GUILD_REACTIONS, DIRECT_REACTIONS = 1 << 10, 1 << 13
 PRIVILEGED = MESSAGE_CONTENT | 1 << 1 | 1 << 8
 MESSAGE_EVENTS = {"MESSAGE_CREATE", "MESSAGE_UPDATE"}
 SESSION_ENDING_CODES = {1000, 1001}
-"""Closes by the client that end its session."""
+"""Close codes by the client that end its session."""
 
 
 class ClientConnection:
-    """One connection, compressed if the client asked for that."""
+    """One connection, compressed if the client asked for it."""
 
     def __init__(self, socket: web.WebSocketResponse, *, compressed: bool) -> None:
         self.socket = socket
         self._stream = zlib.compressobj() if compressed else None
 
     async def send(self, text: str) -> None:
-        """Send a frame, unless the client is gone: then it is replayed when it resumes."""
+        """Send a frame; if the client is gone, a resume replays it."""
         if self.socket.closed:
             return
         try:
@@ -44,7 +44,7 @@ class ClientConnection:
             return
 
     async def close(self, code: int | None) -> None:
-        """Close it with a code, or break it without a word."""
+        """Close with a code, or cut the connection without one."""
         request = self.socket._req  # noqa: SLF001 - aiohttp shows the transport nowhere else
         if code is not None:
             await self.socket.close(code=code)
@@ -54,7 +54,7 @@ class ClientConnection:
 
 @dataclass(slots=True)
 class SimulatedSession:
-    """What was sent to a client, so that it can be sent again."""
+    """The events sent to a client, for a replay."""
 
     id: str
     intents: int
@@ -68,7 +68,7 @@ class SimulatedSession:
 
 
 class CloseConnection(Exception):
-    """The connection is closed by us, with a code."""
+    """Closes the connection with a code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(str(code))
@@ -92,7 +92,7 @@ class SimulatedGateway:
         self.resumed = 0
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Talk with one client."""
+        """Serve one client connection."""
         if self.refusals > 0:
             self.refusals -= 1
             await self._world.notify_changed()
@@ -108,7 +108,7 @@ class SimulatedGateway:
                     session = await self._handle_frame(line, session, _parse_frame(message.data))
         except CloseConnection as closed:
             await socket.close(code=closed.code)
-        except ConnectionError:  # the client left in the middle of a word
+        except ConnectionError:  # the client disconnected during a frame
             pass
         finally:
             self._disconnect(session, line)
@@ -133,7 +133,7 @@ class SimulatedGateway:
                 return await self._resume(connection, frame["d"])
             case 2 | 6:
                 raise CloseConnection(4005)
-            case 3 | 4 | 8:  # presence, voice state, a list of members: nobody here looks
+            case 3 | 4 | 8:  # presence, voice state, member list: not simulated
                 pass
             case _:
                 raise CloseConnection(4001)
@@ -187,7 +187,7 @@ class SimulatedGateway:
             raise CloseConnection(4014)
 
     async def emit(self, name: str, content: Any, *, private: bool = False) -> None:
-        """Send an event to every session that asked for its kind; one without a connection gets it later."""
+        """Send an event to every session with its intent; a disconnected one receives it on resume."""
         needed = _required_intents(name, private=private)
         for session in list(self.sessions.values()):
             if needed and not session.intents & needed:
@@ -198,7 +198,7 @@ class SimulatedGateway:
         await self._world.notify_changed()
 
     def _visible_content(self, session: SimulatedSession, name: str, content: Any, *, private: bool) -> Any:
-        """Without the privileged intent, what does not concern the bot has no content."""
+        """Return the event's content, blank without the privileged intent."""
         if name not in MESSAGE_EVENTS or private or session.intents & MESSAGE_CONTENT:
             return content
         ours = content.get("mentions") or content.get("author", {}).get("id") == self._world.bot["id"]
@@ -220,11 +220,11 @@ class SimulatedGateway:
                 await session.connection.send(text)
 
     async def send_command(self, op: int, content: Any = None) -> None:
-        """Send an order to every connection: 7 to connect again, 9 that the session is refused."""
+        """Send an opcode to every connection: 7 reconnect, 9 invalid session."""
         await self.send_raw(json.dumps({"op": op, "d": content}))
 
     async def disconnect_all(self, *, code: int | None = None) -> None:
-        """Break every connection, without a word or with a code."""
+        """Close every connection with a code, or cut it without one."""
         for session in list(self.sessions.values()):
             line, session.connection = session.connection, None
             if line is not None:
@@ -232,12 +232,12 @@ class SimulatedGateway:
         await asyncio.sleep(0)
 
     def clear(self) -> None:
-        """No session can be resumed any more."""
+        """Delete all sessions, so that none can be resumed."""
         self.sessions.clear()
 
 
 def _required_intents(name: str, *, private: bool) -> int:
-    """Return the intents of which one lets an event through; none for what everybody is told."""
+    """Return the intents of which one admits an event; none if everyone receives it."""
     if name.startswith("MESSAGE_REACTION_"):
         return DIRECT_REACTIONS if private else GUILD_REACTIONS
     if name.startswith("MESSAGE_"):

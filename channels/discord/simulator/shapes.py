@@ -1,4 +1,4 @@
-"""Objects as Discord's documentation describes them, complete enough for a client library."""
+"""Build objects as Discord's documentation describes them, complete enough for a client library."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PERMISSIONS = {
     "Read Message History": 1 << 16,
     "Send Messages in Threads": 1 << 38,
 }
-"""The permissions that can be denied, with the bits of the documentation."""
+"""The permissions that can be denied, with the documentation's bits."""
 
 ALL = sum(PERMISSIONS.values()) | (1 << 14) | (1 << 31)
 
@@ -35,7 +35,7 @@ def user(number: int | str, name: str, *, shown: str | None = None, bot: bool = 
 
 
 def member(who: Raw | None = None) -> Raw:
-    """Return a member object; a message's has no user in it."""
+    """Return a member object; one in a message has no user."""
     shape: Raw = {
         "nick": None,
         "avatar": None,
@@ -50,7 +50,7 @@ def member(who: Raw | None = None) -> Raw:
 
 
 def guild(number: str, name: str, bot: Raw, channels: list[Raw], threads: list[Raw]) -> Raw:
-    """Return a server object, as the event that tells of it has it."""
+    """Return a server object as the GUILD_CREATE event has it."""
     everyone = {
         "id": number,
         "name": "@everyone",

@@ -1,4 +1,4 @@
-"""The simulated Discord as a whole: started, driven, watched."""
+"""The simulated Discord: start it, drive it, and inspect it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import InteractionEndpoints
-from channels.discord.simulator.limits import rate_limited
-from channels.discord.simulator.people import UserActions
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
+from channels.discord.simulator.rate_limits import rate_limited
 from channels.discord.simulator.rest import RestApi
 from channels.discord.simulator.server import Fault, Server
 from channels.discord.simulator.sessions import SimulatedGateway
+from channels.discord.simulator.user_actions import UserActions
 from channels.discord.simulator.world import ApiFailure, Post, Raw, World
 
 BOT = "700700700700700700"
@@ -24,7 +24,7 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Simulator(UserActions):
-    """One bot's Discord. The public methods are what people, servers and fate do to it."""
+    """One bot's Discord; the public methods are actions of users and servers, and faults."""
 
     def __init__(self, *, token: str = TOKEN) -> None:
         self.token = token
@@ -32,19 +32,19 @@ class Simulator(UserActions):
         world = World(shapes.user(BOT, "dovecote", bot=True), BOT)
         sessions = SimulatedGateway(world, token)
         rest = RestApi(world, sessions, public_key=self.public_key)
-        hooks = InteractionEndpoints(world, rest)
-        super().__init__(world, rest, hooks, sessions)
-        self.server = Server(world, rest, hooks, sessions, token)
+        interaction_endpoints = InteractionEndpoints(world, rest)
+        super().__init__(world, rest, interaction_endpoints, sessions)
+        self.server = Server(world, rest, interaction_endpoints, sessions, token)
         self.port = 0
 
     @property
     def url(self) -> str:
-        """Where all of it is."""
+        """The base URL."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def public_key(self) -> str:
-        """What interactions are verified with."""
+        """The key that verifies interactions."""
         return self.key.public_key().public_bytes_raw().hex()
 
     @property
@@ -53,7 +53,7 @@ class Simulator(UserActions):
         return self.server.calls
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """Return channel settings that lead here."""
+        """Return channel settings for this simulator."""
         return {
             "token": self.token,
             "api_url": f"{self.url}/api",
@@ -64,32 +64,32 @@ class Simulator(UserActions):
         }
 
     async def kick(self, chat: int) -> None:
-        """The bot is thrown out of the server that a channel is in."""
+        """Remove the bot from a channel's server."""
         guild = self.world.channel(chat).guild or ""
         self.world.guilds.pop(guild, None)
         await self.sessions.emit("GUILD_DELETE", {"id": guild})
 
     async def deny(self, chat: int, *permissions: str) -> None:
-        """A channel's overwrites take permissions from the bot, by the names people know them by."""
+        """Deny the bot permissions in a channel by overwrites, by their names in Discord's client."""
         unknown = set(permissions) - set(shapes.PERMISSIONS)
         if unknown:
             raise ValueError(f"no such permission: {sorted(unknown)}")
         self.world.channel(chat).denied |= set(permissions)
 
     async def allow(self, chat: int) -> None:
-        """A channel takes nothing from the bot any more."""
+        """Remove a channel's overwrites for the bot."""
         self.world.channel(chat).denied.clear()
 
     async def mute(self, chat: int) -> None:
-        """The bot may not speak in a channel any more."""
+        """Deny the bot to send messages in a channel."""
         await self.deny(chat, "Send Messages", "Send Messages in Threads")
 
     async def archive(self, thread: int) -> None:
-        """A thread is not listed any more."""
+        """Archive a thread, which is then no longer listed."""
         self.world.channel(thread).is_listed = False
 
     async def push(self, name: str, content: Any) -> None:
-        """Dispatch an event of any content, garbage too."""
+        """Dispatch an event with any content, even a malformed one."""
         await self.sessions.emit(name, content)
 
     async def fail(
@@ -106,65 +106,65 @@ class Simulator(UserActions):
         self.server.faults.append(Fault(times, name, failure))
 
     async def limit(self, name: str, most: int, seconds: float) -> None:
-        """Let a channel take so many calls of a name in so many seconds from now; `*` is the bot."""
+        """Limit the calls of a name per channel and number of seconds; `*` limits the bot."""
         if name == "*":
             self.server.limits.everywhere = (most, seconds)
         else:
             self.server.limits.calls[name] = (most, seconds)
 
     async def cut(self, *, name: str = "create", after: bool = True, times: int = 1) -> None:
-        """Hang up on the next calls, after or before carrying them out."""
+        """Cut the connection of the next calls, after or before carrying them out."""
         self.server.faults.append(Fault(times, name, cut_at="after" if after else "before"))
 
     async def drop(self, *, refusals: int = 0, code: int | None = None, forget: bool = False) -> None:
-        """Break the gateway's connections; refuse the next ones; perhaps forget the sessions."""
+        """Cut the gateway's connections, refuse the next ones, and optionally delete the sessions."""
         self.sessions.refusals = refusals
         await self.sessions.disconnect_all(code=code)
         if forget:
             self.sessions.clear()
 
     async def reconnect(self) -> None:
-        """Ask the clients to connect again (7)."""
+        """Ask the clients to reconnect (opcode 7)."""
         await self.sessions.send_command(7)
 
     async def invalidate(self, *, resumable: bool = False) -> None:
-        """Tell the clients that their session is refused (9)."""
+        """Tell the clients that their session is invalid (opcode 9)."""
         await self.sessions.send_command(9, resumable)
         if not resumable:
             self.sessions.clear()
 
     async def revoke(self) -> None:
-        """The token is not good any more."""
-        self.sessions.token = "revoked"  # noqa: S105 - no token at all
+        """Revoke the bot's token."""
+        self.sessions.token = "revoked"  # noqa: S105 - not a real token
         await self.fail(401, times=1000, message="401: Unauthorized")
 
     async def pass_time(self, seconds: float) -> None:
-        """Move Discord's clock ahead: nonces are forgotten, ids get later."""
+        """Advance Discord's clock: nonces expire, ids grow."""
         self.world.offset_seconds += seconds
 
     def messages(self, chat: int | None = None) -> list[Post]:
-        """Return what the bot said, in order."""
+        """Return the bot's messages in order."""
         return self.world.posts(chat)
 
     async def wait_for_messages(
         self, count: int, *, chat: int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
-        """Wait until the bot has said so much; raises TimeoutError."""
+        """Wait until the bot has sent `count` messages; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(chat)) >= count, seconds=seconds)
         return self.messages(chat)
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
-        """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
+        """Wait until a condition holds, checked after every call; raises TimeoutError."""
         async with asyncio.timeout(seconds):
             await self.world.wait_until(condition)
 
     def state(self) -> Raw:
-        """Return what is to be seen from outside."""
+        """Return the visible state."""
         return {
             "identified": self.sessions.identified,
             "resumed": self.sessions.resumed,
             "commands": sorted(self.world.commands),
-            "reactions": {number: sorted(signs) for number, signs in self.world.reactions.items()},
+            "reactions": {number: sorted(emoji) for number, emoji in self.world.reactions.items()},
             "typed": self.world.typed,
             "refused": self.server.limits.refused,
         }

@@ -1,4 +1,4 @@
-"""What the simulated Discord knows: servers, channels, messages, interactions."""
+"""The state of the simulated Discord: servers, channels, messages and interactions."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EPOCH = 1_420_070_400_000
 TEXT, PRIVATE, PUBLIC_THREAD, FORUM = 0, 1, 11, 15
 EPHEMERAL, LOADING = 1 << 6, 1 << 7
 DEFAULT_GUILD = 900_000_000_000_000_001
-"""The id of the one server that channels are put into unless another is named."""
+"""The id of the server of all channels that name no other."""
 
 NONCE_SECONDS = 120.0
-"""How long a nonce is remembered; the documentation says "the past few minutes"."""
+"""Seconds a nonce is remembered; the documentation says "the past few minutes"."""
 
 
 class ApiFailure(Exception):
-    """An answer that says no; codes and texts are those of the documentation."""
+    """A failed response with the documentation's codes and texts."""
 
     def __init__(
         self, status: int, code: int, message: str, *, extra: Raw | None = None, headers: Raw | None = None
@@ -36,7 +36,7 @@ class ApiFailure(Exception):
 
 
 class ConnectionCut(Exception):
-    """The connection ends without an answer."""
+    """The connection ends without a response."""
 
 
 def invalid(field_name: str, code: str, message: str) -> ApiFailure:
@@ -46,13 +46,13 @@ def invalid(field_name: str, code: str, message: str) -> ApiFailure:
 
 
 def forbidden() -> ApiFailure:
-    """Return the answer to a call for which a permission is missing."""
+    """Return the failure of a call that lacks a permission."""
     return ApiFailure(403, 50013, "Missing Permissions")
 
 
 @dataclass(slots=True)
 class SimulatedChannel:
-    """A place to speak in; `denied` names the permissions that its overwrites take from the bot."""
+    """A channel; `denied` names the permissions that its overwrites deny the bot."""
 
     id: str
     kind: int = TEXT
@@ -91,7 +91,7 @@ class SimulatedChannel:
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """Something the bot said."""
+    """A message of the bot."""
 
     id: str
     chat: int
@@ -104,7 +104,7 @@ class Post:
 
 @dataclass(slots=True)
 class SimulatedInteraction:
-    """A command, a press or a submitted form, and what became of it."""
+    """A command, button press or submitted modal, and the response to it."""
 
     id: str
     token: str
@@ -118,7 +118,7 @@ class SimulatedInteraction:
 
 
 class World:
-    """All there is, and a condition that tells of changes."""
+    """The whole state, with a condition that signals changes."""
 
     def __init__(self, bot: Raw, application: str) -> None:
         self.bot = bot
@@ -139,7 +139,7 @@ class World:
         self._changed = asyncio.Condition()
 
     def now(self) -> float:
-        """Return the time, which can be moved ahead."""
+        """Return the simulated time."""
         return time.time() + self.offset_seconds
 
     def snowflake(self) -> str:
@@ -167,12 +167,12 @@ class World:
         return shapes.guild(number, self.guilds[number]["name"], self.bot, channels, threads)
 
     def _denied(self, channel: SimulatedChannel) -> set[str]:
-        """Return what is denied in a channel; a thread has the overwrites of its parent."""
+        """Return the permissions denied in a channel; a thread uses its parent's overwrites."""
         parent = self.channels.get(channel.parent or "")
         return channel.denied | (parent.denied if parent else set())
 
     def get_accessible_channel(self, number: str, *permissions: str) -> SimulatedChannel:
-        """Return a channel as the bot may use it; raises Failure."""
+        """Return a channel that the bot may use; raises ApiFailure."""
         if not number.isdecimal():
             raise invalid("channel_id", "NUMBER_TYPE_COERCE", f'Value "{number}" is not snowflake.')
         channel = self.channels.get(number)
@@ -188,18 +188,18 @@ class World:
         return channel
 
     def may_read(self, channel: SimulatedChannel) -> bool:
-        """Whether the bot may read what was said before."""
+        """Return whether the bot may read the history."""
         return "Read Message History" not in self._denied(channel)
 
     def message(self, channel: SimulatedChannel, number: str) -> Raw:
-        """Return a message; raises Failure."""
+        """Return a message; raises ApiFailure."""
         for message in channel.messages:
             if message["id"] == number:
                 return message
         raise ApiFailure(404, 10008, "Unknown Message")
 
     def post(self, channel: SimulatedChannel, author: Raw, content: str, **others: Any) -> Raw:
-        """Put a message into a channel; returns the message object."""
+        """Add a message to a channel and return the message object."""
         mentions = [self.bot] if f"<@{self.bot['id']}>" in content else []
         message: Raw = {
             "id": self.snowflake(),
@@ -227,17 +227,17 @@ class World:
         return message
 
     def get_by_nonce(self, channel: SimulatedChannel, nonce: object) -> Raw | None:
-        """Return the message that was sent with a nonce within the last minutes."""
+        """Return the message sent with a nonce within NONCE_SECONDS."""
         at, message = self._nonces.get((channel.id, str(nonce)), (0.0, None))
         return message if nonce is not None and self.now() - at < NONCE_SECONDS else None
 
     def remember_nonce(self, channel: SimulatedChannel, nonce: object, message: Raw) -> None:
-        """Keep a nonce."""
+        """Store a nonce."""
         if nonce is not None:
             self._nonces[channel.id, str(nonce)] = (self.now(), message)
 
     def posts(self, chat: int | None) -> list[Post]:
-        """Return what the bot said that everybody reads, in order."""
+        """Return the bot's public messages in order."""
         shown = [raw for raw in self.bot_messages if not raw["flags"] & (LOADING | EPHEMERAL)]
         posts = [self._post(raw) for raw in shown]
         return [post for post in posts if chat is None or chat in (post.chat, post.thread)]
@@ -250,7 +250,7 @@ class World:
         return Post(raw["id"], chat, thread, raw["content"], buttons, self.histories[raw["id"]], raw)
 
     async def notify_changed(self) -> None:
-        """Tell those who wait that something may have changed."""
+        """Wake those who wait for a change."""
         async with self._changed:
             self._changed.notify_all()
 

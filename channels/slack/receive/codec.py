@@ -1,7 +1,7 @@
-"""Slack's words into ours; pure.
+"""Decode Slack's envelopes; pure.
 
-`decode` takes an envelope as Socket Mode frames it, `{"type": …, "payload": …}`; what HTTP posts is put
-into the same shape first. A message and the app_mention of the same message have the same key.
+`decode` expects an envelope as Socket Mode sends it, `{"type": …, "payload": …}`; HTTP posts are converted to
+that form first. A message and the app_mention of the same message have the same key.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _REACTION_EVENTS = ("reaction_added", "reaction_removed")
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Translate one envelope of Socket Mode, or of HTTP in its shape."""
+    """Decode one envelope of Socket Mode, or of HTTP in the same form."""
     kind, payload = (update.get("type"), update.get("payload")) if isinstance(update, dict) else (None, None)
     try:
         match kind:
@@ -43,7 +43,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
             case "interactive":
                 return interactions.decode(payload, channel, bot)
     except (ValidationError, RecursionError):
-        return IgnoredUpdate(reason=f"a malformed or foreign {kind}")
+        return IgnoredUpdate(reason=f"a malformed {kind}")
     return IgnoredUpdate(reason="an envelope of another kind")
 
 
@@ -66,12 +66,12 @@ def _event(callback: EventCallback, channel: str, bot: Bot) -> Update | IgnoredU
 
 def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reaction | IgnoredUpdate:
     if event.user == bot.id:
-        return IgnoredUpdate(reason="our own reaction")
+        return IgnoredUpdate(reason="the bot's own reaction")
     if event.item.type != "message":
-        return IgnoredUpdate(reason="a reaction to something else than a message")
-    room, place = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
+        return IgnoredUpdate(reason="a reaction to something other than a message")
+    room, message = room_kind_of(event.item.channel, None), f"{event.item.channel}:{event.item.ts}"
     return Reaction(
-        key=slack_text.clean(f"{team}:{event.type}:{place}:{event.user}:{event.reaction}:{event.event_ts}"),
+        key=slack_text.clean(f"{team}:{event.type}:{message}:{event.user}:{event.reaction}:{event.event_ts}"),
         address=address_of(channel, event.item.channel, room, None, event.item.ts),
         author=Author(id=slack_text.clean(event.user)),
         emoji=slack_text.clean(event.reaction.partition("::")[0]),
@@ -82,14 +82,14 @@ def _reaction(event: ReactionEvent, team: str, channel: str, bot: Bot) -> Reacti
 
 
 def _message_changed(event: MessageEvent, team: str, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """An edit by a person; Slack also tells of unfurled links and of replies in this way."""
-    message, before = event.message or {}, event.previous_message or {}
+    """Decode a user's edit; Slack also reports unfurled links and replies as changes."""
+    message, previous = event.message or {}, event.previous_message or {}
     outer = {"channel": event.channel, "channel_type": event.channel_type, "type": "message"}
     inner = MessageEvent.model_validate({"ts": event.ts, **message, **outer})
-    if inner.edited is None or before.get("edited") == message.get("edited"):
-        return IgnoredUpdate(reason="a change that nobody typed")
-    if "text" in before and before["text"] == message.get("text"):
-        return IgnoredUpdate(reason="a change of something else than the text")
+    if inner.edited is None or previous.get("edited") == message.get("edited"):
+        return IgnoredUpdate(reason="a change that is not an edit")
+    if "text" in previous and previous["text"] == message.get("text"):
+        return IgnoredUpdate(reason="a change that leaves the text as it was")
     key = f"{team}:{event.channel}:{inner.ts}:{inner.edited.ts}"
     return _message(inner, key, channel, bot, edited_at=inner.edited.ts)
 
@@ -98,10 +98,10 @@ def _message(
     event: MessageEvent, key: str, channel: str, bot: Bot, *, edited_at: str | None = None
 ) -> Message | Command | IgnoredUpdate:
     if event.user == bot.id or (bot.bot_id and event.bot_id == bot.bot_id):
-        return IgnoredUpdate(reason="our own message")
+        return IgnoredUpdate(reason="the bot's own message")
     author = event.user or event.bot_id
     if not author:
-        return IgnoredUpdate(reason="a message of nobody")
+        return IgnoredUpdate(reason="a message without an author")
     raw, mentioned = slack_text.strip_mention(slack_text.clean(event.text or ""), bot.id)
     text = slack_text.to_plain_text(raw).strip()
     attachments = tuple(_attachment(file) for file in event.files or () if _is_available(file))
@@ -128,21 +128,21 @@ def _address(event: MessageEvent, channel: str) -> Address:
 
 
 def _as_command(message: Message) -> Message | Command:
-    """Take a command's words for a command where they are meant for us: mentioned, or `/word` in private."""
+    """Return the command of a message that mentions the bot, or of `/command` in a private chat."""
     if message.edited or message.attachments:
         return message
     if message.mentions_bot:
-        order = slack_text.parse_mention_command(message.text)
+        command = slack_text.parse_mention_command(message.text)
     else:
-        order = slack_text.parse_slash_command(message.text) if message.room is RoomKind.DIRECT else None
-    if order is None:
+        command = slack_text.parse_slash_command(message.text) if message.room is RoomKind.DIRECT else None
+    if command is None:
         return message
     return Command(
         key=message.key,
         address=message.address,
         author=message.author,
-        name=order[0],
-        rest=order[1],
+        name=command[0],
+        rest=command[1],
         sent_at=message.sent_at,
         room=message.room,
         platform_id=message.platform_id,
@@ -157,8 +157,8 @@ def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Com
     author = Author(id=slack_text.clean(slash.user_id))
     sent_at = parse_timestamp(_trigger_seconds(slash.trigger_id))
     text = slack_text.to_plain_text(slack_text.clean(slash.text)).strip()
-    order = slack_text.parse_command(text) if text else ("help", "")
-    if order is None:
+    command = slack_text.parse_command(text) if text else ("help", "")
+    if command is None:
         return Message(
             key=key,
             address=address,
@@ -172,8 +172,8 @@ def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Com
         key=key,
         address=address,
         author=author,
-        name=order[0],
-        rest=order[1],
+        name=command[0],
+        rest=command[1],
         sent_at=sent_at,
         room=room,
         token=slack_text.clean(slash.response_url),
@@ -181,7 +181,7 @@ def _slash_command(slash: SlashCommand, channel: str, bot: Bot) -> Message | Com
 
 
 def _trigger_seconds(trigger: str) -> str:
-    """Return when a slash command was given: its trigger's id begins with the second."""
+    """Return when a slash command was given: its trigger_id begins with the second."""
     seconds = trigger.partition(".")[0]
     return seconds if seconds.isdecimal() and seconds.isascii() and len(seconds) == 10 else "0"  # noqa: PLR2004
 

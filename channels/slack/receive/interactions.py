@@ -1,7 +1,7 @@
-"""Presses, and modals for the words a button asks for; pure.
+"""Decode button presses, and the modals that ask for a comment; pure.
 
-A button with a prompt carries it in its `action_id`, so that nothing has to be remembered: a press of it
-opens a modal, whose `private_metadata` names the press, and what is written there is that press's comment.
+A button with a prompt carries it in its `action_id`, so that nothing must be remembered. A press of it opens
+a modal whose `private_metadata` names the press; the text entered there is the comment of that press.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ COMMENT_LIMIT = 3000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModalRequest:
-    """A press of a button that asks for words: what opens the modal, and the modal."""
+    """A modal to open for a press of a button with a prompt, and the trigger that opens it."""
 
     trigger: str
     view: dict[str, Any]
 
 
 def decode(payload: object, channel: str, bot: Bot) -> ButtonPress | IgnoredUpdate:
-    """Translate an interaction; raises ValidationError for garbage."""
+    """Decode an interaction; raises ValidationError if it is malformed."""
     kind = payload.get("type") if isinstance(payload, dict) else None
     match kind:
         case "block_actions":
@@ -42,7 +42,7 @@ def decode(payload: object, channel: str, bot: Bot) -> ButtonPress | IgnoredUpda
 
 
 def parse_modal_request(envelope: object, bot: Bot) -> ModalRequest | None:
-    """Return the modal a press wants; None for everything else."""
+    """Return the modal that a press must open; None for anything else."""
     if not isinstance(envelope, dict) or envelope.get("type") != "interactive":
         return None
     payload = envelope.get("payload")
@@ -60,7 +60,7 @@ def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
     room = press.channel.id if press.channel else press.container.channel_id
     if action is None or not action.action_id.startswith(PROMPT_PREFIX) or not action.value or room is None:
         return None
-    binding = ModalMetadata(
+    metadata = ModalMetadata(
         team=press.team.id if press.team else bot.team,
         user=press.user.id,
         room=room,
@@ -70,23 +70,23 @@ def _modal_request(press: BlockActions, bot: Bot) -> ModalRequest | None:
         answer=press.response_url,
     )
     prompt = action.action_id.removeprefix(PROMPT_PREFIX).partition("|")[2]
-    return ModalRequest(trigger=press.trigger_id, view=_view(prompt, binding))
+    return ModalRequest(trigger=press.trigger_id, view=_view(prompt, metadata))
 
 
 def _view(prompt: str, metadata: ModalMetadata) -> dict[str, Any]:
-    words = slack_text.clean(prompt).strip() or "A few words"
+    label = slack_text.clean(prompt).strip() or "Comment"
     field = {
         "type": "plain_text_input",
         "action_id": INPUT_ID,
         "multiline": True,
         "max_length": COMMENT_LIMIT,
     }
-    question = {
+    block = {
         "type": "input",
         "block_id": INPUT_ID,
         "optional": True,
         "element": field,
-        "label": _plain(words),
+        "label": _plain(label),
     }
     return {
         "type": "modal",
@@ -95,7 +95,7 @@ def _view(prompt: str, metadata: ModalMetadata) -> dict[str, Any]:
         "title": _plain("Your comment"[:TITLE_LIMIT]),
         "submit": _plain("Send"),
         "close": _plain("Cancel"),
-        "blocks": [question],
+        "blocks": [block],
     }
 
 
@@ -107,7 +107,7 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
     room_id = press.channel.id if press.channel else press.container.channel_id
     action = press.actions[0] if press.actions else None
     if room_id is None or action is None or action.value is None:
-        return IgnoredUpdate(reason="a press of a button that is not ours")
+        return IgnoredUpdate(reason="a press of another program's button")
     room = room_kind_of(room_id, None)
     ts = press.container.message_ts
     thread = press.container.thread_ts or _thread_of(press.message)
@@ -126,29 +126,29 @@ def _press(press: BlockActions, channel: str, bot: Bot) -> ButtonPress | Ignored
 
 
 def _submission(submission: ViewSubmission, channel: str, bot: Bot) -> ButtonPress | IgnoredUpdate:
-    """A modal is ours when it is bound to a press of the same person in the same workspace."""
+    """Decode a submitted modal, if its press was made by the same user in the same workspace."""
     view = submission.view
     if view.callback_id != CALLBACK_ID:
-        return IgnoredUpdate(reason="a modal that is not ours")
-    binding = ModalMetadata.model_validate_json(view.private_metadata)
+        return IgnoredUpdate(reason="a modal of another program")
+    metadata = ModalMetadata.model_validate_json(view.private_metadata)
     team = submission.team.id if submission.team else bot.team
-    if (binding.user, binding.team) != (submission.user.id, team):
-        return IgnoredUpdate(reason="a modal bound to another person or workspace")
-    room = room_kind_of(binding.room, None)
+    if (metadata.user, metadata.team) != (submission.user.id, team):
+        return IgnoredUpdate(reason="a modal of another user or workspace")
+    room = room_kind_of(metadata.room, None)
     return ButtonPress(
         key=slack_text.clean(f"{team}:view:{view.id}"),
-        address=address_of(channel, binding.room, room, binding.thread, None),
+        address=address_of(channel, metadata.room, room, metadata.thread, None),
         author=Author(id=slack_text.clean(submission.user.id)),
-        data=slack_text.clean(binding.data),
-        token=slack_text.clean(binding.answer),
+        data=slack_text.clean(metadata.data),
+        token=slack_text.clean(metadata.answer),
         comment=_comment_in(view.state),
         room=room,
-        platform_id=binding.message,
+        platform_id=metadata.message,
     )
 
 
 def _comment_in(state: dict[str, Any]) -> str:
-    """Return what was written in the modal's one field."""
+    """Return the text entered into the modal's only field."""
     found: Any = state
     for name in ("values", INPUT_ID, INPUT_ID, "value"):
         found = found.get(name) if isinstance(found, dict) else None

@@ -1,7 +1,7 @@
-"""Receive from Slack, by Socket Mode or by posts: decode, accept, and only then acknowledge.
+"""Receive from Slack by Socket Mode or HTTP: decode, accept, and only then acknowledge.
 
-An envelope is acknowledged when what it tells is stored, and a post is answered 200 then; until that Slack
-sends it again, with the same key.
+An envelope is acknowledged, or a post answered with 200, after its update was stored. Until then Slack sends
+it again with the same key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from channels.supervision import supervise
 
 FORM_CONTENT_TYPE = "application/x-www-form-urlencoded"
 TRIGGER_SECONDS = 2.5
-"""How long opening a modal may take: Slack forgets its trigger after three seconds."""
+"""Seconds that opening a modal may take; Slack's trigger expires after three."""
 
 _EXPIRED_TRIGGER_CODES = {
     "expired_trigger_id",
@@ -47,22 +47,18 @@ class SlackReceiver(Receiver):
         self._bot = bot
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Receive until cancelled.
+        """Receive until cancelled; see `supervise` for how the loop ends."""
+        stop, backoff = asyncio.Event(), Backoff(receiving)
 
-        The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
-        the flag ends the loop, while this method returns in time.
-        """
-        stop, pace = asyncio.Event(), Backoff(receiving)
-
-        async def take(envelope: dict[str, Any]) -> bool:
+        async def handle(envelope: dict[str, Any]) -> bool:
             return await self._accept(envelope, accept)
 
-        line = SocketModeClient(self._api, take, pace, stop)
-        listens = self._settings.mode == "socket"
-        await supervise(line.run() if listens else self._wait_for_posts(pace, stop), stop)
+        client = SocketModeClient(self._api, handle, backoff, stop)
+        uses_socket = self._settings.mode == "socket"
+        await supervise(client.run() if uses_socket else self._wait_for_posts(backoff, stop), stop)
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
-        """Take one post: 401 without Slack's signature, 400 for garbage, 503 when it cannot be stored."""
+        """Accept one post: 401 without Slack's signature, 400 if malformed, 503 if not stored."""
         secret = self._settings.signing_secret
         if self._settings.mode != "http" or secret is None:
             return WebhookResponse(status=401)
@@ -76,7 +72,7 @@ class SlackReceiver(Receiver):
         return WebhookResponse(status=200 if await self._accept(envelope, accept) else 503)
 
     async def _wait_for_posts(self, backoff: Backoff, stop: asyncio.Event) -> None:
-        """Make sure of the token, then wait: posts come through `receive`."""
+        """Check the token, then wait; posts arrive through `receive`."""
         while not stop.is_set():
             try:
                 await self._api.identify()
@@ -87,9 +83,9 @@ class SlackReceiver(Receiver):
                 await stop.wait()
 
     async def _accept(self, envelope: dict[str, Any], accept: Accept) -> bool:
-        """Decode and accept one envelope; say whether Slack may forget it."""
-        asking = interactions.parse_modal_request(envelope, self._bot)
-        if asking is not None and await self._open_modal(asking):
+        """Decode and accept one envelope; return whether it may be acknowledged."""
+        modal = interactions.parse_modal_request(envelope, self._bot)
+        if modal is not None and await self._open_modal(modal):
             return True
         decoded = codec.decode(envelope, channel=self._channel, bot=self._bot)
         if isinstance(decoded, IgnoredUpdate):
@@ -97,15 +93,15 @@ class SlackReceiver(Receiver):
             return True
         try:
             await accept(decoded)
-        except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Slack has to keep it
+        except Exception as error:  # noqa: BLE001 - whatever the reason, Slack must keep it
             log.warning("slack.update_not_stored: %s: %r", decoded.key, error)
             return False
         return True
 
     async def _open_modal(self, modal: interactions.ModalRequest) -> bool:
-        """Open the modal for a button's words; False when the press has to do without them.
+        """Open the modal that asks for a comment; False if the press is taken without one.
 
-        A trigger is good once, for three seconds: the person whose press came too late presses again.
+        A trigger can be used once, within three seconds; after that the user must press again.
         """
         try:
             async with asyncio.timeout(TRIGGER_SECONDS):
@@ -127,7 +123,7 @@ def _parse_json(text: str | bytes) -> Any:
 
 
 def _parse_envelope(request: WebhookRequest) -> dict[str, Any] | None:
-    """Put a post into the shape of Socket Mode; None for garbage."""
+    """Convert a post to an envelope of Socket Mode; None if it is malformed."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM_CONTENT_TYPE:
         return _parse_form(request.body)
     body = _parse_json(request.body)
@@ -144,7 +140,7 @@ def _parse_envelope(request: WebhookRequest) -> dict[str, Any] | None:
 
 
 def _ignored_envelope(body: dict[str, Any]) -> dict[str, Any]:
-    """A callback of another kind: taken and ignored."""
+    """Return an envelope of another kind, which is acknowledged and ignored."""
     if body["type"] == "app_rate_limited":
         log.warning("slack.events_rate_limited")
     return {"type": str(body["type"]), "payload": None}
@@ -158,6 +154,6 @@ def _parse_form(body: bytes) -> dict[str, Any] | None:
     if "payload" in fields:
         payload = _parse_json(fields["payload"])
         return {"type": "interactive", "payload": payload} if isinstance(payload, dict) else None
-    if "ssl_check" in fields:  # Slack looks at our certificate now and then
+    if "ssl_check" in fields:  # Slack checks the certificate at times
         return {"type": "ssl_check", "payload": None}
     return {"type": "slash_commands", "payload": fields} if "command" in fields else None

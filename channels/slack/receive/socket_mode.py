@@ -1,7 +1,7 @@
-"""Socket Mode: one line of envelopes over connections that Slack replaces now and then.
+"""Receive envelopes by Socket Mode, over connections that Slack replaces at times.
 
-An envelope is acknowledged after it was kept, one after the other. Slack says beforehand when it will end a
-connection: then the next one is opened first, what the old one still holds is taken, and the old one closed.
+Each envelope is acknowledged after it was stored, one at a time. Slack announces when it will close a
+connection: then the next one is opened first, the rest of the old one is read, and the old one is closed.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from channels.port import ReceiverStatus
 from channels.slack.api import Api
 
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between tries while Slack cannot be reached, or updates cannot be stored."""
+"""Seconds between attempts while Slack is unreachable or updates cannot be stored."""
 
 RECEIVING, INTERRUPTED = True, False
 DRAIN_SECONDS = 0.3
-"""Seconds without a frame after which a connection that is being replaced holds nothing more."""
+"""Seconds without a frame after which a connection being replaced counts as empty."""
 
 MIN_CONNECTION_SECONDS = 1.0
-"""Seconds a connection that replaced another has to last; one that does not is followed after a pause."""
+"""Seconds a replacement must last; after a shorter one, the client pauses."""
 
 TOO_MANY_CONNECTIONS_SECONDS = 30.0
-"""How long to wait when too many connections are open."""
+"""Seconds to wait when too many connections are open."""
 
 _ENVELOPES = {"events_api", "slash_commands", "interactive"}
 HandleEnvelope = Callable[[dict[str, Any]], Awaitable[bool]]
@@ -40,18 +40,18 @@ log = logging.getLogger(__name__)
 
 
 class Backoff:
-    """The pauses between failures; an error that only an operator can mend is raised."""
+    """Waits between failures; raises an error that only an operator can fix."""
 
     def __init__(self, receiving: ReceiverStatus) -> None:
         self.receiving = receiving
         self._failures = 0
 
     def reset(self) -> None:
-        """Begin again with the shortest pause."""
+        """Start again with the shortest pause."""
         self._failures = 0
 
     async def back_off(self, error: ChannelError) -> None:
-        """Wait before the next try."""
+        """Wait before the next attempt."""
         if error.remedy == "operator":
             raise error
         self.receiving(INTERRUPTED, str(error))
@@ -63,13 +63,13 @@ class Backoff:
             await self.pause()
 
     async def pause(self) -> None:
-        """Wait as long as the failures so far suggest."""
+        """Wait for a time that grows with the failures so far."""
         await asyncio.sleep(BACKOFF_SECONDS[min(self._failures, len(BACKOFF_SECONDS) - 1)])
         self._failures += 1
 
 
 class SocketModeClient:
-    """The envelopes of one app; `take` keeps one and says whether Slack may forget it."""
+    """Receives the envelopes of one app; `handle` stores one and returns whether to acknowledge it."""
 
     def __init__(self, api: Api, handle: HandleEnvelope, backoff: Backoff, stop: asyncio.Event) -> None:
         self._api = api
@@ -78,7 +78,7 @@ class SocketModeClient:
         self._stop = stop
 
     async def run(self) -> None:
-        """Keep a connection open until told to stop; one that worked is replaced with hardly a pause."""
+        """Keep a connection open until `stop` is set; replace one that worked after a short pause."""
         while not self._stop.is_set():
             try:
                 async with AsyncExitStack() as connections:
@@ -90,11 +90,11 @@ class SocketModeClient:
                 await self._backoff.pause()
 
     async def _run_connections(self, connections: AsyncExitStack) -> None:
-        """Take envelopes by a connection, and by those that replace it in time."""
+        """Receive envelopes from a connection, and from those that replace it in time."""
         socket = await self._open(connections)
-        beginning = -MIN_CONNECTION_SECONDS
+        opened_at = -MIN_CONNECTION_SECONDS
         while await self._receive_frames(socket):
-            if time.monotonic() - beginning < MIN_CONNECTION_SECONDS:
+            if time.monotonic() - opened_at < MIN_CONNECTION_SECONDS:
                 return
             following = await self._open_next(connections)
             if following is None:
@@ -102,7 +102,7 @@ class SocketModeClient:
                 return
             await self._drain(socket)
             await socket.close()
-            socket, beginning = following, time.monotonic()
+            socket, opened_at = following, time.monotonic()
 
     async def _open(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse:
         socket = await self._api.open_socket()
@@ -110,7 +110,7 @@ class SocketModeClient:
         return socket
 
     async def _open_next(self, connections: AsyncExitStack) -> aiohttp.ClientWebSocketResponse | None:
-        """Open the next connection while there is one; None when that fails, and there is no hurry."""
+        """Open the next connection while one is open; None if that fails."""
         if self._stop.is_set():
             return None
         try:
@@ -122,20 +122,20 @@ class SocketModeClient:
             return None
 
     async def _receive_frames(self, socket: aiohttp.ClientWebSocketResponse) -> bool:
-        """Take frames until the connection ends; True when it is to be replaced before it does."""
+        """Read frames until the connection ends; True if it must be replaced before that."""
         async for frame in socket:
             outcome = await self._handle_frame(socket, frame)
             if outcome is not None:
                 return outcome
             if self._stop.is_set():
                 return False
-        self._backoff.receiving(INTERRUPTED, "Slack's connection ended")
+        self._backoff.receiving(INTERRUPTED, "Slack closed the connection")
         return False
 
     async def _handle_frame(
         self, socket: aiohttp.ClientWebSocketResponse, frame: aiohttp.WSMessage
     ) -> bool | None:
-        """Take one frame; None to go on, True to go on by another connection, False to end this one."""
+        """Handle one frame; None: go on, True: use another connection, False: end this one."""
         envelope = _parse_json(frame.data) if frame.type is aiohttp.WSMsgType.TEXT else None
         kind = envelope.get("type") if isinstance(envelope, dict) else None
         if not isinstance(envelope, dict) or not isinstance(kind, str):
@@ -152,7 +152,7 @@ class SocketModeClient:
         return None
 
     async def _drain(self, socket: aiohttp.ClientWebSocketResponse) -> None:
-        """Take what a connection that was replaced still holds, so that order is kept."""
+        """Read the rest of a connection that was replaced, so that order is kept."""
         while not self._stop.is_set():
             try:
                 frame = await socket.receive(timeout=DRAIN_SECONDS)
@@ -181,11 +181,11 @@ class SocketModeClient:
 
 
 def _check_reason(reason: object) -> None:
-    """A link that was disabled does not come back by trying, and one too many not at once."""
+    """Raise for a disconnect that reconnecting at once does not help."""
     if reason == "too_many_websockets":
         raise RateLimited(TOO_MANY_CONNECTIONS_SECONDS, scope="account")
     if reason == "link_disabled":
-        raise Unauthorized("Socket Mode is switched off for this app: switch it on, or use mode = http")
+        raise Unauthorized("Socket Mode is disabled for this app: enable it, or set mode = http")
 
 
 def _parse_json(text: str | bytes) -> Any:

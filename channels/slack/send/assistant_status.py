@@ -1,6 +1,6 @@
-"""The status under a question: that we are at work. Slack takes it away when the answer is posted.
+"""Set the assistant's status in a thread; Slack removes it when the answer is posted.
 
-A status whose call is overtaken by the answer would stand for two minutes after it: it is taken away again.
+If the answer is posted while the status is being set, the status would stay for two minutes: it is removed.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from channels.errors import NotPermitted, Rejected, Undeliverable
 from channels.message import Address
 from channels.slack.api import Api
 
-STATUS_TEXT = "is at work…"
+STATUS_TEXT = "is working…"
 MAX_REMEMBERED = 1000
 
 ThreadKey = tuple[str, str]
 
 
 class AssistantStatus:
-    """The statuses we set; it remembers where Slack shows none."""
+    """Sets statuses and remembers the threads that refuse them."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
@@ -30,39 +30,39 @@ class AssistantStatus:
         self._overtaken: set[ThreadKey] = set()
 
     async def show_working(self, address: Address) -> None:
-        """Set a thread's status; where Slack has none, and while we speak there, nothing happens."""
-        place = _thread_key(address)
-        if not address.thread or place in self._refused or place in self._sending or place in self._setting:
+        """Set a thread's status, unless Slack refused it before or a message is being sent."""
+        key = _thread_key(address)
+        if not address.thread or key in self._refused or key in self._sending or key in self._setting:
             return
-        self._setting.add(place)
+        self._setting.add(key)
         try:
-            await self._set(place, STATUS_TEXT)
-            if place in self._overtaken:
-                await self._set(place, "")
+            await self._set(key, STATUS_TEXT)
+            if key in self._overtaken:
+                await self._set(key, "")
         except (Rejected, NotPermitted, Undeliverable):
-            self._remember_refusal(place)
+            self._remember_refusal(key)
         finally:
-            self._setting.discard(place)
-            self._overtaken.discard(place)
+            self._setting.discard(key)
+            self._overtaken.discard(key)
 
     @contextmanager
     def sending(self, address: Address) -> Iterator[None]:
-        """Say that something is being said in a thread, which ends its status."""
-        place = _thread_key(address)
-        self._sending[place] += 1
-        if place in self._setting:
-            self._overtaken.add(place)
+        """Mark that a message is being sent in a thread, which ends its status."""
+        key = _thread_key(address)
+        self._sending[key] += 1
+        if key in self._setting:
+            self._overtaken.add(key)
         try:
             yield
         finally:
-            self._sending[place] -= 1
-            if not self._sending[place]:
-                del self._sending[place]
+            self._sending[key] -= 1
+            if not self._sending[key]:
+                del self._sending[key]
 
     async def _set(self, key: ThreadKey, status: str) -> None:
         room, thread = key
-        given = {"channel_id": room, "thread_ts": thread, "status": status}
-        await self._api.call("assistant.threads.setStatus", given)
+        parameters = {"channel_id": room, "thread_ts": thread, "status": status}
+        await self._api.call("assistant.threads.setStatus", parameters)
 
     def _remember_refusal(self, key: ThreadKey) -> None:
         self._refused[key] = None

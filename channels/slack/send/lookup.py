@@ -1,4 +1,4 @@
-"""What was said: whether a delivery is in a room's history, or a file in a room."""
+"""Look up whether a delivery is in a room's history, or a file in a room."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from channels.slack.send.rendering import METADATA_TYPE
 PAGE_SIZE = 200
 MAX_PAGES = 10
 SKEW_SECONDS = 120
-"""How far our clock and Slack's may be apart."""
+"""Seconds that the local clock and Slack's may differ."""
 
 
 async def find_message(api: Api, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-    """Look for a message of ours that bears the key; raises ChannelError when nobody can tell."""
-    place = {"channel": address.room, "oldest": f"{since.timestamp() - SKEW_SECONDS:.6f}"}
+    """Return the message with the delivery key, or None; raises ChannelError if that is unknown."""
+    room = {"channel": address.room, "oldest": f"{since.timestamp() - SKEW_SECONDS:.6f}"}
     method = "conversations.replies" if address.thread else "conversations.history"
-    asked = {**place, **({"ts": address.thread} if address.thread else {})}
+    parameters = {**room, **({"ts": address.thread} if address.thread else {})}
     cursor: dict[str, str] = {}
     for _ in range(MAX_PAGES):
         answer = await api.call(
-            method, {**asked, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE_SIZE}
+            method,
+            {**parameters, **cursor, "include_all_metadata": True, "inclusive": True, "limit": PAGE_SIZE},
         )
         for message in _messages(answer):
             if _key_of(message) == key and isinstance(message.get("ts"), str):
@@ -34,11 +35,11 @@ async def find_message(api: Api, address: Address, key: str, *, since: datetime)
         if not following:
             return None
         cursor = {"cursor": following}
-    raise Unreachable(f"{method}: more was said since then than is looked through")
+    raise Unreachable(f"{method}: too many messages since then to search")
 
 
 async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | None:
-    """Look whether an uploaded file was shared in the room."""
+    """Return an uploaded file if it was shared in the room, else None."""
     try:
         answer = await api.call("files.info", {"file": file_id})
     except Rejected:
@@ -51,15 +52,17 @@ async def find_file(api: Api, address: Address, file_id: str) -> SentMessage | N
 
 
 def _messages(answer: Any) -> Iterator[dict[str, Any]]:
-    found = answer.get("messages")
-    yield from (message for message in found if isinstance(message, dict)) if isinstance(found, list) else ()
+    messages = answer.get("messages")
+    yield from (
+        (message for message in messages if isinstance(message, dict)) if isinstance(messages, list) else ()
+    )
 
 
 def _key_of(message: dict[str, Any]) -> object:
-    mark = message.get("metadata")
-    if not isinstance(mark, dict) or mark.get("event_type") != METADATA_TYPE:
+    metadata = message.get("metadata")
+    if not isinstance(metadata, dict) or metadata.get("event_type") != METADATA_TYPE:
         return None
-    payload = mark.get("event_payload")
+    payload = metadata.get("event_payload")
     return payload.get("delivery_id") if isinstance(payload, dict) else None
 
 

@@ -1,7 +1,7 @@
-"""CommonMark as Slack's mrkdwn: everything that is not ours to mark is escaped, so no text can mention.
+"""Render CommonMark as Slack's mrkdwn; everything else is escaped, so that no text can mention anyone.
 
-The rules are those of Slack's "Formatting text for app surfaces": `&`, `<` and `>` are entities, links are
-`<address|words>`, code has no language, and a list is plain lines.
+The rules are in Slack's "Formatting text for app surfaces": `&`, `<` and `>` are entities, links are
+`<url|text>`, code has no language, and a list is plain lines.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _SCHEMES = {"http", "https", "mailto"}
 
 
 def escape(text: str) -> str:
-    """Return text in which nothing is a reference."""
+    """Return the text with every reference escaped."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def render(markdown: str) -> str:
-    """Return the text as mrkdwn; text without any visible rendering is only escaped."""
+    """Return the text as mrkdwn; text that would render to nothing is only escaped."""
     text = _blocks(parse(markdown), "").strip()
     return text or escape(markdown)
 
@@ -72,14 +72,14 @@ def _block(block: Block, indent: str) -> str:
 
 
 def _fence(block: Fence) -> str:
-    """Keep the info string's rest above the code; Slack knows no language."""
+    """Render code; the info string's rest goes above it, because Slack has no language."""
     language, _, rest = block.info.partition(" ")
     head = f"{escape(rest.strip())}\n" if rest.strip() else ""
     return head + _fenced(block.text if block.text.strip() else f"{language}{block.text}")
 
 
 def _fenced(text: str) -> str:
-    """Fence code; a fence inside it is kept from closing by marks of no width."""
+    """Fence code; zero-width spaces keep a fence inside it from closing."""
     inner = escape(text).replace("```", "`\u200b`\u200b`")
     return f"```\n{inner}\n```"
 
@@ -95,7 +95,7 @@ def _list_block(block: ListBlock, indent: str) -> str:
 
 
 def _inlines(children: Sequence[Inline], indent: str, *, without_bold: bool = False) -> str:
-    """Render words; `bare` leaves bold out, for what is bold already."""
+    """Render inline content; `without_bold` omits bold in text that is bold already."""
     return "".join(_inline(child, indent, without_bold=without_bold) for child in children)
 
 
@@ -115,7 +115,7 @@ def _inline(child: Inline, indent: str, *, without_bold: bool) -> str:
 
 
 def _styled(mark: str, words: str) -> str:
-    """Mark words; white space at their ends would keep Slack from seeing the mark."""
+    """Put marks around text, inside its outer white space, so that Slack recognises them."""
     inner = words.strip()
     if not inner or "\n" in inner:
         return words
@@ -124,7 +124,7 @@ def _styled(mark: str, words: str) -> str:
 
 
 def _link(url: str, words: str) -> str:
-    """Link words to an absolute address; another address is written out."""
+    """Render a link to an absolute URL; write out any other URL."""
     if not _is_absolute(url):
         return f"{words} ({escape(url)})" if url and words and words != escape(url) else words or escape(url)
     target = escape(url).replace("|", "%7C").replace("&lt;", "%3C").replace("&gt;", "%3E")

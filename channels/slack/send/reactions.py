@@ -1,6 +1,6 @@
-"""Our reactions: one sign under a message, in place of an earlier one.
+"""Set the bot's status reaction on a message, replacing an earlier one.
 
-The first sign, that a message was seen, needs no look at what is there; any other does after a restart.
+SEEN is the first reaction and needs no lookup; any other looks up existing reactions after a restart.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ ReactionNames = set[str]
 
 @dataclass(slots=True)
 class ReactionState:
-    """Our signs under one message (None: not known yet); who changes them holds the lock."""
+    """The bot's reactions to one message (None: not known yet); the lock guards changes."""
 
     names: set[str] | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class Reactions:
-    """The signs we put; those of an earlier process are looked up."""
+    """Sets the bot's reactions; those of an earlier process are looked up."""
 
     def __init__(self, api: Api, *, bot_user_id: str) -> None:
         self._api = api
@@ -39,40 +39,40 @@ class Reactions:
         self._states: OrderedDict[tuple[str, str], ReactionState] = OrderedDict()
 
     async def set(self, address: Address, ts: str, reaction: StatusReaction | None) -> None:
-        """Make the sign the only one of ours; raises ChannelError."""
-        wanted = EMOJI[reaction] if reaction else None
-        put = self._state_of(address, ts)
-        async with put.lock:
-            if put.names is None:
-                put.names = (
+        """Make the reaction the bot's only one on the message; raises ChannelError."""
+        name = EMOJI[reaction] if reaction else None
+        state = self._state_of(address, ts)
+        async with state.lock:
+            if state.names is None:
+                state.names = (
                     set() if reaction is StatusReaction.SEEN else await self._fetch_reactions(address, ts)
                 )
-            if wanted and wanted not in put.names:
-                await self._call("reactions.add", address, ts, wanted, accepted_error="already_reacted")
-                put.names.add(wanted)
-            for name in sorted(put.names - {wanted}):
-                await self._call("reactions.remove", address, ts, name, accepted_error="no_reaction")
-                put.names.discard(name)
+            if name and name not in state.names:
+                await self._call("reactions.add", address, ts, name, accepted_error="already_reacted")
+                state.names.add(name)
+            for old in sorted(state.names - {name}):
+                await self._call("reactions.remove", address, ts, old, accepted_error="no_reaction")
+                state.names.discard(old)
 
     def _state_of(self, address: Address, ts: str) -> ReactionState:
-        """Return what is remembered of a message; the longest unused is forgotten."""
-        put = self._states.setdefault((address.room, ts), ReactionState())
+        """Return a message's state; the least recently used one is evicted."""
+        state = self._states.setdefault((address.room, ts), ReactionState())
         self._states.move_to_end((address.room, ts))
         if len(self._states) > MAX_REMEMBERED:
             self._states.popitem(last=False)
-        return put
+        return state
 
     async def _fetch_reactions(self, address: Address, ts: str) -> ReactionNames:
-        """Ask what is there; where that is refused the first sign is, most likely."""
+        """Return the bot's reactions; if Slack refuses, assume that SEEN is there."""
         try:
             answer = await self._api.call("reactions.get", {"channel": address.room, "timestamp": ts})
         except (Rejected, NotPermitted):
             return {EMOJI[StatusReaction.SEEN]}
         message = answer.get("message")
-        found = message.get("reactions") if isinstance(message, dict) else None
+        reactions = message.get("reactions") if isinstance(message, dict) else None
         return {
             str(one["name"])
-            for one in (found if isinstance(found, list) else [])
+            for one in (reactions if isinstance(reactions, list) else [])
             if isinstance(one, dict) and one.get("name") in EMOJI.values() and self._is_ours(one)
         }
 

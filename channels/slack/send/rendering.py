@@ -1,4 +1,4 @@
-"""Our replies as Slack's arguments: text, sections and buttons, and the mark a delivery leaves."""
+"""Render replies as arguments of the Web API: text, sections, buttons and delivery metadata."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ METADATA_TYPE = "dovecote_delivery"
 
 
 def target(address: Address) -> dict[str, Any]:
-    """Return where to say it."""
+    """Return the arguments that name the channel and the thread."""
     thread = {"thread_ts": address.thread} if address.thread else {}
     return {"channel": address.room, **thread}
 
 
 def delivery_metadata(key: str) -> dict[str, Any]:
-    """Return what makes a message findable by its delivery's key."""
+    """Return the metadata by which a message is found by its delivery key."""
     return {"metadata": {"event_type": METADATA_TYPE, "event_payload": {"delivery_id": key}}}
 
 
 def escape(text: str) -> str:
-    """Return text in which nothing is a reference."""
+    """Return the text with every reference escaped."""
     return markup.escape(slack_text.clean(text))
 
 
 def render_blocks(reply: Reply) -> dict[str, Any]:
-    """Return what is said; the blocks of a message with buttons repeat its text, which notifications show."""
-    said = {"text": _render(reply.text, TEXT_LIMIT), "parse": "none", "link_names": False}
-    return {**said, "blocks": _blocks(reply) if reply.buttons else []}
+    """Return a reply's arguments; with buttons, blocks repeat the text for the notification."""
+    fields = {"text": _render(reply.text, TEXT_LIMIT), "parse": "none", "link_names": False}
+    return {**fields, "blocks": _blocks(reply) if reply.buttons else []}
 
 
 def render_plain(reply: Reply) -> dict[str, Any]:
-    """Return what is said without any markup."""
+    """Return a reply's arguments without any markup."""
     return {"text": escape(reply.text), "mrkdwn": False, "blocks": []}
 
 
 def _render(text: str, limit: int) -> str:
-    """Render a text; one that does not fit with its marks is only escaped."""
+    """Render a text; if the result is too long, only escape it."""
     rendered = markup.render(slack_text.clean(text))
     return rendered if len(rendered) <= limit else escape(text)
 

@@ -1,4 +1,4 @@
-"""Speak at Slack: messages, streams, edits, signs, files, and notices to one person."""
+"""Send to Slack: messages, streams, edits, reactions, files, and notices to one user."""
 
 from __future__ import annotations
 
@@ -39,38 +39,38 @@ class SlackSender(Sender):
         self._status = AssistantStatus(api)
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message, as plain text when Slack refuses our blocks."""
-        quiet = {"unfurl_links": False, "unfurl_media": False}
-        place = {**rendering.target(address), **rendering.delivery_metadata(reply.key), **quiet}
+        """Send one message, as plain text if Slack refuses the blocks."""
+        no_previews = {"unfurl_links": False, "unfurl_media": False}
+        parameters = {**rendering.target(address), **rendering.delivery_metadata(reply.key), **no_previews}
         with self._status.sending(address):
             return _parse_sent(
-                "chat.postMessage", await self._call_rendered("chat.postMessage", place, reply)
+                "chat.postMessage", await self._call_rendered("chat.postMessage", parameters, reply)
             )
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Make a message of ours say something else, its stream ended; buttons it had and has not go."""
+        """Edit one of the bot's messages and end its stream; buttons not in `reply` are removed."""
         ts = await self._streams.stop(address, platform_id)
         await self._update(address, ts, reply)
         return SentMessage(platform_id=ts)
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage:
-        """Show a reply as it grows, by Slack's own stream where there can be one."""
+        """Show a reply as it grows, by Slack's own stream where possible."""
         with self._status.sending(address):
             return await self._streams.update(address, draft)
 
     async def find(self, address: Address, key: str, *, since: datetime) -> SentMessage | None:
-        """Look for a delivery: a file by what we noted of it, a message by its metadata in the history."""
-        number = await self._files.get_file_id(key)
-        if number is not None:
-            return await lookup.find_file(self._api, address, number)
+        """Find a delivery: a file by the id stored at upload, a message by its metadata."""
+        file_id = await self._files.get_file_id(key)
+        if file_id is not None:
+            return await lookup.find_file(self._api, address, file_id)
         return await lookup.find_message(self._api, address, key, since=since)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Put our sign under a message, in place of an earlier one."""
+        """Set the bot's reaction on a message, replacing an earlier one."""
         await self._reactions.set(address, platform_id, reaction)
 
     async def typing(self, address: Address) -> None:
-        """Set a thread's status, which the reply clears; where Slack has none nothing happens."""
+        """Set the thread's status, which the reply clears; no effect where Slack has none."""
         await self._status.show_working(address)
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
@@ -83,15 +83,15 @@ class SlackSender(Sender):
         return self._files.download(ref)
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
-        """Show a notice to that person and nobody else, by the interaction's own address while it is good."""
-        said = rendering.escape(text)[: rendering.TEXT_LIMIT]
-        if "://" in to.token and await self._respond(to.token, said):
+        """Show a notice to that user only, by the interaction's response_url while it is valid."""
+        notice = rendering.escape(text)[: rendering.TEXT_LIMIT]
+        if "://" in to.token and await self._respond(to.token, notice):
             return
-        whisper = {**rendering.target(to.address), "user": to.author.id, "text": said}
-        await self._api.call("chat.postEphemeral", whisper)
+        parameters = {**rendering.target(to.address), "user": to.author.id, "text": notice}
+        await self._api.call("chat.postEphemeral", parameters)
 
     async def _respond(self, url: str, text: str) -> bool:
-        """Post to an interaction's own address; False when it is no address of Slack's, or has ended."""
+        """Post to a response_url; False if it is not Slack's or has expired."""
         notice = {"response_type": "ephemeral", "replace_original": False, "text": text}
         try:
             return await self._api.respond(url, notice)
@@ -99,8 +99,8 @@ class SlackSender(Sender):
             return False
 
     async def _update(self, address: Address, ts: str, reply: Reply) -> None:
-        place = {"channel": address.room, "ts": ts, **rendering.delivery_metadata(reply.key)}
-        await self._call_rendered("chat.update", place, reply)
+        parameters = {"channel": address.room, "ts": ts, **rendering.delivery_metadata(reply.key)}
+        await self._call_rendered("chat.update", parameters, reply)
 
     async def _call_rendered(self, method: str, target: Mapping[str, Any], reply: Reply) -> Any:
         try:
@@ -114,5 +114,5 @@ class SlackSender(Sender):
 def _parse_sent(method: str, answer: Mapping[str, Any]) -> SentMessage:
     ts = answer.get("ts")
     if not isinstance(ts, str) or not ts:
-        raise Ambiguous(f"{method}: the answer names no message")
+        raise Ambiguous(f"{method}: the response names no message")
     return SentMessage(platform_id=ts)

@@ -1,7 +1,7 @@
-"""A reply while it is being said: Slack's own streams, and posts that are updated where those are refused.
+"""Show a reply while it is generated: by Slack's streams, or by posts that are updated.
 
-A stream's platform id is `stream:<ts>`, so that whoever ends it, days later or on another replica, knows
-what it is. Slack ends a stream by itself after some minutes; then the message grows by updates.
+A stream's platform id is `stream:<ts>`, so that any later process can recognise and end it. Slack ends a
+stream by itself after some minutes; then the message is updated instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from channels.splitting import split
 
 STREAM_PREFIX = "stream:"
 MAX_MARKDOWN_CHARACTERS = 12_000
-"""Characters that one call's markdown_text takes."""
+"""Characters that markdown_text may have in one call."""
 
 MAX_REMEMBERED_ROOMS = 1000
 _UNSUPPORTED_CODES = {
@@ -39,7 +39,7 @@ UpdateMessage = Callable[[Address, str, Reply], Awaitable[None]]
 
 
 class StreamingReplies:
-    """The replies that are being said; it remembers where Slack refuses streams."""
+    """Shows growing replies and remembers where Slack refuses streams."""
 
     def __init__(self, api: Api, *, team: str, send: SendReply, update: UpdateMessage) -> None:
         self._api = api
@@ -50,7 +50,7 @@ class StreamingReplies:
         self._is_refused_everywhere = False
 
     async def update(self, address: Address, draft: DraftText) -> SentMessage:
-        """Show what there is so far, by whatever Slack allows here; raises ChannelError."""
+        """Show the text so far, by stream or update, as Slack allows here; raises ChannelError."""
         if draft.platform_id is None:
             return await self._begin(address, draft)
         if not draft.platform_id.startswith(STREAM_PREFIX):
@@ -63,7 +63,7 @@ class StreamingReplies:
         return SentMessage(platform_id=ts)
 
     async def stop(self, address: Address, platform_id: str) -> str:
-        """End a stream, if it is one and has not ended; returns the message's own id."""
+        """End a stream if it has not ended, and return the message's own id."""
         if not platform_id.startswith(STREAM_PREFIX):
             return platform_id
         ts = platform_id.removeprefix(STREAM_PREFIX)
@@ -79,23 +79,23 @@ class StreamingReplies:
         return stream or await self._send(address, _partial_reply(draft))
 
     def _may_stream(self, address: Address, draft: DraftText) -> bool:
-        """A stream answers in a thread, and in a channel it answers somebody."""
+        """Return whether a stream is possible: it needs a thread, and in a channel a recipient."""
         refused = self._is_refused_everywhere or address.room in self._refused
         direct = room_kind_of(address.room, None) is RoomKind.DIRECT
         return not refused and address.thread is not None and (direct or bool(draft.recipient_id))
 
     async def _start(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Start a stream with what there is; None where Slack refuses streams, which is remembered."""
+        """Start a stream with the text so far; None where Slack refuses, which is remembered."""
         pieces = list(_chunks(draft.text))
-        asker = (
+        recipient = (
             {"recipient_user_id": draft.recipient_id, "recipient_team_id": self._team}
             if draft.recipient_id
             else {}
         )
-        place = {"channel": address.room, "thread_ts": address.thread, **asker}
+        parameters = {"channel": address.room, "thread_ts": address.thread, **recipient}
         first = {"markdown_text": pieces[0]} if pieces else {}
         try:
-            answer = await self._api.call("chat.startStream", {**place, **first})
+            answer = await self._api.call("chat.startStream", {**parameters, **first})
         except (Rejected, NotPermitted, Undeliverable) as error:
             self._remember_refusal(address.room, error_code(error))
             return None
@@ -112,7 +112,7 @@ class StreamingReplies:
             self._refused.popitem(last=False)
 
     async def _append(self, address: Address, draft: DraftText) -> bool:
-        """Append what is new; False when the stream has ended."""
+        """Append the new text; False if the stream has ended."""
         ts = str(draft.platform_id).removeprefix(STREAM_PREFIX)
         try:
             for piece in _chunks(draft.text[len(draft.previous_text) :]):
@@ -122,27 +122,27 @@ class StreamingReplies:
         return True
 
     async def _call_append(self, address: Address, ts: str, chunk: str) -> None:
-        said = {"channel": address.room, "ts": ts, "markdown_text": chunk}
-        await self._api.call("chat.appendStream", said)
+        parameters = {"channel": address.room, "ts": ts, "markdown_text": chunk}
+        await self._api.call("chat.appendStream", parameters)
 
 
 def _partial_reply(draft: DraftText) -> Reply:
-    """Return a message that shows as much as one message can; it bears the reply's key only once it is it."""
+    """Return a message with as much text as fits; its key is not yet the reply's."""
     parts = split(draft.text, TEXT_LIMIT, slack_text.measure) if draft.text.strip() else ["…"]
     return Reply(text=parts[0], key=f"draft:{draft.key}")
 
 
 def _chunks(text: str) -> Iterator[str]:
-    """Yield the text as it travels, in pieces that one call takes, no entity cut in two."""
+    """Yield the escaped text in pieces that fit one call, without cutting an entity."""
     piece: list[str] = []
     size = 0
     for character in slack_text.clean(text):
-        mark = markup.escape(character)
-        if size + len(mark) > MAX_MARKDOWN_CHARACTERS:
+        escaped = markup.escape(character)
+        if size + len(escaped) > MAX_MARKDOWN_CHARACTERS:
             yield "".join(piece)
             piece, size = [], 0
-        piece.append(mark)
-        size += len(mark)
+        piece.append(escaped)
+        size += len(escaped)
     if piece:
         yield "".join(piece)
 
@@ -150,5 +150,5 @@ def _chunks(text: str) -> Iterator[str]:
 def _parse_ts(answer: Mapping[str, Any]) -> str:
     ts = answer.get("ts")
     if not isinstance(ts, str) or not ts:
-        raise Ambiguous("chat.startStream: the answer names no message")
+        raise Ambiguous("chat.startStream: the response names no message")
     return ts

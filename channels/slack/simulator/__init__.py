@@ -1,8 +1,8 @@
-"""A Slack of one's own on a loopback port, for tests and for trying the gateway without a workspace.
+"""A simulated Slack on a loopback port, for tests and for trying the gateway without a workspace.
 
-Written from Slack's documentation, not from the adapter: the Web API with its refusals, scopes, streams,
-modals, reactions, uploads and rate limits; Socket Mode with refresh and redelivery; signed posts of events
-with retries. `Simulator` is driven from Python by its methods, and from elsewhere by HTTP: see `control`.
+It follows Slack's documentation, not the adapter: the Web API with its errors, scopes, streams, modals,
+reactions, uploads and rate limits; Socket Mode with refresh and redelivery; signed event posts with retries.
+Drive it from Python by the methods of `Simulator`, or from other programs by HTTP; see `control`.
 """
 
 from __future__ import annotations

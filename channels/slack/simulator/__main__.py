@@ -10,7 +10,7 @@ from channels.slack.simulator.run import simulate
 
 
 async def main(port: int) -> None:
-    """Run on a port, 0 for a free one, and print the channel settings that lead here."""
+    """Run on a port (0 selects a free one) and print channel settings for it."""
     async with simulate(port=port) as simulator:
         sys.stdout.write(json.dumps(simulator.settings()) + "\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""The simulated Slack's time: the real one, and what a test puts forward."""
+"""The simulated Slack's clock: real time plus an offset that tests set."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from collections.abc import Awaitable
 
 
 class ChangeNotifier:
-    """Something happened: who waits is woken, and looks for themselves."""
+    """Wakes those who wait for a change, who then check the state themselves."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()
 
     def notify(self) -> None:
-        """Wake who waits."""
+        """Wake all waiters."""
         now, self._next = self._next, asyncio.Event()
         now.set()
 
     def wait(self) -> Awaitable[object]:
-        """Wait for the next time after this call, which may be before the answer is awaited."""
+        """Return an awaitable for the next notification after this call."""
         return self._next.wait()
 
 
 class SimulatedClock:
-    """Tells the time, and lets those wait who wait for a moment."""
+    """A clock that can be advanced, and wakes those who wait for a time."""
 
     def __init__(self) -> None:
         self._ahead = 0.0
@@ -35,12 +35,12 @@ class SimulatedClock:
         return time.time() + self._ahead
 
     def advance(self, seconds: float) -> None:
-        """Put the clock forward, and wake who waited for that."""
+        """Advance the clock and wake those who waited for that time."""
         self._ahead += seconds
         self._advanced.notify()
 
     async def wait_until(self, moment: float) -> None:
-        """Wait until it is so late, by this clock."""
+        """Wait until this clock reaches a time."""
         while (left := moment - self.now()) > 0:
             moved = asyncio.ensure_future(self._advanced.wait())
             try:

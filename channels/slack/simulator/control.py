@@ -1,13 +1,13 @@
-"""The simulated Slack's control surface, for programs that are not Python: loopback only, JSON in and out.
+"""Control the simulated Slack from other programs: JSON over HTTP, on loopback only.
 
-GET  /_control/state            what was said and shown: messages, notices, modals, statuses, rates refused
+GET  /_control/state            the visible state: messages, notices, modals, statuses, refused rates
 GET  /_control/calls?after=N    the Web API calls from the Nth on
-POST /_control/<act>            an act with its arguments as a JSON object; answers {"result": …}
+POST /_control/<action>         call an action with a JSON object of arguments; returns {"result": …}
 
-Acts of people: say, edit, unfurl, react, press, submit, slash, open_assistant, change_context, and send_file
-(its content in base64). Acts of fate: kick, fail, cut, grant, advance; room {room, kind?}; request_url {url};
-rates {method: {burst, a_second, in_room?} or null}; warn, refresh {reason?} and cut_sockets {times} of Socket
-Mode. Arguments are those of the methods of `Simulator`; a wrong one is answered 400 with what was wrong.
+User actions: say, edit, unfurl, react, press, submit, slash, open_assistant, change_context, and send_file
+(its content in base64). Faults: kick, fail, cut, grant, advance; room {room, kind?}; request_url {url}; rates
+{method: {burst, a_second, in_room?} or null}; warn, refresh {reason?} and cut_sockets {times} of Socket Mode.
+Arguments are those of the methods of `Simulator`; a wrong one is answered 400 with the reason.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from aiohttp import web
 
-from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.rate_limits import Rate
 from channels.slack.simulator.world import Post, Raw
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ ControlAction = Callable[..., Awaitable[Any]]
 
 
 class Control:
-    """The control surface of one simulator."""
+    """The control interface of one simulator."""
 
     def __init__(self, simulator: Simulator) -> None:
         self._simulator = simulator
@@ -56,21 +56,21 @@ class Control:
         application.router.add_post("/_control/{act}", self._run_action)
 
     async def send_file(self, room: str, content: str, **others: str) -> str:
-        """A person sends a file, its content in base64."""
+        """Send a file as a user; its content is base64."""
         return await self._simulator.send_file(room, base64.b64decode(content), **others)
 
     async def room(self, room: str, kind: str | None = None) -> str:
-        """Make a room: `channel`, `group`, `im` or `mpim`."""
+        """Create a room: `channel`, `group`, `im` or `mpim`."""
         made = self._simulator.world.room(room)
         made.kind = kind or made.kind
         return made.id
 
     async def request_url(self, url: str) -> None:
-        """Post events to an address; an empty one: by Socket Mode again."""
+        """Post events to a URL, or use Socket Mode if it is empty."""
         self._simulator.request_url = url
 
     async def rates(self, **rates: Raw | None) -> None:
-        """Set how often methods may be called; null: as often as one likes."""
+        """Set the methods' rate limits; null means no limit."""
         for method, rate in rates.items():
             if rate is None:
                 self._simulator.rate_limits.rates.pop(method, None)

@@ -1,4 +1,4 @@
-"""The answers of the simulated Slack that say no, and what goes wrong on purpose."""
+"""Failed responses of the simulated Slack, and faults that are set on purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 class ApiFailure(Exception):
-    """An answer with `ok: false`, or one of another status; `told` stands beside the word."""
+    """A response with `ok: false` or another status; `told` adds fields to the error code."""
 
     def __init__(
         self,
@@ -25,12 +25,12 @@ class ApiFailure(Exception):
 
 
 class ConnectionCut(Exception):
-    """The connection ends without an answer."""
+    """The connection ends without a response."""
 
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls of a method, or of any; without a failure it is a cut."""
+    """A fault for the next `times` calls of a method, or of any; without a failure it cuts the connection."""
 
     times: int
     method: str | None
@@ -39,21 +39,21 @@ class Fault:
 
 
 class Faults:
-    """The faults that are set, taken one by one."""
+    """The faults that are set, consumed one by one."""
 
     def __init__(self) -> None:
         self._set: list[Fault] = []
 
     def add(self, fault: Fault) -> None:
-        """Set a fault."""
+        """Add a fault."""
         self._set.append(fault)
 
     def clear(self) -> None:
-        """Let everything go well again."""
+        """Remove all faults."""
         self._set.clear()
 
     def apply_before(self, method: str) -> bool:
-        """Meet the fault before the call is carried out; say whether the answer is cut off after it."""
+        """Apply a fault before the call; return whether to cut the connection after it."""
         for fault in self._set:
             if fault.times > 0 and fault.method in {None, method}:
                 fault.times -= 1

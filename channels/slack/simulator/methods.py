@@ -1,4 +1,4 @@
-"""The Web API methods of the simulated Slack, with the refusals their pages document."""
+"""The Web API methods of the simulated Slack, with the errors their pages document."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from channels.slack.simulator.failure import ApiFailure
+from channels.slack.simulator.interactivity import InteractivityMethods
 from channels.slack.simulator.streaming import StreamMethods
 from channels.slack.simulator.structure import check_blocks, check_metadata, parse_flag, parse_json
-from channels.slack.simulator.surroundings import InteractivityMethods
 from channels.slack.simulator.uploads import FileMethods
 from channels.slack.simulator.world import APP, BOT_ID, BOT_USER, TEAM, Post, Raw, World
 
@@ -20,7 +20,7 @@ PAGE_LIMIT = 999
 
 
 class Methods:
-    """The methods by name; `told` is given each message event that results."""
+    """The methods by name; `told` receives each resulting message event."""
 
     def __init__(self, world: World, address: Callable[[], str], on_message: Callable[[Post], None]) -> None:
         self._world = world
@@ -39,18 +39,18 @@ class Methods:
         }
 
     def call(self, method: str, given: Raw) -> Raw:
-        """Carry out a method; raises Failure."""
+        """Carry out a method; raises ApiFailure."""
         known = self._methods.get(method)
         if known is None:
             raise ApiFailure("unknown_method")
         return known(given)
 
     def remove(self, method: str) -> None:
-        """Be a Slack that does not have a method."""
+        """Remove a method, as on a server that does not have it."""
         self._methods.pop(method, None)
 
     def get_writable_room(self, given: Raw) -> str:
-        """Return the room that a call names; raises Failure where the bot may not speak."""
+        """Return the room of a call; raises ApiFailure if the bot may not post there."""
         room = self._world.rooms.get(str(given.get("channel")))
         if room is None:
             raise ApiFailure("channel_not_found")
@@ -107,7 +107,7 @@ class Methods:
 
 
 def _content(given: Raw, *, limit: int) -> Raw:
-    """Return what a message will hold; raises Failure for what Slack refuses."""
+    """Return the content of a message; raises ApiFailure if Slack refuses it."""
     markdown = str(given.get("markdown_text") or "")
     text, blocks = str(given.get("text") or "") or markdown, parse_json(given.get("blocks"))
     if markdown and (given.get("text") or blocks):
@@ -130,7 +130,7 @@ def _is_within(ts: str, given: Raw) -> bool:
 
 
 def _page(posts: list[Post], given: Raw) -> Raw:
-    """Return one page of messages, their metadata only when it was asked for."""
+    """Return one page of messages, with metadata only if it was requested."""
     limit, start = min(int(given.get("limit") or 100), PAGE_LIMIT), _start(given.get("cursor"))
     part, more = posts[start : start + limit], len(posts) > start + limit
     following = base64.b64encode(f"next:{start + limit}".encode()).decode() if more else ""

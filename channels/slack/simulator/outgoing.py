@@ -1,7 +1,7 @@
-"""How the simulated Slack tells the app: Socket Mode with redelivery, or signed posts with retries.
+"""Deliver events to the app: by Socket Mode with redelivery, or by signed posts with retries.
 
-An event that is posted and not answered with 2xx within three seconds is posted again at once, after a minute
-and after five, with `x-slack-retry-num`; `x-slack-no-retry: 1` in the answer ends that. Slash commands and
+A posted event without a 2xx response within three seconds is posted again at once, after a minute and after
+five, with `x-slack-retry-num`; `x-slack-no-retry: 1` in the response ends that. Slash commands and
 interactions are posted once.
 """
 
@@ -24,7 +24,7 @@ from channels.slack.simulator.clock import ChangeNotifier, SimulatedClock
 from channels.slack.simulator.world import APP, Raw
 
 OnResponse = Callable[[Raw, Raw], None]
-"""What an app's answer to a payload is given to: the payload, and the answer."""
+"""Receives a payload and the app's response to it."""
 
 RETRY_DELAYS = (0.0, 60.0, 300.0)
 TIMEOUT_SECONDS = 3.0
@@ -33,7 +33,7 @@ MAX_RESPONSE_BYTES = 100_000
 
 @dataclass(slots=True)
 class Envelope:
-    """Something to be told, until it is acknowledged."""
+    """A payload to deliver until it is acknowledged."""
 
     kind: str
     payload: Raw
@@ -50,7 +50,7 @@ class Envelope:
 
 @dataclass(slots=True)
 class Sockets:
-    """The Socket Mode connections; what a broken one had not acknowledged goes to the next, in order."""
+    """The Socket Mode connections; unacknowledged envelopes of a broken one go to the next, in order."""
 
     waiting: list[Envelope] = field(default_factory=list)
     open: list[tuple[web.WebSocketResponse, web.Request]] = field(default_factory=list)
@@ -64,12 +64,12 @@ class Sockets:
     _sending: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(self, envelope: Envelope) -> None:
-        """Queue an envelope and send it if somebody listens."""
+        """Queue an envelope and send it if a connection is open."""
         self.waiting.append(envelope)
         await self.send_waiting()
 
     async def send_waiting(self) -> None:
-        """Send what nobody has."""
+        """Send the envelopes that no connection has."""
         async with self._sending:
             for envelope in list(self.waiting):
                 if envelope.socket is None and self.open:
@@ -78,7 +78,7 @@ class Sockets:
                         await envelope.socket.send_str(envelope.frame())
 
     async def serve(self, request: web.Request) -> web.StreamResponse:
-        """Hold one connection."""
+        """Serve one connection."""
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         self.connected += 1
@@ -101,19 +101,19 @@ class Sockets:
         return socket
 
     async def cut(self, times: int) -> None:
-        """Break the connections there are, and so many of the next ones."""
+        """Cut the open connections and the next `times` ones."""
         self.cuts = max(0, times - len(self.open))
         for _, request in list(self.open):
             hang_up(request)
 
     async def warn(self, reason: str = "warning") -> None:
-        """Tell the app that the connections there are will end soon; ending them is another call."""
+        """Warn the app that the open connections end soon; `refresh` ends them."""
         debug = {"debug_info": {"host": "simulator", "approximate_connection_time": 18060}}
         for socket, _ in list(self.open):
             await socket.send_str(json.dumps({"type": "disconnect", "reason": reason, **debug}))
 
     async def refresh(self, reason: str = "refresh_requested") -> None:
-        """Ask the app to connect anew, and close."""
+        """Ask the app to reconnect, and close the connections."""
         ending = list(self.open)
         await self.warn(reason)
         for socket, _ in ending:
@@ -140,7 +140,7 @@ class Sockets:
 
 
 def hang_up(request: web.Request) -> None:
-    """End a connection without a word."""
+    """Close a connection without a response."""
     if request.transport is not None:
         request.transport.abort()
 
@@ -161,7 +161,7 @@ def signature_headers(
 
 
 def encode_post(kind: str, payload: Raw) -> tuple[bytes, str]:
-    """Return the body and type of a post: JSON for events, forms for the rest."""
+    """Return the body and content type of a post: JSON for events, forms for the rest."""
     form = "application/x-www-form-urlencoded"
     if kind == "events_api":
         return json.dumps(payload).encode(), "application/json"
@@ -171,7 +171,7 @@ def encode_post(kind: str, payload: Raw) -> tuple[bytes, str]:
 
 
 class Poster:
-    """Posts to the app's address. `statuses` holds the answers to each thing told; 0 is no answer in time."""
+    """Posts to the app's URL; `statuses` holds the responses to each payload, 0 for a time-out."""
 
     def __init__(self, clock: SimulatedClock, secret: str, on_response: OnResponse) -> None:
         self._clock = clock
@@ -183,7 +183,7 @@ class Poster:
         self._retrying: set[asyncio.Task[None]] = set()
 
     async def send(self, url: str, kind: str, payload: Raw) -> None:
-        """Post something, events once more at once if need be; later tries are made in the background."""
+        """Post a payload, events twice if needed; later retries run in the background."""
         statuses: list[int] = []
         self.statuses.append(statuses)
         again = await self._post(url, kind, payload, statuses)
@@ -203,14 +203,14 @@ class Poster:
                 return
 
     async def _post(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
-        """Post once; say whether it has to be tried again."""
+        """Post once; return whether it must be retried."""
         again = await self._try(url, kind, payload, statuses)
         self.changed.notify()
         return again
 
     async def _try(self, url: str, kind: str, payload: Raw, statuses: list[int]) -> bool:
         body, content_type = encode_post(kind, payload)
-        headers = signature_headers(self._secret, body, content_type)  # by the real time, which is the app's
+        headers = signature_headers(self._secret, body, content_type)  # by real time, which the app uses
         if statuses:
             reason = "http_error" if statuses[-1] else "http_timeout"
             headers |= {"x-slack-retry-num": str(len(statuses)), "x-slack-retry-reason": reason}
@@ -224,13 +224,13 @@ class Poster:
         except (aiohttp.ClientError, TimeoutError, OSError):
             statuses.append(0)
             return True
-        if statuses[-1] // 100 != 2:  # noqa: PLR2004 - any 2xx is taken
+        if statuses[-1] // 100 != 2:  # noqa: PLR2004 - any 2xx is success
             return answer.headers.get("x-slack-no-retry") != "1"
         self._on_response(payload, _parse_response(said))
         return False
 
     async def close(self) -> None:
-        """Give up what is still to be tried again."""
+        """Cancel the outstanding retries."""
         for task in list(self._retrying):
             task.cancel()
         if self._retrying:
@@ -238,7 +238,7 @@ class Poster:
 
 
 def _parse_response(body: bytes) -> Raw:
-    """Return what an app's answer says: JSON, or plain words."""
+    """Return the content of an app's response: JSON or plain text."""
     try:
         told = json.loads(body or b"{}")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a token has to be granted for what, after the methods' and events' own pages."""
+"""The scopes that methods and events require, after their own pages."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _HISTORY = {
 
 
 def check_scope(method: str, given: Raw, rooms: dict[str, Room], granted: frozenset[str]) -> None:
-    """Refuse a call whose scope is not granted; any one of several does."""
+    """Raise ApiFailure for a call without one of its scopes."""
     wanted = _METHODS.get(method, {"chat:write"} if method.startswith("chat.") else set())
     if method in {"conversations.history", "conversations.replies"}:
         room = rooms.get(str(given.get("channel")))
@@ -57,6 +57,6 @@ def check_scope(method: str, given: Raw, rooms: dict[str, Room], granted: frozen
 
 
 def is_visible(event: Raw, granted: frozenset[str]) -> bool:
-    """Say whether an event is told to an app with these scopes."""
+    """Return whether an app with these scopes receives an event."""
     wanted = _EVENTS.get(str(event.get("type"))) or _HISTORY.get(str(event.get("channel_type")))
     return wanted is None or wanted in granted

@@ -1,11 +1,11 @@
 """The simulated Slack on a loopback port.
 
 POST /api/<method>       the Web API; GET too for methods that read
-GET  /link               Socket Mode, with the ticket that apps.connections.open gave
+GET  /link               Socket Mode, with the ticket that apps.connections.open returned
 POST /upload/v1/<id>     the second step of an upload
 GET  /files-pri/<id>     a file, with the bot's token; a login page without it
-POST /response/<id>      an interaction's own address, five times in half an hour
-/_control/…              what people and fate do; see `control`
+POST /response/<id>      an interaction's response_url, five times in half an hour
+/_control/…              user actions and faults; see `control`
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from channels.slack.simulator import scopes
 from channels.slack.simulator.failure import ApiFailure, ConnectionCut, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Sockets, hang_up
-from channels.slack.simulator.pacing import RateLimits
+from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.world import BOT_ID, BOT_USER, Raw, World
 
 BODY_LIMIT = 64_000_000
@@ -121,7 +121,7 @@ class Server:
         return web.Response(text=f"OK - {len(content)}")
 
     def store_file(self, number: str, content: bytes) -> None:
-        """Keep a file's bytes, and say in its description where they are."""
+        """Store a file's bytes and put their URL into its description."""
         self._world.contents[number] = content
         self._world.files[number]["url_private"] = f"{self.url}/files-pri/{number}"
 
@@ -135,7 +135,7 @@ class Server:
         return web.Response(body=content, content_type="application/octet-stream")
 
     async def _answer_response(self, request: web.Request) -> web.StreamResponse:
-        """Take what an app says to an interaction; no token is wanted here."""
+        """Accept an app's post to a response_url, which needs no token."""
         response = self._world.responses.get(request.match_info["number"])
         given = await _read_arguments(request)
         self.calls.append(("response_url", given))

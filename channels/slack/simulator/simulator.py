@@ -1,4 +1,4 @@
-"""The simulated Slack as a whole: started, driven, watched."""
+"""The simulated Slack: start it, drive it, and inspect it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from channels.slack.simulator.clock import SimulatedClock
 from channels.slack.simulator.failure import ApiFailure, Fault, Faults
 from channels.slack.simulator.methods import Methods
 from channels.slack.simulator.outgoing import Envelope, Poster, Sockets
-from channels.slack.simulator.pacing import RateLimits
-from channels.slack.simulator.people import UserActions
+from channels.slack.simulator.rate_limits import RateLimits
 from channels.slack.simulator.server import Server
+from channels.slack.simulator.user_actions import UserActions
 from channels.slack.simulator.world import APP, BOT_USER, TEAM, Post, Raw, World, room_id
 
 BOT_TOKEN = "xoxb-simulated-bot-token"  # noqa: S105 - valid at the simulator only
@@ -23,9 +23,9 @@ TIMEOUT_SECONDS = 10.0
 
 
 class Simulator(UserActions):
-    """One app's Slack. The public methods are what people, rooms and fate do to it.
+    """One app's Slack; the public methods are actions of users and rooms, and faults.
 
-    Events go to `request_url` when there is one, by Socket Mode otherwise.
+    Events are posted to `request_url` if it is set, otherwise sent by Socket Mode.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Simulator(UserActions):
 
     @property
     def url(self) -> str:
-        """Where it is; the Web API is below `/api/`."""
+        """The base URL; the Web API is below `/api/`."""
         return self.server.url
 
     @property
@@ -61,16 +61,16 @@ class Simulator(UserActions):
 
     @property
     def statuses(self) -> list[list[int]]:
-        """What the app's address answered to each post, and to its retries."""
+        """The response statuses of the app to each post and its retries."""
         return self.poster.statuses
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """Return channel settings that lead here."""
+        """Return channel settings for this simulator."""
         tokens = {"bot_token": self.tokens[0], "app_token": self.tokens[1]}
         return {**tokens, "base_url": f"{self.url}/api/", "allow": ["*"], **others}
 
     async def kick(self, room: str | int, *, refusal: str = "channel_not_found") -> None:
-        """The bot is thrown out of a room: a private one is gone for it, a public one `not_in_channel`."""
+        """Remove the bot from a room; a private one disappears for it, a public one is `not_in_channel`."""
         self.world.room(room).refusal = refusal
 
     async def fail(
@@ -87,36 +87,36 @@ class Simulator(UserActions):
         self.faults.add(Fault(times, method, failure))
 
     async def cut(self, *, method: str, after: bool, times: int = 1) -> None:
-        """Hang up on the next calls, after or before carrying them out."""
+        """Cut the connection of the next calls, after or before carrying them out."""
         self.faults.add(Fault(times, method, after=after))
 
     async def grant(self, granted: Iterable[str] = scopes.ALL_SCOPES) -> None:
-        """Give the token these scopes and no others."""
+        """Replace the token's scopes."""
         self.server.scopes = frozenset(granted)
 
     async def advance(self, seconds: float) -> None:
-        """Put the clock forward: buckets fill, streams and triggers end, retries are made."""
+        """Advance the clock: buckets fill, streams and triggers end, retries are made."""
         self.clock.advance(seconds)
 
     def messages(self, room: str | int | None = None) -> list[Post]:
-        """Return what the bot said, in order."""
+        """Return the bot's messages in order."""
         said = [post for post in self.world.posts if post.user == BOT_USER]
         return said if room is None else [post for post in said if post.room == room_id(room)]
 
     async def wait_for_messages(
         self, count: int, *, room: str | int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
-        """Wait until the bot has said so much; raises TimeoutError."""
+        """Wait until the bot has sent `count` messages; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(room)) >= count, seconds=seconds)
         return self.messages(room)
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
-        """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
+        """Wait until a condition holds, checked after every call; raises TimeoutError."""
         async with asyncio.timeout(seconds):
             await self.world.wait_until(condition)
 
     async def send_event(self, event: Raw) -> None:
-        """Tell the app of an event, if it is one that its scopes let it hear."""
+        """Send the app an event, if its scopes allow it."""
         if not scopes.is_visible(event, self.server.scopes):
             return
         number = f"Ev{next(self.world.numbers):08d}"
@@ -125,14 +125,14 @@ class Simulator(UserActions):
         await self.send("events_api", {**outer, "event": event, **when})
 
     async def send(self, kind: str, payload: Raw) -> None:
-        """Tell the app, by a post or by Socket Mode."""
+        """Deliver a payload to the app, by a post or by Socket Mode."""
         if self.request_url:
             await self.poster.send(self.request_url, kind, payload)
         else:
             await self.sockets.send(Envelope(kind, payload, f"env-{next(self.world.numbers)}"))
 
     def _on_response(self, payload: Raw, answer: Raw) -> None:
-        """Take what an app says in its acknowledgement: a word to the person, or errors of a modal."""
+        """Process the content of an acknowledgement: a message to the user, or errors of a modal."""
         if "command" in payload and answer.get("text"):
             notice = {"room": payload["channel_id"], "user": payload["user_id"], "text": answer["text"]}
             self.world.notices.append(notice)
@@ -142,17 +142,17 @@ class Simulator(UserActions):
         self._start_task(self.world.notify_changed())
 
     def _on_message(self, post: Post) -> None:
-        """Tell the app of its own message, as Slack does."""
+        """Send the app an event about its own message, as Slack does."""
         self._start_task(self.send_message_event(post))
 
     def _start_task(self, work: Coroutine[None, None, None]) -> None:
-        """Do something beside the call that caused it."""
+        """Run a coroutine in the background of the call that caused it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End what is still being told."""
+        """Stop outstanding deliveries."""
         await self.poster.close()
         for task in list(self._tasks):
             task.cancel()

@@ -1,4 +1,4 @@
-"""The streams of the simulated Slack: a reply in a thread that grows until it is stopped, or for 300 s."""
+"""Streams of the simulated Slack: a reply in a thread that grows until it is stopped, or for 300 s."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments as they come, JSON in a string or not, and the checks of blocks and modals."""
+"""Parse structured arguments, and validate blocks and modals."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ACTION_ID_LIMIT = 255
 
 
 def parse_json(value: Any) -> Any:
-    """Return a list or object that may have come as JSON; raises Failure."""
+    """Return a list or object that may be JSON text; raises ApiFailure."""
     if not isinstance(value, str):
         return value
     try:
@@ -28,12 +28,12 @@ def parse_json(value: Any) -> Any:
 
 
 def parse_flag(value: Any) -> bool:
-    """Return a truth that may have come as text."""
+    """Return a boolean that may be text."""
     return value is True or str(value).lower() in {"1", "true"}
 
 
 def check_blocks(blocks: Any) -> None:
-    """Refuse blocks that Slack refuses."""
+    """Raise ApiFailure for blocks that Slack refuses."""
     if not isinstance(blocks, list) or len(blocks) > BLOCKS_LIMIT:
         raise ApiFailure("invalid_blocks")
     names = [button.get("action_id") for block in blocks for button in block.get("elements", [])]
@@ -54,7 +54,7 @@ def _check_block(block: Any) -> None:
 
 
 def check_metadata(value: Any) -> Raw:
-    """Return a message's metadata; raises Failure."""
+    """Return a message's metadata; raises ApiFailure."""
     mark = parse_json(value)
     good = isinstance(mark, dict) and isinstance(mark.get("event_payload"), dict) and mark.get("event_type")
     if not good:
@@ -63,7 +63,7 @@ def check_metadata(value: Any) -> Raw:
 
 
 def check_modal(view: Any) -> Raw:
-    """Return a modal that Slack would open; raises Failure."""
+    """Return a modal that Slack would open; raises ApiFailure."""
     if not isinstance(view, dict) or view.get("type") != "modal":
         raise ApiFailure("invalid_arguments")
     words = [view.get(name, {}).get("text", "") for name in ("title", "submit", "close")]

@@ -1,4 +1,4 @@
-"""Files of the simulated Slack: the three steps of an upload, and what is told of a file."""
+"""Files of the simulated Slack: the three steps of an upload, and file information."""
 
 from __future__ import annotations
 

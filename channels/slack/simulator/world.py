@@ -1,4 +1,4 @@
-"""What the simulated Slack holds: rooms, messages, files, modals, and who waits for what."""
+"""The state of the simulated Slack: rooms, messages, files, modals and waiters."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from channels.slack.simulator import reading
+from channels.slack.simulator import mrkdwn
 from channels.slack.simulator.clock import SimulatedClock
 
 Raw = dict[str, Any]
@@ -23,7 +23,7 @@ KINDS = {"D": "im", "G": "group", "C": "channel"}
 
 @dataclass(slots=True)
 class Room:
-    """A channel or a private chat; `refusal` is what the bot hears when it speaks there."""
+    """A channel or private chat; `refusal` is the error the bot gets when it posts there."""
 
     id: str
     kind: str
@@ -32,7 +32,7 @@ class Room:
 
 @dataclass(slots=True)
 class Post:
-    """A message. `streaming` is when a stream of it began; `reactions` names who put which sign."""
+    """A message; `streaming` is the start of its stream, `reactions` lists who reacted with what."""
 
     room: str
     ts: str
@@ -44,25 +44,25 @@ class Post:
 
     @property
     def thread(self) -> str | None:
-        """The thread's first message, if it is in one."""
+        """The `ts` of the thread's first message, if the message is in a thread."""
         thread = self.raw.get("thread_ts")
         return thread if isinstance(thread, str) else None
 
     @property
     def text(self) -> str:
-        """What a person reads: the blocks if there are any, else the text."""
+        """The text a user reads: that of the blocks if there are any, else the plain text."""
         sections = [block["text"]["text"] for block in self._blocks if block.get("type") == "section"]
         text = "\n".join(sections) or str(self.raw.get("text", ""))
-        return reading.unescape(text) if self.raw.get("mrkdwn") is False else reading.render(text)
+        return mrkdwn.unescape(text) if self.raw.get("mrkdwn") is False else mrkdwn.render(text)
 
     @property
     def notified_targets(self) -> list[str]:
-        """Whom the message notifies."""
-        return reading.notified_targets(str(self.raw.get("text", "")))
+        """The users and groups that the message notifies."""
+        return mrkdwn.notified_targets(str(self.raw.get("text", "")))
 
     @property
     def buttons(self) -> list[Raw]:
-        """The buttons under it."""
+        """The message's buttons."""
         rows = [block["elements"] for block in self._blocks if block.get("type") == "actions"]
         return [button for row in rows for button in row]
 
@@ -73,7 +73,7 @@ class Post:
 
 @dataclass(slots=True)
 class Modal:
-    """A modal somebody sees; it is gone once it was sent off or closed."""
+    """An open modal; it is removed when it is submitted or closed."""
 
     id: str
     user: str
@@ -83,7 +83,7 @@ class Modal:
 
 @dataclass(slots=True)
 class ResponseUrl:
-    """An interaction's own address: good five times, for half an hour."""
+    """An interaction's response_url: valid five times, for half an hour."""
 
     room: str
     user: str
@@ -112,28 +112,28 @@ class World:
         self._changed = asyncio.Condition()
 
     def room(self, room: str | int) -> Room:
-        """Return a room, made on first use: D… and numbers are private chats, G… and C… channels."""
+        """Return a room, created on first use: D… and numbers are private chats, G… and C… channels."""
         name = room_id(room)
         return self.rooms.setdefault(name, Room(name, KINDS.get(name[0], "channel")))
 
     def next_ts(self) -> str:
-        """Return the next message's time stamp."""
+        """Return the next message's `ts`."""
         return f"{int(self.clock.now())}.{next(self.numbers):06d}"
 
     def create_trigger(self, user: str) -> str:
-        """Return what opens one modal for a person, for three seconds unless `trigger_seconds` is more."""
+        """Return a trigger that opens one modal within three seconds, or `trigger_seconds` if longer."""
         trigger = f"{self.next_ts()}.abc"
         self.triggers[trigger] = (user, self.clock.now() + self.trigger_seconds)
         return trigger
 
     def create_response_url(self, room: str, user: str, ts: str | None = None) -> str:
-        """Return the number of an interaction's own address."""
+        """Return the number of a new response_url."""
         number = f"R{next(self.numbers):08d}"
         self.responses[number] = ResponseUrl(room, user, self.clock.now() + 1800, ts)
         return number
 
     def post(self, room: str, user: str, content: Raw) -> Post:
-        """Put a message into a room; one of the bot's ends its status there."""
+        """Add a message to a room; one of the bot's ends its status there."""
         ts = self.next_ts()
         post = Post(room, ts, user, {"type": "message", "user": user, "ts": ts, **content})
         self.posts.append(post)
@@ -146,16 +146,16 @@ class World:
         return next((post for post in self.posts if (post.room, post.ts) == (room, ts)), None)
 
     def set_status(self, room: str, thread: str, status: str) -> None:
-        """Show a status in a thread; none when it is empty."""
+        """Set a thread's status; an empty one removes it."""
         self._statuses[room, thread] = (status, self.clock.now() + STATUS_SECONDS)
 
     def status(self, room: str, thread: str) -> str:
-        """Return what a thread's status shows."""
+        """Return a thread's status."""
         status, until = self._statuses.get((room, thread), ("", 0.0))
         return status if until > self.clock.now() else ""
 
     async def notify_changed(self) -> None:
-        """Wake those who wait for a condition."""
+        """Wake those who wait for a change."""
         async with self._changed:
             self._changed.notify_all()
 

@@ -1,10 +1,10 @@
-"""Albums of a bot that is posted to.
+"""Join the parts of an album that arrive by webhook.
 
-Telegram posts the updates of one chat one after the other: the second picture of an album comes only when
-the first is answered 2xx. So the parts cannot be waited for with the answer held back. Each is kept durably
-(in the channel's notes) and answered; a moment after the last one, or when something else comes from that
-chat, all are told as one message. What a crash leaves on the shelf is told by whoever receives next. An
-album's notes are emptied when it is told; a part that comes after that is a message of its own.
+Telegram posts the updates of one chat one at a time: it sends the second picture of an album only after the
+first was answered with 2xx. So each part is stored durably in the channel's state and answered at once.
+Shortly after the last part, or when another update of that chat arrives, all parts are accepted as one
+message. Parts that a crash leaves behind are accepted by the next process that receives. Once an album is
+accepted its values are emptied; a part that arrives later is a message of its own.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from channels.telegram import payloads
 from channels.telegram.receive import codec
 
 CHUNK_CHARACTERS = 900
-"""Characters of a part in one note; a note takes 1,000."""
+"""Characters of a part stored in one value, which may hold 1,000."""
 
 MAX_CHUNKS = 40
 PREFIX = "album:"
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 FLUSH_INTERVAL_SECONDS = 60.0
-"""How often whoever receives looks for albums that another process left."""
+"""Seconds between checks for albums that another process left behind."""
 
 FLUSH_TIMEOUT_SECONDS = 5.0
-"""Seconds that something else from a chat waits for its album to be told."""
+"""Seconds that another update of a chat waits for its album to be accepted."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _PendingAlbum:
-    """An album that is waited for: `more` when a part came, `over` when there will be none."""
+    """An album that waits for parts: `changed` is set by each part, `is_complete` by the last."""
 
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     is_complete: bool = False
@@ -48,7 +48,7 @@ class _PendingAlbum:
 
 
 class AlbumBuffer:
-    """Keeps the parts of albums until they are told; its tasks end with it."""
+    """Buffers the parts of albums until they are accepted; closing it cancels its tasks."""
 
     def __init__(self, state: ChannelState, *, channel: str, bot: payloads.Bot, seconds: float) -> None:
         self._state = state
@@ -63,51 +63,53 @@ class AlbumBuffer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        tasks = [waiting.task for waiting in self._pending.values() if waiting.task]
+        tasks = [pending.task for pending in self._pending.values() if pending.task]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def add(self, album: str, update: object, accept: Accept) -> bool:
-        """Keep a part; False when it is to be told by itself. Raises what the notes raise."""
-        notes = _encode_chunks(f"{PREFIX}{album}:", update)
-        if not notes:
+        """Store a part; False if it must be accepted on its own. Raises what the state raises."""
+        chunks = _encode_chunks(f"{PREFIX}{album}:", update)
+        if not chunks:
             return False
         known = await self._state.list(f"{PREFIX}{album}:")
         if known and not any(known.values()):
-            return bool(notes.keys() <= known.keys())  # repeated: told already; else too late
-        await self._state.set(notes)
+            return bool(
+                chunks.keys() <= known.keys()
+            )  # a repeated part was accepted before; a new one is too late
+        await self._state.set(chunks)
         self._schedule(album, accept)
         return True
 
     async def flush(self, room: int, *, except_album: str | None) -> bool:
-        """Tell a room's albums (but one) now, as something else came from there; False when that failed."""
+        """Accept a room's albums now, except one; False if that failed. Keeps a room's order."""
         tasks = []
-        for album, waiting in self._pending.items():
-            if album != except_album and album.startswith(f"{room}:") and waiting.task:
-                waiting.is_complete = True
-                waiting.changed.set()
-                tasks.append(waiting.task)
+        for album, pending in self._pending.items():
+            if album != except_album and album.startswith(f"{room}:") and pending.task:
+                pending.is_complete = True
+                pending.changed.set()
+                tasks.append(pending.task)
         return not tasks or not (await asyncio.wait(tasks, timeout=FLUSH_TIMEOUT_SECONDS))[1]
 
     async def flush_expired(self, accept: Accept) -> None:
-        """Tell what was left on the shelf; wanted at the start and every LOOK_SECONDS."""
+        """Accept albums left by another process; run at start and every FLUSH_INTERVAL_SECONDS."""
         try:
-            left = await self._state.list(PREFIX)
-        except Exception as error:  # noqa: BLE001 - whatever keeps notes from being read passes or is told elsewhere
+            stored = await self._state.list(PREFIX)
+        except Exception as error:  # noqa: BLE001 - any state error; the next check tries again
             log.warning("telegram.album_lookup_failed: %r", error)
-            left = {}
-        for album in {_album_of(name) for name, note in left.items() if note} - self._pending.keys():
+            stored = {}
+        for album in {_album_of(name) for name, value in stored.items() if value} - self._pending.keys():
             self._schedule(album, accept)
 
     def _schedule(self, album: str, accept: Accept) -> None:
-        """Tell an album when no part has come for a moment."""
+        """Accept an album once no part has arrived for `seconds`."""
         known = self._pending.get(album)
         if known is not None and known.task and not known.task.done():
             known.changed.set()
             return
-        waiting = self._pending[album] = _PendingAlbum()
-        waiting.task = asyncio.create_task(self._accept_when_complete(album, waiting, accept))
+        pending = self._pending[album] = _PendingAlbum()
+        pending.task = asyncio.create_task(self._accept_when_complete(album, pending, accept))
 
     async def _accept_when_complete(self, album: str, pending: _PendingAlbum, accept: Accept) -> None:
         try:
@@ -118,13 +120,13 @@ class AlbumBuffer:
                 while not await self._try_accept(album, accept):
                     await asyncio.sleep(BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                     failures += 1
-                if not pending.changed.is_set():  # no part came while the others were told
+                if not pending.changed.is_set():  # no part arrived while the others were accepted
                     return
         finally:
             self._pending.pop(album, None)
 
     async def _wait_for_parts(self, pending: _PendingAlbum) -> None:
-        """Return when nothing more has come for a moment, or nothing more is to come."""
+        """Return when no part has arrived for `seconds`, or the album is complete."""
         with suppress(TimeoutError):
             while not pending.is_complete:
                 pending.changed.clear()
@@ -132,7 +134,7 @@ class AlbumBuffer:
                     await pending.changed.wait()
 
     async def _try_accept(self, album: str, accept: Accept) -> bool:
-        """Accept an album and empty its notes; False when that is to be tried again."""
+        """Accept an album and empty its values; False if it must be tried again."""
         try:
             notes = await self._state.list(f"{PREFIX}{album}:")
             parts = _decode_chunks(notes)
@@ -144,14 +146,14 @@ class AlbumBuffer:
             else:
                 await accept(decoded)
             await self._state.set(dict.fromkeys(notes, ""))
-        except Exception as error:  # noqa: BLE001 - it stays on the shelf until it can be stored
+        except Exception as error:  # noqa: BLE001 - the album stays stored until it is accepted
             log.warning("telegram.album_not_stored: %r", error)
             return False
         return True
 
 
 def _encode_chunks(prefix: str, update: object) -> dict[str, str]:
-    """Return an update as notes; none when it is too large to be kept so."""
+    """Return an update as values of the channel's state; empty if it is too large."""
     text = json.dumps(update)
     size = range(0, len(text), CHUNK_CHARACTERS)
     if len(size) > MAX_CHUNKS:
@@ -168,7 +170,7 @@ def _album_of(name: str) -> str:
 
 
 def _decode_chunks(values: Mapping[str, str]) -> list[object]:
-    """Return the updates that notes hold, in order."""
+    """Return the updates that the values hold, in order."""
     texts: dict[str, str] = {}
     for name in sorted(values):
         number = name.rsplit(":", 1)[0]

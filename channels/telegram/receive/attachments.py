@@ -1,4 +1,4 @@
-"""The files of a message, as attachments; pure."""
+"""Read the files of a message as attachments; pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _DEFAULT_TYPES = {
 
 
 def attachments(message: Message) -> tuple[Attachment, ...]:
-    """Return the files of a message; of a photo's sizes the largest."""
+    """Return the files of a message; of a photo's sizes only the largest."""
     found: list[Attachment] = []
     if message.photo:
         largest = max(message.photo, key=lambda size: (size.width * size.height, size.file_size or 0))

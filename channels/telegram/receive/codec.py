@@ -1,7 +1,7 @@
-"""Telegram's updates into our words; pure.
+"""Decode Telegram's updates; pure.
 
-Only the fields that are read are declared (`shapes`): an update whose other parts are odd is still
-understood, and one whose needed parts are odd is Ignored, never an error.
+`payloads` declares only the fields that are read: invalid content elsewhere does not matter, and invalid
+content in a declared field gives an IgnoredUpdate, never an error.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _ALBUM = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 def update_id_of(update: object) -> int | None:
-    """Return the number Telegram gave an update, or None if it is none of Telegram's."""
+    """Return an update's number, or None if it is not an update."""
     number = update.get("update_id") if isinstance(update, dict) else None
     return number if isinstance(number, int) and not isinstance(number, bool) and number >= 0 else None
 
 
 def album_of(update: object) -> str | None:
-    """Return the name of the album an update is a part of: its pictures come as updates of their own."""
+    """Return the id of the album an update belongs to; each picture is an update of its own."""
     message = update.get("message") if isinstance(update, dict) else None
     album = message.get("media_group_id") if isinstance(message, dict) else None
     room = room_of(update)
@@ -66,7 +66,7 @@ def room_of(update: object) -> int | None:
 
 
 def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Translate one update of `getUpdates` or of a webhook."""
+    """Decode one update from `getUpdates` or from a webhook."""
     try:
         parsed = payloads.Update.model_validate(update)
     except (ValidationError, RecursionError):
@@ -87,7 +87,7 @@ def decode(update: object, *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
 
 
 def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update | IgnoredUpdate:
-    """Translate the updates of one album, in order, into one message with the key of the first."""
+    """Decode the updates of one album, in order, into one message with the key of the first."""
     decoded = [decode(update, channel=channel, bot=bot) for update in updates]
     messages = [one for one in decoded if isinstance(one, Message)]
     if len(messages) < 2:  # noqa: PLR2004 - the others are malformed or not for us
@@ -103,7 +103,7 @@ def decode_album(updates: Sequence[object], *, channel: str, bot: Bot) -> Update
 
 def _press(press: CallbackQuery, *, key: str, channel: str) -> ButtonPress | IgnoredUpdate:
     if press.message is None or press.data is None:
-        return IgnoredUpdate(reason="a press of a button that is not ours")
+        return IgnoredUpdate(reason="a press of another program's button")
     return ButtonPress(
         key=key,
         address=_address(press.message, channel),
@@ -118,19 +118,19 @@ def _press(press: CallbackQuery, *, key: str, channel: str) -> ButtonPress | Ign
 def _reaction(
     update: MessageReactionUpdated, *, key: str, channel: str, bot: Bot
 ) -> Reaction | IgnoredUpdate:
-    """Tell the sign that is new, else the one that went. Telegram does not say which topic it is in."""
+    """Return the added reaction, else the removed one. Telegram does not name the topic."""
     if update.user:
         author = _user_author(update.user)
     elif update.actor_chat:
         author = _chat_author(update.actor_chat)
     else:
-        return IgnoredUpdate(reason="a reaction of nobody")
+        return IgnoredUpdate(reason="a reaction without a user")
     if author.id == bot.id:
-        return IgnoredUpdate(reason="our own reaction")
+        return IgnoredUpdate(reason="the bot's own reaction")
     before, now = _emoji(update.old_reaction), _emoji(update.new_reaction)
     came, went = [one for one in now if one not in before], [one for one in before if one not in now]
     if not came and not went:
-        return IgnoredUpdate(reason="a reaction that is no emoji")
+        return IgnoredUpdate(reason="a reaction that is not an emoji")
     return Reaction(
         key=key,
         address=Address(channel=channel, room=str(update.chat.id)),
@@ -147,7 +147,7 @@ def _emoji(reactions: Sequence[ReactionType]) -> list[str]:
 
 
 def _room_migrated(message: payloads.Message, *, key: str, channel: str) -> RoomMigrated | None:
-    """A group that became a supergroup says so in both rooms."""
+    """Decode a group's upgrade to a supergroup; both rooms receive a notice of it."""
     here = str(message.chat.id)
     if message.migrate_to_chat_id:
         old, new = here, str(message.migrate_to_chat_id)
@@ -165,16 +165,16 @@ def _message(
 ) -> Message | Command | IgnoredUpdate:
     author = _author(message)
     if author is None or message.is_automatic_forward or message.chat.type == "channel":
-        return IgnoredUpdate(reason="a post of a channel")
+        return IgnoredUpdate(reason="a channel post")
     if author.id == bot.id:
-        return IgnoredUpdate(reason="our own message")
+        return IgnoredUpdate(reason="the bot's own message")
     text, mentioned = _without_mention(_text(message), message, bot)
-    order = commands.parse_slash(text)
-    if order and order.bot_username and order.bot_username.lower() != bot.username.lower():
+    command = commands.parse_slash(text)
+    if command and command.bot_username and command.bot_username.lower() != bot.username.lower():
         return IgnoredUpdate(reason="a command for another bot")
-    if order and order.bot_username:
-        text, mentioned = order.text, True
-    said = Message(
+    if command and command.bot_username:
+        text, mentioned = command.text, True
+    result = Message(
         key=key,
         address=_address(message, channel),
         author=author,
@@ -186,13 +186,13 @@ def _message(
         attachments=attachments(message),
         platform_id=str(message.message_id),
     )
-    if not said.text and not said.attachments and not said.mentions_bot:
+    if not result.text and not result.attachments and not result.mentions_bot:
         return IgnoredUpdate(reason="a message with neither text nor file")
-    return _as_command(said, order or (commands.parse_words(text) if mentioned else None))
+    return _as_command(result, command or (commands.parse_words(text) if mentioned else None))
 
 
 def _as_command(message: Message, command: CommandText | None) -> Message | Command:
-    """Give an order as one; edits, files and strange words to a whole group are talk."""
+    """Return the command; edits, files and unknown commands to a whole group stay messages."""
     if command is None or message.edited or message.attachments:
         return message
     if not command.is_known and message.room is RoomKind.GROUP and not message.mentions_bot:
@@ -210,7 +210,7 @@ def _as_command(message: Message, command: CommandText | None) -> Message | Comm
 
 
 def _address(message: payloads.Message, channel: str) -> Address:
-    """The thread is a forum topic's; other threads of replies are no place of their own."""
+    """Return the address; only a forum topic is a thread, a chain of replies is not."""
     thread = (
         str(message.message_thread_id) if message.is_topic_message and message.message_thread_id else None
     )
@@ -222,7 +222,7 @@ def _room_kind(chat: Chat) -> RoomKind:
 
 
 def _author(message: payloads.Message) -> Author | None:
-    """An anonymous administrator and a linked channel speak as a chat; its id is theirs."""
+    """Return the author; anonymous administrators and linked channels have the id of their chat."""
     if message.sender_chat:
         return _chat_author(message.sender_chat)
     return _user_author(message.from_) if message.from_ else None
@@ -243,7 +243,7 @@ def _text(message: payloads.Message) -> str:
 
 
 def _describe_shared(message: payloads.Message) -> str:
-    """Say in words what is shared and is no file: a place, a person's number."""
+    """Describe shared content that is not a file: a location, a venue or a contact."""
     if message.venue:
         place = message.location
         where = f" ({place.latitude}, {place.longitude})" if place else ""
@@ -257,7 +257,7 @@ def _describe_shared(message: payloads.Message) -> str:
 
 
 def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[str, bool]:
-    """Drop a mention of the bot from the start; say whether one stands anywhere."""
+    """Remove a mention of the bot from the start; also return whether it is mentioned anywhere."""
     name = (
         re.compile(rf"(?<![\w@/])@{re.escape(bot.username)}(?!\w)", re.IGNORECASE) if bot.username else None
     )
@@ -270,7 +270,7 @@ def _without_mention(text: str, message: payloads.Message, bot: Bot) -> tuple[st
 
 
 def _is_reply_to_bot(message: payloads.Message, bot: Bot) -> bool:
-    """Whether it replies to the bot. In a topic, each message replies to the one that opened the topic."""
+    """Return whether it replies to the bot; a topic's messages reply to the one that opened it."""
     replied = message.reply_to_message
     if replied is None or replied.from_ is None or replied.forum_topic_created is not None:
         return False

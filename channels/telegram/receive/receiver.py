@@ -1,7 +1,7 @@
-"""Receive from Telegram, by long polling or as a webhook: decode, accept, and only then acknowledge.
+"""Receive from Telegram by long polling or webhook: decode, accept, and only then acknowledge.
 
-Telegram keeps an update until a poll asks for a later one, or until the webhook answers 2xx; so nothing is
-stored here, and a crash between accepting and acknowledging brings the update once more, with the same key.
+Telegram keeps an update until a poll asks for a later one, or until the webhook answers 2xx. So this module
+stores nothing, and a crash between accepting and acknowledging delivers the update again with the same key.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SECRET_HEADER = "x-telegram-bot-api-secret-token"  # noqa: S105 - the header's n
 ALLOWED_UPDATES = ["message", "edited_message", "callback_query", "message_reaction"]
 MAX_UPDATES = 100
 BACKOFF_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
-"""Seconds between tries while Telegram cannot be reached, or updates cannot be stored."""
+"""Seconds between attempts while Telegram is unreachable or updates cannot be stored."""
 
 MIN_POLL_SECONDS = 0.2
-"""Seconds an empty answer takes at the least."""
+"""Minimum seconds between polls that return nothing."""
 
 RECEIVING, INTERRUPTED = True, False
 
@@ -52,18 +52,14 @@ class TelegramReceiver(Receiver):
         self._stop = asyncio.Event()
 
     async def run(self, accept: Accept, *, receiving: ReceiverStatus) -> None:
-        """Receive until cancelled.
-
-        The work is a task of its own: on Python 3.11 something below may swallow a cancellation, and then
-        the flag ends the loop, while this method returns in time.
-        """
+        """Receive until cancelled; see `supervise` for how the loop ends."""
         self._stop = asyncio.Event()
         polls = self._settings.mode == "polling"
         work = self._run_polling(accept, receiving) if polls else self._run_webhook(accept, receiving)
         await supervise(work, self._stop)
 
     async def receive(self, request: WebhookRequest, accept: Accept) -> WebhookResponse:
-        """Take one posted update: 401 without our secret, 400 for garbage, 503 when it cannot be stored."""
+        """Accept one posted update: 401 without the secret, 400 if malformed, 503 if not stored."""
         if not self._is_signed(request):
             return WebhookResponse(status=401)
         update = _parse_json(request.body)
@@ -72,7 +68,7 @@ class TelegramReceiver(Receiver):
         return WebhookResponse(status=200 if await self._accept_posted(update, accept) else 503)
 
     async def _accept_posted(self, update: object, accept: Accept) -> bool:
-        """Store one posted update, after an album that came before it, or a part of an album."""
+        """Accept one posted update after its room's earlier album, or store a part of an album."""
         album, room = codec.album_of(update), codec.room_of(update)
         if room is not None and not await self._albums.flush(room, except_album=album):
             return False
@@ -80,7 +76,7 @@ class TelegramReceiver(Receiver):
             try:
                 if await self._albums.add(album, update, accept):
                     return True
-            except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Telegram has to keep it
+            except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
                 log.warning("telegram.album_part_not_stored: %r", error)
                 return False
         return await self._accept(codec.decode(update, channel=self._channel, bot=self._bot), accept)
@@ -89,11 +85,11 @@ class TelegramReceiver(Receiver):
         secret = self._settings.webhook_secret
         if self._settings.mode != "webhook" or secret is None:
             return False
-        shown = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
-        return hmac.compare_digest(shown, secret.get_secret_value().encode())
+        given = request.headers.get(SECRET_HEADER, "").encode("utf-8", "surrogatepass")
+        return hmac.compare_digest(given, secret.get_secret_value().encode())
 
     async def _run_webhook(self, accept: Accept, receiving: ReceiverStatus) -> None:
-        """Tell Telegram where to post, then see now and then that it still does, and look after albums."""
+        """Register the webhook, then check it and accept left-over albums at intervals."""
         webhook = Webhook(self._api, self._settings, ALLOWED_UPDATES)
         await self._register(webhook, receiving)
         await command_menu.publish(self._api)
@@ -103,22 +99,22 @@ class TelegramReceiver(Receiver):
             await self._check_webhook(webhook, receiving)
 
     async def _check_webhook(self, webhook: Webhook, receiving: ReceiverStatus) -> None:
-        """See whether Telegram posts to us; a registration that somebody else took away is made again."""
+        """Check that Telegram posts to this gateway; register again if the webhook was removed."""
         try:
-            fault = await webhook.problem()
+            problem = await webhook.problem()
         except ChannelError as error:
             if error.remedy == "operator":
                 raise
             log.warning("telegram.webhook_check_failed: %s", error)
             return
-        receiving(not fault, fault)
-        if fault:
-            log.warning("telegram.receiving_interrupted: %s", fault)
+        receiving(not problem, problem)
+        if problem:
+            log.warning("telegram.receiving_interrupted: %s", problem)
         if webhook.is_lost:
             await self._register(webhook, receiving)
 
     async def _register(self, webhook: Webhook, receiving: ReceiverStatus) -> None:
-        """Register until Telegram takes it; what it refuses for good is an operator's matter."""
+        """Register the webhook, with back-off; raises Unauthorized if Telegram rejects it."""
         stop, failures = self._stop, 0
         while not stop.is_set():
             try:
@@ -136,11 +132,11 @@ class TelegramReceiver(Receiver):
         await self._delete_webhook()
         await command_menu.publish(self._api)
         clock = asyncio.get_running_loop().time
-        backlog = UpdateQueue(self._settings.album_seconds, clock)
+        queue = UpdateQueue(self._settings.album_seconds, clock)
         failures, contested_since = 0, None
         while not stop.is_set():
             try:
-                updates = await self._get_updates(backlog, wait=failures == 0)
+                updates = await self._get_updates(queue, wait=failures == 0)
             except ConnectedElsewhere as error:
                 contested_since = clock() if contested_since is None else contested_since
                 if clock() - contested_since >= self._settings.conflict_seconds:
@@ -150,64 +146,66 @@ class TelegramReceiver(Receiver):
             except ChannelError as error:
                 failures = await self._back_off(error, failures, receiving)
             else:
-                contested_since = contested_since if failures else None  # a poll that waited was left alone
+                contested_since = (
+                    contested_since if failures else None
+                )  # a poll that waited met no other poller
                 receiving(RECEIVING)
-                stored = await self._accept_due(updates, backlog, accept, stop)
+                stored = await self._accept_due(updates, queue, accept, stop)
                 failures = 0 if stored else await self._pause(failures)
 
     async def _delete_webhook(self) -> None:
-        """Remove a webhook, which would forbid polling; if that fails, the next poll says so."""
+        """Remove a webhook, which would prevent polling; the next poll reports a failure."""
         try:
             await self._api.call("deleteWebhook", {"drop_pending_updates": False})
         except ChannelError as error:
             log.warning("telegram.webhook_delete_failed: %s", error)
 
     async def _get_updates(self, queue: UpdateQueue, *, wait: bool) -> list[object]:
-        """Ask for updates; the first question, the first after a failure, and one amid an album, at once."""
+        """Fetch updates; do not wait on the first call, after a failure, or during an album."""
         offset = queue.offset
         if queue.wait is not None:
             await asyncio.sleep(queue.wait)
-        patient = wait and offset is not None and queue.wait is None
-        seconds = self._settings.poll_seconds if patient else 0
-        asked = {"timeout": seconds, "limit": MAX_UPDATES, "allowed_updates": ALLOWED_UPDATES}
-        question = asked if offset is None else {**asked, "offset": offset}
+        can_wait = wait and offset is not None and queue.wait is None
+        seconds = self._settings.poll_seconds if can_wait else 0
+        parameters = {"timeout": seconds, "limit": MAX_UPDATES, "allowed_updates": ALLOWED_UPDATES}
+        parameters = parameters if offset is None else {**parameters, "offset": offset}
         clock = asyncio.get_running_loop().time
         asked_at = clock()
-        updates = await self._api.call("getUpdates", question, timeout=seconds + 10.0)
+        updates = await self._api.call("getUpdates", parameters, timeout=seconds + 10.0)
         if not isinstance(updates, list):
-            raise ChannelError("getUpdates: the answer is no list")
+            raise ChannelError("getUpdates: the response is not a list")
         if not updates and offset is not None and clock() - asked_at < MIN_POLL_SECONDS:
-            await asyncio.sleep(MIN_POLL_SECONDS)  # a server that does not wait is not asked without a pause
+            await asyncio.sleep(MIN_POLL_SECONDS)  # the server does not wait: do not poll in a tight loop
         return updates
 
     async def _accept_due(
         self, updates: list[object], queue: UpdateQueue, accept: Accept, stop: asyncio.Event
     ) -> bool:
-        """Take what is due, in order; say whether to go on at once."""
+        """Accept what is due, in order; return whether to continue without a pause."""
         stored = True
-        for piece in queue.due(updates):
-            decoded = codec.decode_album(piece.updates, channel=self._channel, bot=self._bot)
+        for batch in queue.due(updates):
+            decoded = codec.decode_album(batch.updates, channel=self._channel, bot=self._bot)
             stored = not stop.is_set() and await self._accept(decoded, accept)
             if not stored:
                 break
-            queue.mark_stored(piece)
+            queue.mark_stored(batch)
         moved = queue.advance(updates)
         return stored and (moved or not updates or queue.wait is not None)
 
     async def _accept(self, decoded: Update | IgnoredUpdate, accept: Accept) -> bool:
-        """Accept one update; say whether Telegram may forget it."""
+        """Accept one update; return whether it may be acknowledged."""
         if isinstance(decoded, IgnoredUpdate):
             log.debug("telegram.update_ignored: %s", decoded.reason)
             return True
         try:
             await accept(decoded)
-        except Exception as error:  # noqa: BLE001 - whatever kept it from being stored, Telegram has to keep it
+        except Exception as error:  # noqa: BLE001 - whatever the reason, Telegram must keep it
             log.warning("telegram.update_not_stored: %s: %r", decoded.key, error)
             return False
         return True
 
     async def _back_off(self, error: ChannelError, failures: int, receiving: ReceiverStatus) -> int:
-        """Wait before the next try; an error that only an operator can mend is raised."""
+        """Wait before the next attempt; raise an error that only an operator can fix."""
         if error.remedy == "operator" and not isinstance(error, ConnectedElsewhere):
             raise error
         receiving(INTERRUPTED, str(error))

@@ -1,4 +1,4 @@
-"""What Telegram still keeps for us: which updates are taken, and which wait for their album; pure."""
+"""Track which polled updates are stored and which wait for their album; pure."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from channels.telegram.receive import codec
 
 MAX_ALBUM_PARTS = 10
-"""Files of an album at the most."""
+"""Most files an album can have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateBatch:
-    """What is taken at once: one update, or the updates of one album."""
+    """Updates that are accepted together: one update, or the parts of one album."""
 
     updates: tuple[object, ...]
     update_ids: tuple[int, ...]
@@ -22,12 +22,12 @@ class UpdateBatch:
 
 
 class UpdateQueue:
-    """A poller's place in the updates.
+    """A poller's position in the stream of updates.
 
-    `offset` is the number of the first one that is not taken: all before it may be forgotten by Telegram.
-    An album is due `seconds` after its first part was seen, or when it is full; what came later in the same
-    room waits behind it, what came in other rooms does not. Nothing here outlives the process: what was not
-    confirmed comes again.
+    `offset` is the number of the first update that is not stored; Telegram may delete all before it. An album
+    is due `seconds` after its first part arrived, or when it is full. Later updates of the same room wait for
+    it, updates of other rooms do not. Nothing here outlives the process: Telegram sends unconfirmed updates
+    again.
     """
 
     def __init__(self, seconds: float, clock: Callable[[], float]) -> None:
@@ -38,36 +38,38 @@ class UpdateQueue:
         self._album_started: dict[str, float] = {}
 
     def due(self, updates: Sequence[object]) -> list[UpdateBatch]:
-        """Return what of these updates can be taken now, in order."""
-        held: set[int | None] = set()
-        found = []
-        pieces = self._batches(updates)
-        here = {piece.album for piece in pieces}
-        self._album_started = {album: since for album, since in self._album_started.items() if album in here}
-        for piece in pieces:
-            if piece.room is not None and piece.room in held:
+        """Return the batches that can be accepted now, in order."""
+        waiting_rooms: set[int | None] = set()
+        batches = []
+        candidates = self._batches(updates)
+        present = {batch.album for batch in candidates}
+        self._album_started = {
+            album: since for album, since in self._album_started.items() if album in present
+        }
+        for batch in candidates:
+            if batch.room is not None and batch.room in waiting_rooms:
                 continue
-            if piece.album is not None and not self._is_complete(piece):
-                held.add(piece.room)
+            if batch.album is not None and not self._is_complete(batch):
+                waiting_rooms.add(batch.room)
                 continue
-            found.append(piece)
-        return found
+            batches.append(batch)
+        return batches
 
     @property
     def wait(self) -> float | None:
-        """How many seconds until an album is due; None when none is waited for."""
+        """Seconds until an album is due; None if no album is waiting."""
         if not self._album_started:
             return None
         return max(0.0, min(self._album_started.values()) + self._seconds - self._clock())
 
     def mark_stored(self, batch: UpdateBatch) -> None:
-        """Note that a piece is stored."""
+        """Mark a batch as stored."""
         self._stored.update(batch.update_ids)
         if batch.album is not None:
             self._album_started.pop(batch.album, None)
 
     def advance(self, updates: Sequence[object]) -> bool:
-        """Move the offset past what is taken without a gap; say whether it moved."""
+        """Move the offset past the stored updates up to the first gap; return whether it moved."""
         before = self.offset
         self.offset = before or 0
         for number in sorted(_update_ids(updates)):
@@ -78,7 +80,7 @@ class UpdateQueue:
         return self.offset != before
 
     def _batches(self, updates: Sequence[object]) -> list[UpdateBatch]:
-        """Put the parts of albums together, at the place of the first; leave out what is taken."""
+        """Group the parts of albums at the place of the first part; skip stored updates."""
         albums: dict[str, list[object]] = {}
         order: list[tuple[str | None, list[object]]] = []
         for update in updates:

@@ -1,4 +1,4 @@
-"""Our registration at Telegram: where it posts, and whether what it posts gets through."""
+"""Register the webhook at Telegram and check whether posts arrive."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from channels.telegram.settings import TelegramSettings
 
 
 class Webhook:
-    """The webhook of one bot; `is_lost` says that Telegram posted elsewhere, or nowhere, at the last look."""
+    """The webhook of one bot; `is_lost` means that Telegram posted elsewhere at the last check."""
 
     def __init__(self, api: Api, settings: TelegramSettings, allowed_updates: Sequence[str]) -> None:
         self._api = api
@@ -21,10 +21,10 @@ class Webhook:
         self.is_lost = True
 
     async def register(self) -> None:
-        """Tell Telegram where to post; raises ChannelError."""
+        """Register the webhook; raises ChannelError."""
         settings = self._settings
         if settings.webhook_url is None or settings.webhook_secret is None:
-            raise Unauthorized("webhook mode needs the gateway's public URL (DOVECOTE_PUBLIC_URL)")
+            raise Unauthorized("webhook mode needs the gateway's public URL: set DOVECOTE_PUBLIC_URL")
         await self._api.call(
             "setWebhook",
             {
@@ -37,24 +37,24 @@ class Webhook:
         self.is_lost, self._known_failure = False, (await self._get_info()).get("last_error_date")
 
     async def problem(self) -> str:
-        """Ask Telegram, and return why nothing arrives, or "" when all is well; raises ChannelError."""
-        found = await self._get_info()
-        self.is_lost = str(found.get("url") or "").rstrip("/") != self._settings.webhook_url
-        return "the webhook was removed or set elsewhere" if self.is_lost else self._failure(found)
+        """Return why no updates arrive, or "" if they do; raises ChannelError."""
+        info = await self._get_info()
+        self.is_lost = str(info.get("url") or "").rstrip("/") != self._settings.webhook_url
+        return "the webhook was removed or set elsewhere" if self.is_lost else self._failure(info)
 
     async def _get_info(self) -> Mapping[str, Any]:
-        found = await self._api.call("getWebhookInfo", {})
-        return found if isinstance(found, Mapping) else {}
+        info = await self._api.call("getWebhookInfo", {})
+        return info if isinstance(info, Mapping) else {}
 
     def _failure(self, info: Mapping[str, Any]) -> str:
         """Return why posts fail, while updates wait because of it.
 
-        Telegram goes on naming the last failure when all is well again. Its date is compared with the one it
-        had when nothing waited, and with no clock of ours.
+        Telegram keeps reporting the last failure after it is over. So its date is compared with the date it
+        had when nothing was waiting, and never with a local clock.
         """
         failed_at = info.get("last_error_date")
         if not info.get("pending_update_count"):
             self._known_failure = failed_at
         if failed_at is None or failed_at == self._known_failure:
             return ""
-        return f"Telegram's posts do not get through: {str(info.get('last_error_message'))[:200]}"
+        return f"Telegram's posts fail: {str(info.get('last_error_message'))[:200]}"

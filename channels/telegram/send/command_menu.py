@@ -1,4 +1,4 @@
-"""The menu of commands that Telegram shows: set once, when it is not what it should be."""
+"""Set the bot's menu of commands, if it differs from ours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 
 
 async def publish(api: Api) -> None:
-    """Set the menu where it is another one; a failure is told in the log and hurts nobody."""
+    """Set the menu if it differs; a failure is only logged."""
     try:
         if not await is_published(api):
             await api.call("setMyCommands", {"commands": COMMANDS}, timeout=TIMEOUT_SECONDS)
@@ -24,6 +24,6 @@ async def publish(api: Api) -> None:
 
 
 async def is_published(api: Api) -> bool:
-    """Say whether Telegram shows our menu; raises ChannelError."""
-    shown = await api.call("getMyCommands", {}, timeout=TIMEOUT_SECONDS)
-    return bool(shown == COMMANDS)
+    """Return whether Telegram shows the menu; raises ChannelError."""
+    menu = await api.call("getMyCommands", {}, timeout=TIMEOUT_SECONDS)
+    return bool(menu == COMMANDS)

@@ -1,4 +1,4 @@
-"""Show a reply while it is being said, by `sendMessageDraft` (Bot API 9.3 and later, private chats alone)."""
+"""Preview a reply by `sendMessageDraft` (Bot API 9.3 and later, private chats only)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ CallWithText = Callable[[str, Mapping[str, Any], str], Awaitable[Any]]
 
 
 def draft_id(key: str) -> int:
-    """Return the number of a reply's draft: the same for a key, never 0, within 31 bits."""
+    """Return the number of a reply's draft: stable for a key, never 0, at most 31 bits."""
     return (int.from_bytes(hashlib.sha256(key.encode()).digest()[:4]) & 0x7FFFFFFF) or 1
 
 
 class DraftPreviews:
-    """Knows where previews are taken; what was refused once is not asked for again."""
+    """Sends previews and remembers the rooms and servers that refused them."""
 
     def __init__(self, call: CallWithText) -> None:
         self._call = call
@@ -31,7 +31,7 @@ class DraftPreviews:
         self._refused: set[str] = set()
 
     async def preview(self, address: Address, draft: DraftText) -> bool:
-        """Show a preview; False where a message has to do, now and from now on."""
+        """Show a preview; False if a message must be used instead, now and from now on."""
         if draft.platform_id is not None or not self._is_allowed(address.room):
             return False
         try:
@@ -46,7 +46,7 @@ class DraftPreviews:
         return self._is_supported and not is_group(room) and room not in self._refused
 
     def _remember_refusal(self, error: ChannelError, room: str) -> bool:
-        """Remember a server without the method, and a room without previews."""
+        """Remember a server without the method, or a room without previews."""
         if is_unknown_method(error):
             self._is_supported = False
             return True
@@ -58,5 +58,5 @@ class DraftPreviews:
 
 
 def _is_about_text(error: ChannelError) -> bool:
-    """Say whether a message with these words would be refused as well."""
+    """Return whether a message with this text would be refused as well."""
     return any(words in str(error).lower() for words in ("too long", "is empty", "must be non-empty"))

@@ -1,7 +1,7 @@
-"""CommonMark as Telegram shows it: plain text and entities counted in UTF-16 units.
+"""Render CommonMark for Telegram: plain text and entities counted in UTF-16 units.
 
-The rules are those of the Bot API's "Formatting options": `code` and `pre` hold nothing and are part of
-nothing, quotes do not nest, links hold no other link; a message has at most 100 entities.
+The rules are in the Bot API's "Formatting options": `code` and `pre` contain no entities and are in none,
+quotes do not nest, links contain no links. A message has at most 100 entities.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ RULE = "———"
 _STYLES = {"strong": "bold", "emphasis": "italic", "strike": "strikethrough"}
 _SCHEMES = {"http", "https", "tg", "mailto", "tel"}
 _PRIORITY = {"pre": 0, "text_link": 1, "code": 2, "blockquote": 3}
-"""What is kept first when there are too many entities."""
+"""Entity types that are kept first if there are too many."""
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedEntity:
-    """A stretch of the text with a meaning; offset and length are in UTF-16 units."""
+    """A formatted part of the text; offset and length are in UTF-16 units."""
 
     type: str
     offset: int
@@ -49,13 +49,13 @@ class RenderedEntity:
 
     @property
     def end(self) -> int:
-        """Where the stretch ends."""
+        """The offset after the last unit."""
         return self.offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedText:
-    """A text ready to be sent."""
+    """A text with its entities, ready to send."""
 
     text: str
     entities: tuple[RenderedEntity, ...] = ()
@@ -69,19 +69,19 @@ def encode_entity(entity: RenderedEntity) -> dict[str, str | int]:
 
 
 def render(markdown: str) -> RenderedText:
-    """Return the text with its entities; text without any visible rendering is returned as it is."""
-    canvas = _TextBuilder()
-    _blocks(canvas, parse(markdown), "")
-    text = canvas.text
+    """Return the text with its entities; text that would render to nothing stays unchanged."""
+    builder = _TextBuilder()
+    _blocks(builder, parse(markdown), "")
+    text = builder.text
     if not text.strip():
         return RenderedText(markdown)
     lead = measure(text) - measure(text.lstrip())
     end = measure(text.rstrip())
-    return RenderedText(text.strip(), _apply_nesting_rules(_clip(canvas.entities, lead, end)))
+    return RenderedText(text.strip(), _apply_nesting_rules(_clip(builder.entities, lead, end)))
 
 
 class _TextBuilder:
-    """The text so far, its length in UTF-16 units, and the entities so far."""
+    """Collects text and entities and counts UTF-16 units."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
@@ -98,7 +98,7 @@ class _TextBuilder:
 
     @property
     def position(self) -> int:
-        """How many pieces were written: `since` gives the text after such a place."""
+        """The number of writes so far; `since` returns the text written after a position."""
         return len(self._parts)
 
     def since(self, position: int) -> str:
@@ -110,7 +110,7 @@ class _TextBuilder:
 
 
 def _blocks(builder: _TextBuilder, blocks: Iterable[Block], indent: str) -> None:
-    """Write blocks one under the other, with a blank line between them where the source has one."""
+    """Write blocks one below the other, with a blank line where the source has one."""
     for number, block in enumerate(blocks):
         if number:
             builder.write("\n\n" if block.gap else "\n")
@@ -141,7 +141,7 @@ def _block(builder: _TextBuilder, block: Block, indent: str) -> None:
 
 
 def _fence(builder: _TextBuilder, block: Fence) -> None:
-    """The first word of the info string is the language; the rest stands above the code."""
+    """Write code; the info string's first word is the language, the rest goes above the code."""
     language, _, rest = block.info.partition(" ")
     if rest.strip():
         builder.write(rest.strip() + "\n")
@@ -162,7 +162,7 @@ def _list_block(builder: _TextBuilder, block: ListBlock, indent: str) -> None:
 
 def _inlines(builder: _TextBuilder, children: Sequence[Inline], indent: str) -> None:
     for child in children:
-        start, place = builder.length, builder.position
+        start, position = builder.length, builder.position
         match child:
             case Text(text):
                 builder.write(text.replace("\n", "\n" + indent))
@@ -174,20 +174,20 @@ def _inlines(builder: _TextBuilder, children: Sequence[Inline], indent: str) -> 
                 builder.add_entity(_STYLES[style], start)
             case Link(url, inner):
                 _inlines(builder, inner, indent)
-                _link(builder, url, start, place)
+                _link(builder, url, start, position)
             case InlineImage(url, alt):
                 builder.write(alt or url)
-                _link(builder, url, start, place)
+                _link(builder, url, start, position)
 
 
 def _link(builder: _TextBuilder, url: str, start: int, position: int) -> None:
-    """Make what was written a link; an address Telegram would refuse is written out instead."""
-    shown = builder.since(position)
-    if not shown:
+    """Turn the text written since `position` into a link; write out a URL that Telegram would refuse."""
+    text = builder.since(position)
+    if not text:
         builder.write(url)
-    elif _is_absolute(url) and shown != url:
+    elif _is_absolute(url) and text != url:
         builder.add_entity("text_link", start, url=url)
-    elif url and shown != url:
+    elif url and text != url:
         builder.write(f" ({url})")
 
 
@@ -200,7 +200,7 @@ def _is_absolute(url: str) -> bool:
 
 
 def _clip(entities: Iterable[RenderedEntity], lead: int, end: int) -> list[RenderedEntity]:
-    """Fit entities to the text after white space was cut from both ends."""
+    """Shift and clip entities after white space was removed from both ends."""
     clipped = []
     for entity in entities:
         start, stop = max(entity.offset, lead), min(entity.end, end)
@@ -215,13 +215,13 @@ def _apply_nesting_rules(entities: Sequence[RenderedEntity]) -> tuple[RenderedEn
     quotes = _outermost(_of_type("blockquote", entities))
     links = _outermost(_of_type("text_link", entities))
     code = [entity for entity in entities if entity.type in {"code", "pre"} and not _overlaps(entity, links)]
-    others = [found for kind in _STYLES.values() for found in _outermost(_of_type(kind, entities))]
+    others = [entity for kind in _STYLES.values() for entity in _outermost(_of_type(kind, entities))]
     kept = _highest_priority([*code, *links, *_subtract([*quotes, *others], code)])
     return tuple(sorted(kept, key=lambda entity: (entity.offset, -entity.length, entity.type)))
 
 
 def _highest_priority(entities: Sequence[RenderedEntity]) -> list[RenderedEntity]:
-    """Keep as many as Telegram takes; code and links go before styles."""
+    """Keep as many entities as Telegram accepts; code and links go before styles."""
     return sorted(entities, key=lambda entity: _PRIORITY.get(entity.type, len(_PRIORITY)))[:MAX_ENTITIES]
 
 
@@ -242,10 +242,10 @@ def _overlaps(entity: RenderedEntity, others: Sequence[RenderedEntity]) -> bool:
 
 
 def _subtract(entities: Sequence[RenderedEntity], holes: Sequence[RenderedEntity]) -> list[RenderedEntity]:
-    """Cut the holes out of the wholes."""
+    """Cut the holes out of the entities."""
     pieces = list(entities)
     for hole in holes:
-        pieces = [left for piece in pieces for left in _cut_out(piece, hole)]
+        pieces = [rest for piece in pieces for rest in _cut_out(piece, hole)]
     return pieces
 
 

@@ -1,4 +1,4 @@
-"""Our signs as Telegram's standard emoji, and which of them a chat refused."""
+"""Set status reactions as Telegram's standard emoji, and remember which ones a chat refused."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ EMOJI = {
     StatusReaction.DONE: ("\N{THUMBS UP SIGN}", "\N{OK HAND SIGN}"),
     StatusReaction.FAILED: ("\N{THUMBS DOWN SIGN}", "\N{BROKEN HEART}"),
 }
-"""All are of the list in ReactionTypeEmoji; the later ones are for chats that do not allow the first."""
+"""Emoji of the list in ReactionTypeEmoji; the later ones are for chats that disallow the first."""
 
 MAX_REFUSALS = 10_000
 
 
 class Reactions:
-    """Puts signs under messages."""
+    """Sets the bot's reactions on messages."""
 
     def __init__(self, api: Api) -> None:
         self._api = api
         self._refused: set[tuple[str, str]] = set()
 
     async def set(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Put a sign in place of an earlier one; raises Rejected, without asking where it is known."""
+        """Set a reaction, replacing an earlier one; raises Rejected if the chat allows none of them."""
         if reaction is None:
             await self._set(address.room, platform_id, ())
             return
@@ -39,12 +39,12 @@ class Reactions:
                 self._remember_refusal(address.room, emoji)
             else:
                 return
-        raise Rejected(f"setMessageReaction: this chat takes no sign for {reaction.value!r}")
+        raise Rejected(f"setMessageReaction: this chat allows no emoji for the reaction {reaction.value!r}")
 
     def _remember_refusal(self, room: str, emoji: str) -> None:
         if len(self._refused) < MAX_REFUSALS:
             self._refused.add((room, emoji))
 
     async def _set(self, room: str, platform_id: str, reaction: tuple[dict[str, str], ...]) -> None:
-        place = {"chat_id": room, "message_id": platform_id}
-        await self._api.call("setMessageReaction", {**place, "reaction": list(reaction)})
+        message = {"chat_id": room, "message_id": platform_id}
+        await self._api.call("setMessageReaction", {**message, "reaction": list(reaction)})

@@ -1,4 +1,4 @@
-"""What we say in Telegram's parameters, and how Telegram measures it; pure."""
+"""Build the parameters of Bot API calls from replies and addresses; pure."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from channels.telegram.text import replace_surrogates
 
 
 def target(address: Address) -> dict[str, Any]:
-    """Return the parameters that say where."""
+    """Return the parameters that name the chat and the topic."""
     thread = {"message_thread_id": address.thread} if address.thread else {}
     return {"chat_id": address.room, **thread}
 
 
 def inline_keyboard(buttons: tuple[Button, ...]) -> dict[str, Any]:
-    """Return one row of buttons under a message, or nothing."""
+    """Return one row of buttons, or no parameters."""
     row = [{"text": button.label, "callback_data": button.data} for button in buttons]
     return {"reply_markup": {"inline_keyboard": [row]}} if row else {}
 
 
 def message_fields(text: str, entities: tuple[Mapping[str, Any], ...] = ()) -> dict[str, Any]:
-    """Return the parameters of what is said; links are not fetched for a preview."""
-    said: dict[str, Any] = {"text": replace_surrogates(text), "link_preview_options": {"is_disabled": True}}
-    return {**said, "entities": list(entities)} if entities else said
+    """Return the parameters of a text; link previews are switched off."""
+    fields: dict[str, Any] = {"text": replace_surrogates(text), "link_preview_options": {"is_disabled": True}}
+    return {**fields, "entities": list(entities)} if entities else fields
 
 
 def reply_parameters(reply: Reply) -> dict[str, Any]:
-    """Return what ties an answer to a message; it is sent even if that message is gone."""
+    """Return the parameters that quote a message; the reply is sent even if that one is gone."""
     if reply.reply_to is None or not reply.reply_to.isdecimal():
         return {}
     return {"reply_parameters": {"message_id": int(reply.reply_to), "allow_sending_without_reply": True}}

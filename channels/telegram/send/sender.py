@@ -1,4 +1,4 @@
-"""Speak at Telegram: messages, edits, previews, reactions, files."""
+"""Send to Telegram: messages, edits, previews, reactions and files."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ class TelegramSender(Sender):
         self._drafts = DraftPreviews(self._send_text)
 
     async def send(self, address: Address, reply: Reply) -> SentMessage:
-        """Send one message, as plain text when Telegram refuses our entities."""
-        place = {**target(address), **reply_parameters(reply), **inline_keyboard(reply.buttons)}
-        return parse_sent("sendMessage", await self._send_text("sendMessage", place, reply.text))
+        """Send one message, as plain text if Telegram refuses the entities."""
+        parameters = {**target(address), **reply_parameters(reply), **inline_keyboard(reply.buttons)}
+        return parse_sent("sendMessage", await self._send_text("sendMessage", parameters, reply.text))
 
     async def edit(self, address: Address, platform_id: str, reply: Reply) -> SentMessage:
-        """Make a message of ours say something else; Telegram's complaint that it does already is success."""
-        place = {"chat_id": address.room, "message_id": platform_id, **inline_keyboard(reply.buttons)}
+        """Edit one of the bot's messages; "message is not modified" counts as success."""
+        parameters = {"chat_id": address.room, "message_id": platform_id, **inline_keyboard(reply.buttons)}
         try:
-            await self._send_text("editMessageText", place, reply.text)
+            await self._send_text("editMessageText", parameters, reply.text)
         except Rejected as error:
             if "message is not modified" not in str(error):
                 raise
         return SentMessage(platform_id=platform_id)
 
     async def update_draft(self, address: Address, draft: DraftText) -> SentMessage | None:
-        """Preview in private chats, where it goes away after 30 s; elsewhere send a message and edit it."""
+        """Preview in private chats, for 30 s at a time; elsewhere send a message and edit it."""
         if await self._drafts.preview(address, draft):
             return None
         reply = Reply(text=draft.text, key=draft.key)
@@ -65,7 +65,7 @@ class TelegramSender(Sender):
         return await self.edit(address, draft.platform_id, reply)
 
     async def react(self, address: Address, platform_id: str, reaction: StatusReaction | None) -> None:
-        """Put an emoji under a message, or take ours away; Rejected where the chat allows none of ours."""
+        """Set an emoji on a message or remove the bot's; Rejected if the chat allows none."""
         await self._reactions.set(address, platform_id, reaction)
 
     async def typing(self, address: Address) -> None:
@@ -73,46 +73,46 @@ class TelegramSender(Sender):
         await self._api.call("sendChatAction", {**target(address), "action": "typing"})
 
     async def upload(self, address: Address, file: File, *, key: str) -> SentMessage:
-        """Send a file by its type, as a document where Telegram does not take it as that."""
+        """Send a file by its type, or as a document if Telegram refuses it as that type."""
         return await self._uploads.send(address, file, key=key)
 
     async def download(self, ref: str) -> AsyncIterator[bytes]:
-        """Yield a file's bytes, 20 MB at the most."""
-        described = await self._api.call("getFile", {"file_id": ref})
-        path = described.get("file_path") if isinstance(described, dict) else None
+        """Yield a file's bytes, at most 20 MB."""
+        file = await self._api.call("getFile", {"file_id": ref})
+        path = file.get("file_path") if isinstance(file, dict) else None
         if not isinstance(path, str) or not _is_safe_path(path):
-            raise Rejected("getFile: the answer names no file")
+            raise Rejected("getFile: the response names no file")
         size = 0
         async for chunk in self._api.fetch(path.lstrip("/")):
             size += len(chunk)
             if size > DOWNLOAD_LIMIT:
-                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes")
+                raise Rejected(f"the file has more than {DOWNLOAD_LIMIT} bytes, the most that is downloaded")
             yield chunk
 
     async def reply_privately(self, to: ButtonPress | Command, text: str) -> None:
-        """Show a short notice to the person who pressed; a command has nothing of its own to answer."""
+        """Show a short notice to the user who pressed a button; commands have none."""
         if not to.token:
             return
         notice = replace_surrogates(text)[:CALLBACK_TEXT_LIMIT]
         await self._api.call("answerCallbackQuery", {"callback_query_id": to.token, "text": notice})
 
     async def _send_text(self, method: str, target: Mapping[str, Any], text: str) -> Any:
-        said = _render(text)
+        fields = _render(text)
         try:
-            return await self._api.call(method, {**target, **said})
+            return await self._api.call(method, {**target, **fields})
         except Rejected as error:
-            if "entities" not in said or not is_about_markup(error):
+            if "entities" not in fields or not is_about_markup(error):
                 raise
         return await self._api.call(method, {**target, **message_fields(text)})
 
 
 def _is_safe_path(path: str) -> bool:
-    """Refuse what would lead out of the bot's files; `quote` takes care of queries and fragments."""
+    """Return whether the path stays below the bot's files; `quote` escapes queries and fragments."""
     return bool(path) and "://" not in path and "\\" not in path and not {"..", "."} & set(path.split("/"))
 
 
 def _render(text: str) -> dict[str, Any]:
-    """Render the text; one that does not fit with its rendering is sent as it is."""
+    """Render the text; if the result is too long, send the source unchanged."""
     if len(text) > TEXT_LIMIT:
         return message_fields(text)
     rendered = markup.render(text)

@@ -1,4 +1,4 @@
-"""Send files: by the method of their type, with a caption, and as a document where that is refused."""
+"""Send files by the method of their type, with a caption, or as a document if that is refused."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ _METHODS = {
     "audio/ogg": ("sendVoice", "voice"),
     "video/mp4": ("sendVideo", "video"),
 }
-"""What Telegram plays and shows by itself; all else is a document."""
+"""Media types that Telegram displays itself; any other file is a document."""
 
 _DOCUMENT = ("sendDocument", "document")
 SendReply = Callable[[Address, Reply], Awaitable[SentMessage]]
 
 
 class Uploads:
-    """Sends files, each with what is said of it; `say` sends a text.
+    """Sends files with their captions; `send_reply` sends a text.
 
-    A caption too long for Telegram goes on as messages under the file. When one of those fails, the same key
-    goes on where it stopped, so that the file is not sent twice (as long as this process lives).
+    A caption that is too long continues in messages below the file. If one of those fails, the next call with
+    the same key continues after the last one sent, so that the file is not sent twice while this process
+    lives.
     """
 
     def __init__(self, api: Api, send_reply: SendReply) -> None:
@@ -53,9 +54,11 @@ class Uploads:
         self._unfinished: OrderedDict[str, tuple[SentMessage, list[str]]] = OrderedDict()
 
     async def send(self, address: Address, file: File, *, key: str) -> SentMessage:
-        """Send a file, 50 MB at the most."""
+        """Send a file of at most 50 MB."""
         if len(file.content) > UPLOAD_LIMIT:
-            raise Rejected(f"{file.name} has {len(file.content)} bytes, Telegram takes {UPLOAD_LIMIT}")
+            raise Rejected(
+                f"{file.name} has {len(file.content)} bytes, more than Telegram's limit of {UPLOAD_LIMIT}"
+            )
         if key in self._unfinished:
             return await self._send_rest(address, key)
         caption, *rest = split(file.caption, CAPTION_LIMIT, measure) if file.caption.strip() else [""]
@@ -68,7 +71,7 @@ class Uploads:
         return first
 
     async def _send_rest(self, address: Address, key: str) -> SentMessage:
-        """Say what did not fit under the file."""
+        """Send the rest of a caption as messages."""
         first, rest = self._unfinished[key]
         while rest:
             await self._send_reply(address, Reply(text=rest[0], key=key))
@@ -83,7 +86,7 @@ class Uploads:
         if method is not _DOCUMENT:
             try:
                 return await self._send_with_caption(method, address, file, caption)
-            except (Rejected, NotPermitted) as error:  # too wide, not decodable, or not wanted as that here
+            except (Rejected, NotPermitted) as error:  # too wide, not decodable, or not allowed as this type
                 if not _is_about_type(error):
                     raise
         return await self._send_with_caption(_DOCUMENT, address, file, caption)
@@ -91,11 +94,11 @@ class Uploads:
     async def _send_with_caption(
         self, method: tuple[str, str], address: Address, file: File, caption: str
     ) -> SentMessage:
-        said = _caption_fields(caption)
+        fields = _caption_fields(caption)
         try:
-            return await self._upload(method, address, file, said)
+            return await self._upload(method, address, file, fields)
         except Rejected as error:
-            if "caption_entities" not in said or not is_about_markup(error):
+            if "caption_entities" not in fields or not is_about_markup(error):
                 raise
         return await self._upload(method, address, file, {"caption": replace_surrogates(caption)})
 
@@ -110,7 +113,7 @@ class Uploads:
 
 
 def _is_about_type(error: Rejected | NotPermitted) -> bool:
-    """Say whether the file might be taken as a document."""
+    """Return whether Telegram might accept the file as a document."""
     words = str(error).partition(":")[2].upper()
     kinds = (
         "PHOTO",
@@ -128,12 +131,12 @@ def _is_about_type(error: Rejected | NotPermitted) -> bool:
 
 
 def _caption_fields(caption: str) -> dict[str, Any]:
-    """Render a caption; one that does not fit with its rendering is sent as it is."""
+    """Render a caption; if the result is too long, send the source unchanged."""
     if not caption:
         return {}
     rendered = markup.render(caption)
     if measure(rendered.text) > CAPTION_LIMIT:
         return {"caption": replace_surrogates(caption)}
     entities = [markup.encode_entity(entity) for entity in rendered.entities]
-    said: dict[str, Any] = {"caption": replace_surrogates(rendered.text)}
-    return {**said, "caption_entities": entities} if entities else said
+    fields: dict[str, Any] = {"caption": replace_surrogates(rendered.text)}
+    return {**fields, "caption_entities": entities} if entities else fields

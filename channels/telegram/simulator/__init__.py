@@ -1,7 +1,7 @@
-"""A Telegram of one's own on a loopback port, for tests and for trying the gateway without a token.
+"""A simulated Telegram on a loopback port, for tests and for trying the gateway without a token.
 
-Written from the Bot API's documentation, not from the adapter. `Simulator` is driven from Python by its
-methods and from other processes by `POST /_control/<method>`; see the docstring of `server`.
+It follows the Bot API's documentation, not the adapter. Drive it from Python by the methods of `Simulator`,
+or from other programs by `POST /_control/<method>`; see `server`.
 """
 
 from __future__ import annotations

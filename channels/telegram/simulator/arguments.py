@@ -1,4 +1,4 @@
-"""What a bot passes to a method: by query, form, multipart or JSON, all the same to the method."""
+"""Read a method's arguments from the query, a form, multipart or JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Arguments:
         return default if value is None else str(value)
 
     def number(self, name: str, default: int | None = None) -> int | None:
-        """Return an integer; raises Failure for anything else."""
+        """Return an integer; raises ApiFailure for anything else."""
         value = self._given.get(name)
         if value is None or value == "":
             return default
@@ -40,7 +40,7 @@ class Arguments:
             raise bad_request(f"parameter {name} is not a number") from None
 
     def json_value(self, name: str) -> Any:
-        """Return an object or array, which a form carries as JSON; raises Failure."""
+        """Return an object or array, which a form carries as JSON; raises ApiFailure."""
         value = self._given.get(name)
         if not isinstance(value, str) or not value:
             return value
@@ -50,11 +50,11 @@ class Arguments:
             raise bad_request(f"can't parse {name} JSON object") from None
 
     def flag(self, name: str) -> bool:
-        """Return a yes or no."""
+        """Return a boolean."""
         return self.text(name).lower() in {"true", "1", "yes"}
 
     def file(self, name: str) -> tuple[str, str, bytes] | None:
-        """Return the name, type and bytes of a file that is part of the call."""
+        """Return the name, type and bytes of an uploaded file."""
         value = self._given.get(name)
         if isinstance(value, str) and value.startswith("attach://"):
             value = self._given.get(value.removeprefix("attach://"))
@@ -64,7 +64,7 @@ class Arguments:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """The arguments as a test may look at them."""
+        """The arguments as JSON for tests."""
         return {
             name: value.filename if isinstance(value, FileField) else value
             for name, value in self._given.items()
@@ -72,7 +72,7 @@ class Arguments:
 
 
 async def read_arguments(request: web.Request) -> Arguments:
-    """Read the arguments of a call; raises Failure for a body that is none."""
+    """Read the arguments of a call; raises ApiFailure for a malformed body."""
     given: dict[str, Any] = dict(request.query)
     if request.content_type == "application/json":
         try:

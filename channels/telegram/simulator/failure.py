@@ -1,4 +1,4 @@
-"""The answers of the simulated Telegram that say no."""
+"""Failed responses of the simulated Telegram."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class ApiFailure(Exception):
-    """An answer with `ok: false`; the texts are those real bots meet."""
+    """A response with `ok: false` and the text of the real Bot API."""
 
     def __init__(self, status: int, description: str, parameters: Mapping[str, Any] | None = None) -> None:
         super().__init__(description)
@@ -17,13 +17,13 @@ class ApiFailure(Exception):
 
     @property
     def answer(self) -> dict[str, Any]:
-        """The body of the answer."""
+        """The body of the response."""
         body: dict[str, Any] = {"ok": False, "error_code": self.status, "description": self.description}
         return {**body, "parameters": self.parameters} if self.parameters else body
 
 
 class ConnectionCut(Exception):
-    """The connection ends without an answer."""
+    """The connection ends without a response."""
 
 
 def bad_request(description: str) -> ApiFailure:

@@ -1,4 +1,4 @@
-"""What goes wrong on purpose, and the rates the simulated Telegram allows."""
+"""Faults that are set on purpose, and the simulated Telegram's rate limits."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Action = Literal["fail", "cut_before", "cut_after", "hang", "dawdle"]
 
 @dataclass(slots=True)
 class Fault:
-    """A fault for the next `times` calls that match; None matches everything."""
+    """A fault for the next `times` matching calls; None matches everything."""
 
     action: Action
     times: int
@@ -25,14 +25,14 @@ class Fault:
     seconds: float = 0.0
 
     def matches(self, method: str, chat: int | None) -> bool:
-        """Whether this call meets the fault."""
+        """Return whether the fault applies to this call."""
         wanted = self.method is None or self.method.lower() == method
         return self.times > 0 and wanted and self.chat in (None, chat)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRates:
-    """Messages a bot may send; 0 is no limit."""
+    """The messages a bot may send; 0 means no limit."""
 
     room_per_second: int = 0
     group_per_minute: int = 0
@@ -40,25 +40,25 @@ class MessageRates:
 
 
 TELEGRAM_RATES = MessageRates(room_per_second=1, group_per_minute=20, overall_per_second=30)
-"""What Telegram asks bots to keep to."""
+"""The rates that Telegram documents."""
 
 
 class Faults:
-    """The faults that are set, taken one by one."""
+    """The faults that are set, consumed one by one."""
 
     def __init__(self) -> None:
         self._set: list[Fault] = []
 
     def add(self, fault: Fault) -> None:
-        """Set a fault."""
+        """Add a fault."""
         self._set.append(fault)
 
     def clear(self) -> None:
-        """Let everything go well again."""
+        """Remove all faults."""
         self._set.clear()
 
     def consume(self, method: str, chat: int | None) -> Fault | None:
-        """Return the fault this call meets, once less from now on."""
+        """Return the fault of this call and count it."""
         for fault in self._set:
             if fault.matches(method, chat):
                 fault.times -= 1
@@ -66,7 +66,7 @@ class Faults:
         return None
 
     async def apply_before(self, method: str, chat: int | None) -> bool:
-        """Meet the fault before the call is carried out; say whether the answer is to be cut off after it."""
+        """Apply a fault before the call; return whether to cut the connection after it."""
         fault = self.consume(method, chat)
         if fault is None:
             return False
@@ -81,7 +81,7 @@ class Faults:
 
 
 class RateLimits:
-    """Counts what a bot sends and says no above the rates."""
+    """Counts a bot's messages and refuses those above the rates."""
 
     def __init__(self, rates: MessageRates) -> None:
         self.rates = rates
@@ -89,7 +89,7 @@ class RateLimits:
         self._sent: defaultdict[str, deque[float]] = defaultdict(deque)
 
     def count(self, chat: int) -> None:
-        """Count one message; raises Failure 429 with the seconds to wait."""
+        """Count one message; raises a 429 ApiFailure with the seconds to wait."""
         now = asyncio.get_running_loop().time()
         wait = max(self._wait(key, limit, span, now) for key, limit, span in self._windows(chat))
         if wait > 0:

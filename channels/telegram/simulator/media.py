@@ -1,10 +1,10 @@
-"""The methods of the simulated Bot API that carry files."""
+"""The file methods of the simulated Bot API."""
 
 from __future__ import annotations
 
 from channels.telegram.simulator.arguments import Arguments
 from channels.telegram.simulator.failure import ApiFailure, bad_request
-from channels.telegram.simulator.floor import MethodBase
+from channels.telegram.simulator.method_base import MethodBase
 from channels.telegram.simulator.wording import CAPTION_LIMIT, parse_text, utf16_length
 from channels.telegram.simulator.world import Raw
 
@@ -12,14 +12,14 @@ PHOTO_LIMIT = 10_000_000
 FILE_LIMIT = 50_000_000
 DOWNLOAD_LIMIT = 20_000_000
 _MAGIC = {"video": b"ftyp", "voice": b"OggS", "audio": b"", "animation": b""}
-"""What such a file holds near its start, as far as the simulator looks."""
+"""Bytes that a file of the type has near its start."""
 
 
 class MediaMethods(MethodBase):
-    """Files out and in."""
+    """Methods that send and fetch files."""
 
     async def do_sendphoto(self, arguments: Arguments) -> Raw:
-        """Send a picture."""
+        """Send a photo."""
         name, _, content = self._file(arguments, "photo", PHOTO_LIMIT)
         if not content.startswith((b"\xff\xd8", b"\x89PNG", b"RIFF", b"GIF8")):
             raise bad_request("IMAGE_PROCESS_FAILED")
@@ -27,23 +27,23 @@ class MediaMethods(MethodBase):
         return self._send_file(arguments, {"photo": [file]}, content, "photos")
 
     async def do_senddocument(self, arguments: Arguments) -> Raw:
-        """Send a file."""
+        """Send a document."""
         return self._send_as(arguments, "document", "documents")
 
     async def do_sendaudio(self, arguments: Arguments) -> Raw:
-        """Send music."""
+        """Send an audio file."""
         return self._send_as(arguments, "audio", "music")
 
     async def do_sendvideo(self, arguments: Arguments) -> Raw:
-        """Send a film."""
+        """Send a video."""
         return self._send_as(arguments, "video", "videos")
 
     async def do_sendvoice(self, arguments: Arguments) -> Raw:
-        """Send spoken words."""
+        """Send a voice note."""
         return self._send_as(arguments, "voice", "voice notes")
 
     async def do_sendanimation(self, arguments: Arguments) -> Raw:
-        """Send a film without sound."""
+        """Send an animation."""
         return self._send_as(arguments, "animation", "animations")
 
     def _send_as(self, arguments: Arguments, field: str, kind: str) -> Raw:

@@ -1,4 +1,4 @@
-"""The methods of the Bot API the simulated Telegram has, after the Bot API's documentation."""
+"""The methods of the simulated Bot API, after its documentation."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 from channels.telegram.simulator.arguments import Arguments
 from channels.telegram.simulator.failure import ApiFailure, bad_request
 from channels.telegram.simulator.faults import RateLimits
-from channels.telegram.simulator.floor import inline_keyboard
 from channels.telegram.simulator.media import MediaMethods
+from channels.telegram.simulator.method_base import inline_keyboard
 from channels.telegram.simulator.updates import Updates
 from channels.telegram.simulator.wording import TEXT_LIMIT, parse_text, utf16_length
 from channels.telegram.simulator.world import Raw, World
@@ -36,7 +36,7 @@ Method = Callable[[Arguments], Awaitable[Any]]
 
 
 class Methods(MediaMethods):
-    """Carries out one bot's calls on the world; `unknown` are methods this server is too old for."""
+    """Carries out one bot's calls; `unknown` lists methods that this server does not have."""
 
     def __init__(self, world: World, updates: Updates, rate_limits: RateLimits) -> None:
         super().__init__(world, updates, rate_limits)
@@ -48,7 +48,7 @@ class Methods(MediaMethods):
         }
 
     async def call(self, name: str, arguments: Arguments) -> Any:
-        """Carry out a method by its lower-case name; raises Failure."""
+        """Carry out a method by its lower-case name; raises ApiFailure."""
         method = self._methods.get(name)
         if method is None or name in self.unsupported:
             raise ApiFailure(404, "Not Found")
@@ -57,12 +57,12 @@ class Methods(MediaMethods):
         return await method(arguments)
 
     async def do_getme(self, _: Arguments) -> Raw:
-        """Tell the bot who it is."""
+        """Return the bot's own account."""
         rights = {"can_join_groups": True, "can_read_all_group_messages": not self._world.privacy}
         return {**rights, **self._world.bot, "supports_inline_queries": False}
 
     async def do_getupdates(self, arguments: Arguments) -> list[Raw]:
-        """Hand out updates, waiting for them if asked to."""
+        """Return updates, waiting for them if requested."""
         kinds = arguments.json_value("allowed_updates")
         if isinstance(kinds, list):
             self._world.kinds = [str(kind) for kind in kinds]
@@ -73,7 +73,7 @@ class Methods(MediaMethods):
         )
 
     async def do_setwebhook(self, arguments: Arguments) -> bool:
-        """Post updates from now on."""
+        """Set the webhook."""
         kinds = arguments.json_value("allowed_updates")
         if isinstance(kinds, list):
             self._world.kinds = [str(kind) for kind in kinds]
@@ -82,17 +82,17 @@ class Methods(MediaMethods):
         return True
 
     async def do_deletewebhook(self, arguments: Arguments) -> bool:
-        """Go back to polling."""
+        """Remove the webhook, which allows polling."""
         self._drop_pending_updates(arguments)
         await self._updates.set_webhook("", "")
         return True
 
     async def do_getwebhookinfo(self, _: Arguments) -> Raw:
-        """Tell how posting goes."""
+        """Return the webhook's state."""
         return self._updates.info()
 
     async def do_sendmessage(self, arguments: Arguments) -> Raw:
-        """Say something in a room."""
+        """Send a message."""
         room = self._room(arguments, "text messages")
         text, entities = parse_text(
             arguments.text("text"), arguments.text("parse_mode"), arguments["entities"]
@@ -102,7 +102,7 @@ class Methods(MediaMethods):
         return self._post_message(room, arguments, content).raw
 
     async def do_editmessagetext(self, arguments: Arguments) -> Raw:
-        """Make a message of the bot say something else."""
+        """Edit a message of the bot."""
         post = self._world.get_bot_post(arguments["chat_id"], arguments["message_id"], purpose="edit")
         text, entities = parse_text(
             arguments.text("text"), arguments.text("parse_mode"), arguments["entities"]
@@ -122,7 +122,7 @@ class Methods(MediaMethods):
         return post.raw
 
     async def do_sendmessagedraft(self, arguments: Arguments) -> bool:
-        """Show a part of what is being said, for 30 seconds, in a private chat."""
+        """Show a draft in a private chat for 30 seconds."""
         room = self._room(arguments)
         number = arguments.number("draft_id", 0) or 0
         if room.kind != "private":
@@ -138,14 +138,14 @@ class Methods(MediaMethods):
         return True
 
     async def do_deletemessage(self, arguments: Arguments) -> bool:
-        """Remove a message of the bot."""
+        """Delete a message of the bot."""
         self._world.get_bot_post(
             arguments["chat_id"], arguments["message_id"], purpose="delete"
         ).deleted = True
         return True
 
     async def do_sendchataction(self, arguments: Arguments) -> bool:
-        """Show that the bot is at work."""
+        """Show a chat action."""
         room = self._room(arguments)
         if not ACTIONS.fullmatch(arguments.text("action")):
             raise bad_request("wrong parameter action in request")
@@ -153,7 +153,7 @@ class Methods(MediaMethods):
         return True
 
     async def do_answercallbackquery(self, arguments: Arguments) -> bool:
-        """Answer a press, once."""
+        """Answer a button press, once."""
         number = arguments.text("callback_query_id")
         if number not in self._world.presses or self._world.presses[number] is not None:
             raise bad_request("query is too old and response timeout expired or query ID is invalid")
@@ -174,11 +174,11 @@ class Methods(MediaMethods):
         return True
 
     async def do_getmycommands(self, _: Arguments) -> list[Raw]:
-        """Tell the menu of commands."""
+        """Return the menu of commands."""
         return self.commands
 
     async def do_setmessagereaction(self, arguments: Arguments) -> bool:
-        """React to a message: a bot puts one emoji, or none."""
+        """Set the bot's reaction: one emoji, or none."""
         room = self._room(arguments)
         post = self._world.posts.get((room.id, arguments.number("message_id") or 0))
         if post is None or post.deleted:
@@ -194,7 +194,7 @@ class Methods(MediaMethods):
         return True
 
     async def do_getchat(self, arguments: Arguments) -> Raw:
-        """Tell about a room."""
+        """Return a chat."""
         return self._world.get_writable_room(arguments["chat_id"]).raw
 
     def _drop_pending_updates(self, arguments: Arguments) -> None:

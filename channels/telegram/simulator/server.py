@@ -1,16 +1,16 @@
-"""The simulated Telegram on a loopback port: the Bot API, the files, and a control surface.
+"""The simulated Telegram on a loopback port: the Bot API, the files, and a control interface.
 
 POST|GET /bot<token>/<method>      the Bot API
 GET      /file/bot<token>/<path>   files
-POST     /_control/<act>           what people and fate do: say, edit, press, react, send_file, send_album,
+POST     /_control/<action>        user actions and faults: say, edit, press, react, send_file, send_album,
                                    group, topic, close_topic, delete_topic, restrict, migrate, block, kick,
                                    push, fail, cut, well, limit, forget; JSON arguments, see Simulator
-GET      /_control/messages[?chat=] what the bot said
+GET      /_control/messages[?chat=] the bot's messages
 GET      /_control/wait?count=&chat=&seconds=   the same, once there are so many
 GET      /_control/calls[?after=]  the calls from that number on: method and arguments
-GET      /_control/state           drafts that show now, the menu, the webhook, how many calls were too fast
+GET      /_control/state           visible drafts, the menu, the webhook, the number of rate-limited calls
 
-The control surface is for loopback alone, as the whole simulator is; `/control` is another name for it.
+The control interface, like the simulator, is for loopback only; `/control` is another name for it.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ControlAction = Callable[..., Awaitable[Any]]
 
 
 class ControlTarget(Protocol):
-    """What the control surface drives."""
+    """The simulator that the control interface drives."""
 
     actions: dict[str, ControlAction]
 
     async def wait_for_messages(self, count: int, *, chat: int | None, seconds: float) -> list[Any]:
-        """Wait until the bot has said so much."""
+        """Wait until the bot has sent `count` messages."""
 
     def messages_json(self, chat: int | None) -> list[dict[str, Any]]:
-        """Return what the bot said, as JSON."""
+        """Return the bot's messages as JSON."""
 
     def state(self) -> dict[str, Any]:
-        """Return what else there is to see, as JSON."""
+        """Return the rest of the visible state as JSON."""
 
 
 class Server:
@@ -168,14 +168,14 @@ def _number(request: web.Request, name: str) -> int | None:
 
 
 def _hang_up(request: web.Request) -> web.StreamResponse:
-    """End the connection without an answer."""
+    """Close the connection without a response."""
     if request.transport is not None:
         request.transport.abort()
     return web.Response()
 
 
 async def _send_half(request: web.Request, content: bytes) -> web.StreamResponse:
-    """Send half of a file and hang up."""
+    """Send half of a file and close the connection."""
     response = web.StreamResponse(headers={"Content-Length": str(len(content))})
     await response.prepare(request)
     await response.write(content[: len(content) // 2])

@@ -1,4 +1,4 @@
-"""The simulated Telegram as a whole: started, driven, watched."""
+"""The simulated Telegram: start it, drive it, and inspect it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 class Simulator:
-    """One bot's Telegram. The public methods are what people, groups and fate do to it."""
+    """One bot's Telegram; the public methods are actions of users and groups, and faults."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Simulator:
 
     @property
     def url(self) -> str:
-        """Where the Bot API is."""
+        """The URL of the Bot API."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
@@ -70,11 +70,11 @@ class Simulator:
 
     @property
     def answered_methods(self) -> Sequence[str]:
-        """The methods whose calls were answered, or cut off."""
+        """The methods of the calls that were answered, or cut off."""
         return self.server.answered_methods
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """Return channel settings that lead here."""
+        """Return channel settings for this simulator."""
         return {"token": self.token, "base_url": self.url, "allow": ["*"], **others}
 
     async def say(
@@ -88,14 +88,14 @@ class Simulator:
         reply_to: int | None = None,
         is_bot: bool = False,
     ) -> int:
-        """A person types into a room; returns the message's number."""
+        """Post a user's message and return its number."""
         author = {**self.world.person(user or abs(chat), name), "is_bot": is_bot}
         return await self._post_message(
             chat, author, self.world.typed_content(text), thread=thread, reply_to=reply_to
         )
 
     async def edit(self, chat: int, message: int, text: str) -> None:
-        """A person edits what they said."""
+        """Edit a user's message."""
         post = self.world.posts[chat, message]
         post.history.append(post.text)
         post.raw = {**post.raw, **self.world.typed_content(text), "edit_date": post.raw["date"] + 1}
@@ -103,7 +103,7 @@ class Simulator:
         await self.world.notify_changed()
 
     async def press(self, chat: int, message: int, data: str, *, user: int | None = None) -> str:
-        """A person presses a button of the bot; returns the number of the press, to look up in `answers`."""
+        """Press one of the bot's buttons; return the number of the press, for `answers`."""
         post = self.world.posts[chat, message]
         if data not in [button.get("callback_data") for button in post.buttons]:
             raise KeyError(f"message {message} has no button {data!r}")
@@ -126,7 +126,7 @@ class Simulator:
         kind: str = "document",
         user: int | None = None,
     ) -> int:
-        """A person sends a file, or a photo if it has no name; over HTTP its bytes come as base64."""
+        """Send a file as a user, or a photo if it has no name; over HTTP its bytes are base64."""
         data = base64.b64decode(content) if isinstance(content, str) else content
         sent = {kind: self._file(data, name, media_type)} if name else self._photo(data)
         words = {"caption": caption} if caption else {}
@@ -141,7 +141,7 @@ class Simulator:
         album: str = "1313",
         user: int | None = None,
     ) -> list[int]:
-        """A person sends several pictures at once: each is an update of its own, the first has the words."""
+        """Send several pictures at once: each is an update of its own, the first has the caption."""
         numbers = []
         for place, content in enumerate(contents):
             data = base64.b64decode(content) if isinstance(content, str) else content
@@ -154,12 +154,12 @@ class Simulator:
         return {**self.updates.store(name, content), "file_name": name, "mime_type": media_type}
 
     def _photo(self, content: bytes) -> Raw:
-        """A photo comes in several sizes; only the largest has the bytes that were sent."""
+        """Return a photo's sizes, of which only the largest has the bytes that were sent."""
         small, large = self.updates.store("small.jpg", content[:1]), self.updates.store("photo.jpg", content)
         return {"photo": [{**small, "width": 90, "height": 90}, {**large, "width": 800, "height": 600}]}
 
     async def react(self, chat: int, message: int, emoji: str | None, *, user: int | None = None) -> None:
-        """A person puts an emoji under a message in place of theirs, or takes it away."""
+        """Replace or remove a user's reaction."""
         person = self.world.person(user or abs(chat))
         before = self.user_reactions.get((chat, message, person["id"]), [])
         now = [{"type": "emoji", "emoji": emoji}] if emoji else []
@@ -170,12 +170,12 @@ class Simulator:
         await self.world.notify_changed()
 
     async def group(self, chat: int, *, title: str = "Group", forum: bool = False) -> None:
-        """Make a group: a supergroup if its id is below -10^12."""
+        """Create a group: a supergroup if its id is below -10^12."""
         kind = "supergroup" if chat < SUPERGROUPS else "group"
         self.world.rooms[chat] = Room(chat, kind, title, forum=forum)
 
     async def topic(self, chat: int, *, name: str = "Topic") -> int:
-        """Open a topic in a forum; returns its thread."""
+        """Create a forum topic and return its thread."""
         room = self.world.room(chat)
         opening = {"forum_topic_created": {"name": name, "icon_color": 0}}
         post = self.world.post(room, self.world.person(1), opening, thread=None, reply_to=None)
@@ -183,11 +183,11 @@ class Simulator:
         return post.id
 
     async def close_topic(self, chat: int, thread: int) -> None:
-        """A topic takes no more messages."""
+        """Close a topic to new messages."""
         self.world.room(chat).closed.add(thread)
 
     async def delete_topic(self, chat: int, thread: int) -> None:
-        """A topic is gone."""
+        """Delete a topic."""
         self.world.room(chat).topics.discard(thread)
 
     async def restrict(
@@ -199,20 +199,20 @@ class Simulator:
         room.reactions = None if reactions is None else frozenset(reactions)
 
     async def forget(self, method: str) -> None:
-        """Be a server that is too old for a method."""
+        """Remove a method, as on a server that is too old for it."""
         self.methods.unsupported.add(method.lower())
 
     async def block(self, chat: int) -> None:
-        """A person blocks the bot."""
+        """Let a user block the bot."""
         self.world.room(chat).refusal = "Forbidden: bot was blocked by the user"
 
     async def kick(self, chat: int) -> None:
-        """The bot is thrown out of a group."""
+        """Remove the bot from a group."""
         room = self.world.room(chat)
         room.refusal = f"Forbidden: bot was kicked from the {room.kind} chat"
 
     async def migrate(self, chat: int) -> int:
-        """A group becomes a supergroup; returns the new id."""
+        """Upgrade a group to a supergroup and return the new id."""
         old = self.world.room(chat)
         old.moved_to = SUPERGROUPS - abs(chat)
         new = self.world.room(old.moved_to)
@@ -225,7 +225,7 @@ class Simulator:
         return new.id
 
     async def push(self, update: Raw) -> int:
-        """Queue an update of any content, garbage too."""
+        """Queue an update with any content, even a malformed one."""
         number = self.world.queue(update)
         await self.world.notify_changed()
         return number
@@ -248,13 +248,13 @@ class Simulator:
     async def cut(
         self, *, times: int = 1, method: str | None = None, chat: int | None = None, after: bool = True
     ) -> None:
-        """Hang up on the next calls, after or before carrying them out."""
+        """Cut the connection of the next calls, after or before carrying them out."""
         self.faults.add(Fault("cut_after" if after else "cut_before", times, method, chat))
 
     async def dawdle(
         self, seconds: float, *, times: int = 1, method: str | None = None, chat: int | None = None
     ) -> None:
-        """Take so many seconds for the next calls."""
+        """Delay the next calls by `seconds`."""
         self.faults.add(Fault("dawdle", times, method, chat, seconds=seconds))
 
     async def well(self) -> None:
@@ -264,7 +264,7 @@ class Simulator:
     async def limit(
         self, *, room_per_second: int = 0, group_per_minute: int = 0, overall_per_second: int = 0
     ) -> None:
-        """Allow no more than so many messages."""
+        """Limit the number of messages."""
         self.rate_limits.rates = MessageRates(
             room_per_second=room_per_second,
             group_per_minute=group_per_minute,
@@ -272,11 +272,11 @@ class Simulator:
         )
 
     def messages(self, chat: int | None = None) -> list[Post]:
-        """Return what the bot said and did not delete, in order."""
+        """Return the bot's messages that were not deleted, in order."""
         return [post for post in self.world.list_bot_posts(chat) if not post.deleted]
 
     def drafts(self, chat: int) -> list[SimulatedDraft]:
-        """Return what a private chat shows of messages that are still being said."""
+        """Return the drafts that a private chat shows."""
         return [
             draft
             for draft in self.world.visible_drafts.values()
@@ -290,17 +290,17 @@ class Simulator:
     async def wait_for_messages(
         self, count: int, *, chat: int | None = None, seconds: float = TIMEOUT_SECONDS
     ) -> list[Post]:
-        """Wait until the bot has said so much; raises TimeoutError."""
+        """Wait until the bot has sent `count` messages; raises TimeoutError."""
         await self.wait_until(lambda: len(self.messages(chat)) >= count, seconds=seconds)
         return self.messages(chat)
 
     async def wait_until(self, condition: Callable[[], bool], *, seconds: float = TIMEOUT_SECONDS) -> None:
-        """Wait until a condition holds; raises TimeoutError. Conditions are looked at after every call."""
+        """Wait until a condition holds, checked after every call; raises TimeoutError."""
         async with asyncio.timeout(seconds):
             await self.world.wait_until(condition)
 
     def messages_json(self, chat: int | None) -> list[dict[str, Any]]:
-        """Return what the bot said, as JSON."""
+        """Return the bot's messages as JSON."""
         return [
             {
                 "message_id": post.id,
@@ -316,7 +316,7 @@ class Simulator:
         ]
 
     def state(self) -> Raw:
-        """Return what else there is to see: drafts, the menu, the webhook, how many calls were too fast."""
+        """Return the rest of the visible state: drafts, menu, webhook, rate-limited calls."""
         now = self.world.clock()
         drafts = [
             {"chat": draft.chat, "draft_id": draft.number, "text": draft.text, "seconds": draft.until - now}
@@ -345,7 +345,7 @@ async def simulate(*, port: int = 0, **options: Any) -> AsyncIterator[Simulator]
     """Run a simulated Telegram on a loopback port, a free one by default."""
     simulator = Simulator(**options)
     application = simulator.server.application()
-    # no access log: the token stands in every path
+    # no access log: every path contains the token
     runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port)

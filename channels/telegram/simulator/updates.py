@@ -1,4 +1,4 @@
-"""How updates reach the bot: by long poll, or posted to a webhook until it answers 2xx."""
+"""Deliver updates to the bot: by long poll, or posted to a webhook until it answers 2xx."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from channels.telegram.simulator.world import Raw, World
 
 POST_TIMEOUT_SECONDS = 10.0
 BACKOFF_SECONDS = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Seconds between tries to post; the real ones are longer."""
+"""Seconds between attempts to post; Telegram's own are longer."""
 
 
 class Updates:
-    """Hands out a world's updates."""
+    """Delivers a world's updates."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +55,7 @@ class Updates:
         return self._world.pending(min(max(limit, 1), 100))
 
     async def set_webhook(self, url: str, secret: str) -> None:
-        """Set or remove the webhook; raises Failure for one Telegram would refuse."""
+        """Set or remove the webhook; raises ApiFailure for one Telegram would refuse."""
         parts = urlsplit(url)
         if url and parts.scheme != "https" and parts.hostname not in {"127.0.0.1", "localhost", "::1"}:
             raise bad_request("bad webhook: An HTTPS URL must be provided for webhook")
@@ -75,13 +75,13 @@ class Updates:
         }
 
     def store(self, name: str, content: bytes) -> Raw:
-        """Keep a file; return the parts of its description all kinds of files share."""
+        """Store a file; return the fields that all kinds of files share."""
         number = f"file-{secrets.token_hex(8)}"
         self._world.files[number] = (f"files/{number}/{name or 'file'}", content)
         return {"file_id": number, "file_unique_id": number, "file_size": len(content)}
 
     async def run_webhook(self) -> None:
-        """Post updates, one after the other, for ever."""
+        """Post updates one after the other, until cancelled."""
         failures = 0
         async with ClientSession(timeout=ClientTimeout(total=POST_TIMEOUT_SECONDS)) as session:
             while True:
@@ -98,7 +98,7 @@ class Updates:
                 await self._world.notify_changed()
 
     async def _post(self, session: ClientSession, update: Raw) -> str:
-        """Post one update; return what was wrong, or nothing."""
+        """Post one update; return the error, or ""."""
         headers = {"X-Telegram-Bot-Api-Secret-Token": self._secret} if self._secret else {}
         self.posts += 1
         try:

@@ -1,7 +1,7 @@
-"""How the simulated Telegram reads formatted text, after the Bot API's "Formatting options".
+"""Parse formatted text as Telegram does, after the Bot API's "Formatting options".
 
-Stricter than the real one where that one repairs silently: entities that overlap, leave the text or cut a
-character in two are refused, so that a renderer's mistake shows.
+It is stricter than Telegram, which silently repairs some errors: entities that overlap, leave the text or cut
+a character in two are refused, so that a renderer's mistakes show.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ Entity = dict[str, Any]
 
 
 def utf16_length(text: str) -> int:
-    """Count UTF-16 code units."""
+    """Return the number of UTF-16 code units."""
     return sum(2 if ord(character) > 0xFFFF else 1 for character in text)  # noqa: PLR2004
 
 
 def parse_text(text: str, mode: str, given: object) -> tuple[str, list[Entity]]:
-    """Return the text that is shown and its entities; raises Failure as Telegram would."""
+    """Return the visible text and its entities; raises ApiFailure as Telegram would."""
     match mode.lower():
         case "":
             shown, entities = text, _parse_entities(text, given)
@@ -68,7 +68,7 @@ def _trim(text: str, entities: Sequence[Entity]) -> tuple[str, list[Entity]]:
 
 
 def _parse_entities(text: str, given: object) -> list[Entity]:
-    """Check entities that were given by offset and length."""
+    """Validate entities given by offset and length."""
     if given in (None, ""):
         return []
     try:
@@ -85,7 +85,7 @@ def _parse_entities(text: str, given: object) -> list[Entity]:
 
 
 def _boundaries(text: str) -> Iterator[int]:
-    """Yield the offsets that lie between two characters."""
+    """Yield the offsets between two characters."""
     place = 0
     yield place
     for character in text:
@@ -218,7 +218,7 @@ def _at_line_start(source: str, place: int) -> bool:
 
 
 def find_entities(text: str, username: str) -> list[Entity]:
-    """Return the entities a client finds in what a person types: commands and mentions."""
+    """Return the entities a client finds in typed text: commands and mentions."""
     pattern = re.compile(r"(?<!\S)(/\w{1,64}(?:@\w+)?)|(?<![\w@])(@\w{3,64})")
     found = []
     for match in pattern.finditer(text):

@@ -1,4 +1,4 @@
-"""The simulated Telegram's state: rooms, posts, files and the updates a bot has not confirmed."""
+"""The state of the simulated Telegram: rooms, posts, files and unconfirmed updates."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from channels.telegram.simulator.wording import find_entities
 
 FIRST_UPDATE = 700_000_001
 SUPERGROUPS = -1_000_000_000_000
-DEFAULT_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
-"""The kinds of update that come only when asked for by name."""
+OPT_IN_KINDS = frozenset({"chat_member", "message_reaction", "message_reaction_count"})
+"""The kinds of update that are sent only if requested by name."""
 
 DRAFT_SECONDS = 30.0
 
@@ -24,9 +24,9 @@ Raw = dict[str, Any]
 
 @dataclass(slots=True)
 class Room:
-    """A chat. `refusal` is the 403 a bot gets that may no longer write there.
+    """A chat; `refusal` is the text of the 403 a bot gets that may no longer write there.
 
-    `forbidden` are the kinds of message the bot has no right to, `reactions` the emoji that are allowed.
+    `forbidden` lists the kinds of message the bot may not send, `reactions` the allowed emoji.
     """
 
     id: int
@@ -51,7 +51,7 @@ class Room:
 
 @dataclass(slots=True)
 class Post:
-    """A message in a room, with the texts it had before."""
+    """A message in a room, with its earlier texts."""
 
     raw: Raw
     by_bot: bool
@@ -61,34 +61,34 @@ class Post:
 
     @property
     def id(self) -> int:
-        """Its number in the room."""
+        """The message's number in the room."""
         return int(self.raw["message_id"])
 
     @property
     def chat(self) -> int:
-        """The room it is in."""
+        """The room of the message."""
         return int(self.raw["chat"]["id"])
 
     @property
     def thread(self) -> int | None:
-        """The topic it is in."""
+        """The topic of the message."""
         return self.raw.get("message_thread_id")
 
     @property
     def text(self) -> str:
-        """What it says now."""
+        """The current text."""
         return str(self.raw.get("text") or self.raw.get("caption") or "")
 
     @property
     def buttons(self) -> list[Raw]:
-        """The buttons under it."""
+        """The message's buttons."""
         rows = self.raw.get("reply_markup", {}).get("inline_keyboard", [])
         return [button for row in rows for button in row]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedDraft:
-    """A part of a message that is still being said, as a private chat shows it until `until`."""
+    """A draft that a private chat shows until `until`."""
 
     chat: int
     number: int
@@ -98,7 +98,7 @@ class SimulatedDraft:
 
 
 class World:
-    """Rooms and what is said in them, as one bot meets them."""
+    """Rooms and their messages, as one bot meets them."""
 
     def __init__(self, bot: Raw, *, privacy: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self.bot = bot
@@ -128,14 +128,14 @@ class World:
             await self.changed.wait_for(condition)
 
     def room(self, chat: int) -> Room:
-        """Return a room, made on first use: a private chat for a positive id, else a group."""
+        """Return a room, created on first use: a private chat for a positive id, else a group."""
         if chat not in self.rooms:
             kind = "private" if chat > 0 else "supergroup" if chat < SUPERGROUPS else "group"
             self.rooms[chat] = Room(chat, kind, f"Room {abs(chat)}")
         return self.rooms[chat]
 
     def get_writable_room(self, chat: object) -> Room:
-        """Return a room the bot may write to; raises Failure."""
+        """Return a room the bot may write to; raises ApiFailure."""
         try:
             room = self.rooms[int(str(chat))]
         except (KeyError, ValueError):
@@ -148,7 +148,7 @@ class World:
         return room
 
     def next_message_id(self, room: Room) -> int:
-        """Return the next message number: each supergroup counts its own, all other rooms together."""
+        """Return the next message number; each supergroup counts its own, all other rooms share one."""
         counter = room.id if room.kind == "supergroup" else 0
         self._numbers[counter] = self._numbers.get(counter, 0) + 1
         return self._numbers[counter]
@@ -186,11 +186,11 @@ class World:
         self.visible_drafts[chat] = draft
 
     def end_drafts(self, chat: int) -> None:
-        """Take a chat's draft away: a message of the bot is there."""
+        """Remove a chat's draft, because a message of the bot arrived."""
         self.visible_drafts.pop(chat, None)
 
     def get_bot_post(self, chat: object, number: object, *, purpose: str) -> Post:
-        """Return a post of the bot; raises Failure."""
+        """Return a message of the bot; raises ApiFailure."""
         room = self.get_writable_room(chat)
         try:
             post = self.posts[room.id, int(str(number))]
@@ -203,21 +203,21 @@ class World:
         return post
 
     def update(self, kind: str, content: Raw) -> int | None:
-        """Queue an update for the bot, if it wants this kind."""
-        wanted = kind in self.kinds if self.kinds else kind not in DEFAULT_KINDS
+        """Queue an update, if the bot requested this kind."""
+        wanted = kind in self.kinds if self.kinds else kind not in OPT_IN_KINDS
         if not wanted or (self.privacy and kind == "message" and not self._concerns_bot(content)):
             return None
         return self.queue({kind: content})
 
     def queue(self, content: Raw) -> int:
-        """Queue an update of any content."""
+        """Queue an update with any content."""
         number = self._next_update
         self._next_update += 1
         self.updates[number] = {"update_id": number, **content}
         return number
 
     def confirm(self, offset: int) -> None:
-        """Forget updates before `offset`; a negative one keeps that many of the last."""
+        """Delete updates before `offset`; a negative one keeps that many of the last."""
         if offset < 0:
             offset = min(sorted(self.updates)[offset:], default=0)
         for number in [number for number in self.updates if number < offset]:
@@ -228,7 +228,7 @@ class World:
         return list(self.updates.values())[:limit]
 
     def _concerns_bot(self, message: Raw) -> bool:
-        """Privacy mode: in groups a bot gets commands, mentions and replies to it."""
+        """Apply privacy mode: in groups a bot gets commands, mentions and replies to it."""
         if message["chat"]["type"] == "private":
             return True
         replied = message.get("reply_to_message", {}).get("from", {}).get("id") == self.bot["id"]
@@ -237,7 +237,7 @@ class World:
         return replied or text.startswith("/") or name in text.lower()
 
     def person(self, number: int, name: str = "") -> Raw:
-        """Return a person's User."""
+        """Return a user's User object."""
         return {
             "id": number,
             "is_bot": False,
@@ -251,7 +251,7 @@ class World:
         return {"text": text, **({"entities": entities} if entities else {})}
 
     def list_bot_posts(self, chat: int | None) -> Iterable[Post]:
-        """Return what the bot said, in order."""
+        """Return the bot's messages in order."""
         if chat is not None:
             return tuple(self._bot_posts.get(chat, ()))
         return [post for post in self.posts.values() if post.by_bot]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from channels.slack import text as slack_text
 from channels.slack.receive import codec
 from channels.slack.send import markup
-from channels.slack.simulator.reading import notified_targets, render
+from channels.slack.simulator.mrkdwn import notified_targets, render
 
 _NAMES = (
     "type payload event team_id channel user text ts thread_ts subtype message previous_message edited files "

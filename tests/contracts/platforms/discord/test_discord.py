@@ -357,7 +357,7 @@ async def test_a_file_from_elsewhere_is_not_fetched(simulator: Simulator, discor
     place = simulator.world.channel(CHAT)
     stray = {"id": "5", "filename": "x", "url": "http://169.254.169.254/latest"}
     message = simulator.world.post(place, simulator.world.person(7), "", attachments=[stray])
-    with pytest.raises(Rejected, match="not where Discord keeps files"):
+    with pytest.raises(Rejected, match="not on Discord's file hosts"):
         async for _ in discord.sender.download(f"{CHAT}/{message['id']}/5"):
             pass
 

@@ -211,7 +211,7 @@ async def test_a_repeated_upload_is_one_message(simulator: Simulator, discord: C
     assert sent[0] == sent[1]
     assert len(simulator.messages()) == 1
     large = File(name="b", media_type="x/y", content=bytes(10 * 1024 * 1024 + 1))
-    with pytest.raises(Rejected, match="Discord takes"):
+    with pytest.raises(Rejected, match="Discord's limit"):
         await discord.sender.upload(ROOM, large, key="k")
 
 
@@ -258,7 +258,7 @@ async def test_files_are_fetched_from_discord_alone(simulator: Simulator, url: s
         if is_fetched:
             assert b"".join([chunk async for chunk in fetched]) == b"here"
             return
-        with pytest.raises(Rejected, match="not where Discord keeps files"):
+        with pytest.raises(Rejected, match="not on Discord's file hosts"):
             await anext(fetched)
 
 

@@ -217,7 +217,7 @@ def test_a_missing_permission_names_itself_and_what_to_do() -> None:
     error = translate_error("missing_scope", method="files.info", needed="files:read")
     assert isinstance(error, NotPermitted)
     assert error.permission == "files:read"
-    assert "install the app again" in str(error)
+    assert "reinstall the app" in str(error)
 
 
 @pytest.mark.parametrize(

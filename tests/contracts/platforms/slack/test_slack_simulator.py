@@ -17,7 +17,7 @@ from slack_sdk.web.async_client import AsyncWebClient
 
 from channels.slack.simulator import Simulator
 from channels.slack.simulator.outgoing import signature_headers
-from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.rate_limits import Rate
 from channels.slack.simulator.scopes import ALL_SCOPES
 from slack_connections import slack_simulator  # noqa: F401 - fixtures
 

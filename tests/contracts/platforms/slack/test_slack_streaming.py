@@ -14,7 +14,7 @@ from channels.port import Connection
 from channels.slack import plugin
 from channels.slack.send import lookup
 from channels.slack.simulator import Post, Simulator
-from channels.slack.simulator.pacing import Rate
+from channels.slack.simulator.rate_limits import Rate
 from slack_connections import ROOM, make_reply, thread_address
 
 KEY = "dlv_1.0"
@@ -181,7 +181,7 @@ async def test_an_assistants_thread_shows_that_we_are_at_work(
     """The status stands until the reply, which clears it; it can be set again."""
     thread = thread_address(await simulator.open_assistant("D0ADA"), "D0ADA")
     await slack.sender.typing(thread)
-    assert simulator.world.status("D0ADA", thread.thread or "") == "is at work…"
+    assert simulator.world.status("D0ADA", thread.thread or "") == "is working…"
     await slack.sender.send(thread, make_reply("done"))
     assert simulator.world.status("D0ADA", thread.thread or "") == ""
 

@@ -70,7 +70,7 @@ async def test_a_webhook_is_compared_with_the_settings() -> None:
         assert "DOVECOTE_PUBLIC_URL" in found["webhook"].detail
         await simulator.updates.set_webhook("http://127.0.0.1:9/elsewhere", "")
         elsewhere = (await findings(simulator, **WEBHOOK))["webhook"]
-    assert (elsewhere.ok, "another address, at 127.0.0.1:9;" in elsewhere.detail) == (False, True)
+    assert (elsewhere.ok, "another URL, at 127.0.0.1:9;" in elsewhere.detail) == (False, True)
     assert elsewhere.remedy
 
 

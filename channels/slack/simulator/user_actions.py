@@ -1,4 +1,4 @@
-"""What people do in the simulated Slack, and what the app is told of it."""
+"""Actions of users in the simulated Slack, and the events the app receives."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ ADA = "U0ADA"
 
 
 class UserActions:
-    """The acts of people. Each is over when the app has been told, or Slack has it for later."""
+    """Actions of users; each returns once its events are delivered, or queued for retry."""
 
     world: World
     server: Server
 
     @abstractmethod
     async def send(self, kind: str, payload: Raw) -> None:
-        """Tell the app."""
+        """Deliver a payload to the app."""
 
     @abstractmethod
     async def send_event(self, event: Raw) -> None:
-        """Tell the app of an event, if it is one that its scopes let it hear."""
+        """Send the app an event, if its scopes allow it."""
 
     async def say(self, room: str | int, text: str, *, user: str = ADA, thread: str | None = None) -> str:
-        """A person types into a room; a mention in a channel is told twice. Returns the time stamp."""
+        """Post a user's message and return its `ts`; a mention in a channel causes two events."""
         return await self._post_message(room, user, {"text": text, "client_msg_id": "0-0"}, thread)
 
     async def send_file(
@@ -39,7 +39,7 @@ class UserActions:
         text: str = "",
         thread: str | None = None,
     ) -> str:
-        """A person sends a file."""
+        """Send a file as a user."""
         number = f"F{next(self.world.numbers):08d}"
         self.world.files[number] = {"id": number, "name": name, "mimetype": media_type, "size": len(content)}
         self.server.store_file(number, content)
@@ -47,14 +47,14 @@ class UserActions:
         return await self._post_message(room, ADA, words, thread)
 
     async def edit(self, room: str | int, ts: str, text: str) -> None:
-        """A person edits what they said."""
+        """Edit a user's message."""
         post = self._get_post(room, ts)
         before = dict(post.raw)
         post.raw = {**post.raw, "text": text, "edited": {"user": post.user, "ts": self.world.next_ts()}}
         await self._send_message_changed(post, before)
 
     async def unfurl(self, room: str | int, ts: str) -> None:
-        """Slack adds a preview of a link to a message."""
+        """Add a link preview to a message, as Slack does."""
         post = self._get_post(room, ts)
         before = dict(post.raw)
         post.raw = {**post.raw, "attachments": [{"id": 1, "title": "a page"}]}
@@ -63,7 +63,7 @@ class UserActions:
     async def react(
         self, room: str | int, ts: str, name: str, *, user: str = ADA, added: bool = True
     ) -> None:
-        """A person puts a sign under a message, or takes it away."""
+        """Add or remove a user's reaction."""
         post = self._get_post(room, ts)
         who = post.reactions.setdefault(name, [])
         if added:
@@ -76,7 +76,7 @@ class UserActions:
         await self.send_event({**told, "event_ts": self.world.next_ts()})
 
     async def press(self, room: str | int, ts: str, value: str, *, user: str = ADA) -> None:
-        """A person presses a button of the bot."""
+        """Press one of the bot's buttons as a user."""
         post = self._get_post(room, ts)
         button = next((one for one in post.buttons if one.get("value") == value), None)
         if button is None:
@@ -93,7 +93,7 @@ class UserActions:
         await self.send("interactive", {"type": "block_actions", **_user_fields(user), **told})
 
     async def submit(self, words: str, *, user: str | None = None) -> None:
-        """A person writes into the modal that opened last, and sends it off."""
+        """Fill in and submit the modal that opened last."""
         modal = self.open_modals()[-1]
         blocks = [block for block in modal.raw["blocks"] if block.get("type") == "input"]
         values = {
@@ -110,11 +110,11 @@ class UserActions:
         )
 
     def open_modals(self) -> list[Modal]:
-        """Return the modals that people see."""
+        """Return the open modals."""
         return [modal for modal in self.world.modals if modal.is_open]
 
     async def slash(self, room: str | int, text: str, *, user: str = ADA) -> None:
-        """A person types `/dovecote` and some text."""
+        """Send `/dovecote` with a text as a user."""
         name = self.world.room(room).id
         kind = "directmessage" if name.startswith("D") else "room"
         where = {"team_id": TEAM, "channel_id": name, "channel_name": kind, "user_id": user}
@@ -123,7 +123,7 @@ class UserActions:
         await self.send("slash_commands", {**where, "user_name": "ada", **what, **address})
 
     async def open_assistant(self, room: str | int, *, user: str = ADA) -> str:
-        """A person opens a thread of the assistant in a private chat; returns the thread."""
+        """Open an assistant thread in a private chat and return the thread."""
         name = self.world.room(room).id
         root = self.world.post(name, BOT_USER, {"text": "New Assistant Thread", "bot_id": "B0SLACK"})
         self.world.assistants.add((name, root.ts))
@@ -131,11 +131,11 @@ class UserActions:
         return root.ts
 
     async def change_context(self, room: str | int, thread: str, *, user: str = ADA) -> None:
-        """A person looks at another channel beside the assistant's thread."""
+        """View another channel next to the assistant's thread."""
         await self._send_assistant_event("assistant_thread_context_changed", room_id(room), thread, user)
 
     async def send_message_event(self, post: Post) -> None:
-        """Tell the app of a message."""
+        """Send the app an event about a message."""
         await self.send_event({**post.raw, **self._channel_fields(post.room)})
 
     async def _send_assistant_event(self, kind: str, room: str, thread: str, user: str) -> None:

@@ -1,4 +1,4 @@
-"""The calls by which a bot answers interactions, with the token of each."""
+"""The REST calls by which a bot answers interactions, authorised by an interaction's token."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from channels.discord.simulator.world import (
 )
 
 CHANNEL_MESSAGE, DEFER_MESSAGE, DEFER_UPDATE, UPDATE, CHOICES, MODAL = 4, 5, 6, 7, 8, 9
-"""Kinds of first reaction, by the documentation's numbers."""
+"""Types of interaction responses, by the documentation's numbers."""
 
 TITLE_LIMIT, FIELD_LIMIT = 45, 5
 
 
 class InteractionEndpoints:
-    """Carries out what is asked for with an interaction's token."""
+    """Carries out the calls that use an interaction's token."""
 
     def __init__(self, world: World, rest: RestApi) -> None:
         self._world = world
         self._rest = rest
 
     async def callback(self, number: str, token: str, body: RequestBody, *, detailed: bool) -> Raw | None:
-        """Take the first reaction to an interaction."""
+        """Accept the initial response to an interaction."""
         asked = self._world.interactions.get(token)
         if asked is None or asked.id != number:
             raise ApiFailure(404, 10062, "Unknown interaction")
@@ -40,7 +40,7 @@ class InteractionEndpoints:
         return self._callback_response(asked) if detailed else None
 
     def _callback_response(self, interaction: SimulatedInteraction) -> Raw:
-        """Return what the first reaction made."""
+        """Return the resource that the initial response created."""
         made: Raw = {"interaction": {"id": interaction.id, "type": 2}}
         if interaction.original is not None:
             loading = bool(interaction.original["flags"] & LOADING)
@@ -50,7 +50,7 @@ class InteractionEndpoints:
         return made
 
     def apply_response(self, interaction: SimulatedInteraction, response: Raw) -> None:
-        """Carry out the first reaction, however it came."""
+        """Carry out an initial response, by callback or HTTP response."""
         kind, content = int(response["type"]), response.get("data") or {}
         if kind == MODAL:
             interaction.modal = _check_modal(content)
@@ -72,7 +72,7 @@ class InteractionEndpoints:
         return {"id": interaction.id, "type": 2, "user": who, "authorizing_integration_owners": {}}
 
     async def follow_up(self, application: str, token: str, body: RequestBody) -> Raw:
-        """Say something more to whoever interacted; right after a deferral it takes that place."""
+        """Send a follow-up message; right after a deferral it fills the deferred reply."""
         asked = self._get_interaction(application, token)
         if asked.original is not None and asked.original["flags"] & LOADING:
             return await self._rest.update_message(asked.channel, asked.original, body)
@@ -87,19 +87,19 @@ class InteractionEndpoints:
         return message
 
     async def edit_original(self, application: str, token: str, body: RequestBody) -> Raw:
-        """Change the first reaction's message."""
+        """Edit the message of the initial response."""
         asked = self._get_interaction(application, token)
         if asked.original is None or asked.original not in asked.channel.messages:
             raise ApiFailure(404, 10008, "Unknown Message")
         return await self._rest.update_message(asked.channel, asked.original, body)
 
     async def delete_original(self, application: str, token: str) -> None:
-        """Take the first reaction's message away."""
+        """Delete the message of the initial response."""
         message = self.get_original(application, token)
         await self._rest.delete(message["channel_id"], message["id"])
 
     def get_original(self, application: str, token: str) -> Raw:
-        """Return the first reaction's message."""
+        """Return the message of the initial response."""
         asked = self._get_interaction(application, token)
         if asked.original is None:
             raise ApiFailure(404, 10008, "Unknown Message")
@@ -113,7 +113,7 @@ class InteractionEndpoints:
 
 
 def _check_modal(modal: Raw) -> Raw:
-    """Refuse a form without title, name or fields."""
+    """Raise ApiFailure for a modal without title, id or fields."""
     title, named, rows = modal.get("title"), modal.get("custom_id"), modal.get("components")
     fields = [one for row in rows or [] for one in row.get("components", [row.get("component")])]
     labelled = all(

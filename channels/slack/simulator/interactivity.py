@@ -1,4 +1,4 @@
-"""What is around the messages of the simulated Slack: reactions, modals, and the status of a thread."""
+"""Methods of the simulated Slack for reactions, modals and a thread's status."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class InteractivityMethods:
         return {"view": modal.raw}
 
     def _consume_trigger(self, trigger: str) -> str:
-        """Return whose trigger it is; it is good once, for three seconds."""
+        """Return the user of a trigger, which can be used once within three seconds."""
         user, until = self._world.triggers.get(trigger, ("", 0.0))
         if trigger not in self._world.triggers:
             raise ApiFailure("invalid_trigger_id")

@@ -1,4 +1,4 @@
-"""What the methods of the simulated Bot API share: the room of a call, and saying something there."""
+"""Shared parts of the simulated Bot API's methods: the room of a call, and posting a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BUTTON_DATA_LIMIT = 64
 
 
 class MethodBase:
-    """One bot in the world."""
+    """The methods' view of the world as one bot."""
 
     def __init__(self, world: World, updates: Updates, rate_limits: RateLimits) -> None:
         self._world = world
@@ -20,7 +20,7 @@ class MethodBase:
         self._rate_limits = rate_limits
 
     def _room(self, arguments: Arguments, kind: str = "") -> Room:
-        """Return the room of a call; raises Failure when it, or its topic, does not take this kind."""
+        """Return the room of a call; raises ApiFailure if it or its topic refuses this kind of message."""
         if "chat_id" not in arguments:
             raise bad_request("chat_id is empty")
         room = self._world.get_writable_room(arguments["chat_id"])
@@ -53,7 +53,7 @@ class MethodBase:
 
 
 def inline_keyboard(arguments: Arguments) -> Raw:
-    """Return the inline keyboard of a call; raises Failure for buttons Telegram refuses."""
+    """Return the inline keyboard of a call; raises ApiFailure for buttons Telegram refuses."""
     markup = arguments.json_value("reply_markup")
     if not isinstance(markup, dict) or not markup.get("inline_keyboard"):
         return {}

@@ -1,6 +1,6 @@
-"""Rate limits as Discord tells and keeps them: buckets per call and channel, and one for all of the bot.
+"""Discord's rate limits: buckets per call and channel, and a global one for the bot.
 
-Unless limits are set, answers tell of buckets and nothing is refused.
+Unless limits are set, responses report buckets and nothing is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from channels.discord.simulator.world import ApiFailure, Raw
 
 @dataclass(slots=True)
 class RateWindow:
-    """A bucket that fills all at once."""
+    """A bucket that is refilled completely when its window ends."""
 
     used: int = 0
     until: float = 0.0
@@ -23,7 +23,7 @@ class RateWindow:
 
 @dataclass(slots=True)
 class RateLimits:
-    """How many calls of a name a channel takes in how many seconds, and the bot in all."""
+    """Limits of calls per channel and window, and of the whole bot."""
 
     calls: dict[str, tuple[int, float]] = field(default_factory=dict)
     everywhere: tuple[int, float] | None = None
@@ -32,7 +32,7 @@ class RateLimits:
     _windows: dict[tuple[str, str], RateWindow] = field(default_factory=dict)
 
     def acquire(self, name: str, owner: str, *, as_bot: bool) -> Raw:
-        """Count a call; returns the headers of its answer, raises Failure when it is one too many."""
+        """Count a call and return the headers of its response; raises ApiFailure above the limit."""
         if self.everywhere and as_bot:
             left, wait = self._count(("", ""), self.everywhere)
             if left < 0:
@@ -49,7 +49,7 @@ class RateLimits:
         return headers
 
     def _count(self, key: tuple[str, str], limit: tuple[int, float]) -> tuple[int, float]:
-        """Return how many calls are left, below zero when this was one too many, and until when."""
+        """Return how many calls are left (negative above the limit) and when the window ends."""
         window, now = self._windows.setdefault(key, RateWindow()), self.clock()
         if now >= window.until:
             window.used, window.until = 0, now + limit[1]
@@ -62,10 +62,12 @@ class RateLimits:
 
 
 def rate_limited(wait: float, *, scope: str, headers: Raw | None = None) -> ApiFailure:
-    """Return the answer to a call that was one too many; `Via` tells it from the front servers' own."""
-    told = {"Retry-After": int(wait) + 1, "X-RateLimit-Scope": scope, "Via": "1.1 google"}
+    """Return a 429; the `Via` header distinguishes it from one of Discord's proxy."""
+    fields = {"Retry-After": int(wait) + 1, "X-RateLimit-Scope": scope, "Via": "1.1 google"}
     extra = {"retry_after": round(wait, 3), "global": scope == "global"}
-    return ApiFailure(429, 0, "You are being rate limited.", extra=extra, headers={**(headers or {}), **told})
+    return ApiFailure(
+        429, 0, "You are being rate limited.", extra=extra, headers={**(headers or {}), **fields}
+    )
 
 
 def _hash(name: str) -> str:

@@ -1,4 +1,4 @@
-"""How the simulated Slack shows mrkdwn, after "Formatting text for app surfaces"."""
+"""Read mrkdwn as Slack's clients do, after "Formatting text for app surfaces"."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ _MARKS = [
 
 
 def notified_targets(text: str) -> list[str]:
-    """Return whom a text notifies: people, groups, everyone."""
+    """Return the users and groups that a text notifies."""
     return [found for found in _REFERENCE.findall(text) if found.startswith(("@", "!"))]
 
 
 def render(text: str) -> str:
-    """Return what a person reads of mrkdwn."""
+    """Return the text of mrkdwn as a user reads it."""
     pieces = text.split("```")
     return "".join(unescape(piece) if number % 2 else _inline(piece) for number, piece in enumerate(pieces))
 
 
 def unescape(text: str) -> str:
-    """Return text with its three entities as characters."""
+    """Return the text with its three entities as characters."""
     return text.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
 
 

@@ -1,4 +1,4 @@
-"""What people do in the simulated Discord: talk, edit, react, command, press, fill in forms."""
+"""Actions of users in the simulated Discord: messages, edits, reactions, commands, buttons, modals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import aiohttp
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from channels.discord.simulator import shapes
-from channels.discord.simulator.hooks import InteractionEndpoints
+from channels.discord.simulator.interaction_endpoints import InteractionEndpoints
 from channels.discord.simulator.rest import RestApi
 from channels.discord.simulator.sessions import SimulatedGateway
 from channels.discord.simulator.world import (
@@ -25,74 +25,78 @@ from channels.discord.simulator.world import (
 )
 
 COMMAND, PRESS, MODAL = 2, 3, 5
-"""Kinds of interaction."""
+"""Types of interactions."""
 
 OK = 200
 
 
 class UserActions:
-    """Acts of people; a chat that is not known is a private one."""
+    """Actions of users; an unknown chat becomes a private conversation."""
 
     def __init__(
-        self, world: World, rest: RestApi, hooks: InteractionEndpoints, sessions: SimulatedGateway
+        self,
+        world: World,
+        rest: RestApi,
+        interaction_endpoints: InteractionEndpoints,
+        sessions: SimulatedGateway,
     ) -> None:
         self.world = world
         self.rest = rest
-        self.hooks = hooks
+        self.interaction_endpoints = interaction_endpoints
         self.sessions = sessions
         self.key: Ed25519PrivateKey
 
     async def say(
         self, chat: int, text: str, *, user: int = 7, thread: int | None = None, **others: Any
     ) -> str:
-        """A person says something."""
-        place = self.world.channel(thread or chat)
+        """Send a message as a user."""
+        channel = self.world.channel(thread or chat)
         person = self.world.person(user)
-        place.person = place.person or person
-        return await self._post_message(place, person, text, **others)
+        channel.person = channel.person or person
+        return await self._post_message(channel, person, text, **others)
 
     async def echo(self, chat: int, text: str) -> str:
-        """The bot says something that did not come from us."""
+        """Send a message as the bot, as another process of the same bot would."""
         return await self._post_message(self.world.channel(chat), self.world.bot, text)
 
     async def edit(self, chat: int, number: str, text: str) -> None:
-        """A person changes a message."""
-        place = self.world.channel(chat)
-        message = self.world.message(place, number)
+        """Edit a user's message."""
+        channel = self.world.channel(chat)
+        message = self.world.message(channel, number)
         message.update(content=text, edited_timestamp="2026-01-01T00:00:00+00:00")
-        await self.rest.emit_message("MESSAGE_UPDATE", place, message)
+        await self.rest.emit_message("MESSAGE_UPDATE", channel, message)
 
     async def preview(self, chat: int, number: str) -> None:
-        """Discord adds a link's preview to a message, and tells of it as of a change."""
-        place = self.world.channel(chat)
-        message = self.world.message(place, number)
+        """Add a link preview to a message, which Discord reports as an edit."""
+        channel = self.world.channel(chat)
+        message = self.world.message(channel, number)
         message.update(embeds=[{"type": "link", "url": "https://example.org/"}])
-        await self.rest.emit_message("MESSAGE_UPDATE", place, message)
+        await self.rest.emit_message("MESSAGE_UPDATE", channel, message)
 
     async def react(self, chat: int, number: str, emoji: str, *, user: int = 7, added: bool = True) -> None:
-        """A person puts a sign under a message, or takes it away."""
-        place = self.world.channel(chat)
-        await self.rest.emit_reaction(place, number, emoji, self.world.person(user), added=added)
+        """Add or remove a user's reaction."""
+        channel = self.world.channel(chat)
+        await self.rest.emit_reaction(channel, number, emoji, self.world.person(user), added=added)
 
     async def send_file(
         self, chat: int, content: bytes, *, name: str, media_type: str, user: int = 7, text: str = ""
     ) -> str:
-        """A person sends a file."""
-        place = self.world.channel(chat)
-        attachment = self.rest.attach(place, name, media_type, content)
-        return await self._post_message(place, self.world.person(user), text, attachments=[attachment])
+        """Send a file as a user."""
+        channel = self.world.channel(chat)
+        attachment = self.rest.attach(channel, name, media_type, content)
+        return await self._post_message(channel, self.world.person(user), text, attachments=[attachment])
 
     async def command(self, chat: int, name: str, words: str = "", *, user: int = 7) -> SimulatedInteraction:
-        """A person uses a slash command."""
+        """Use a slash command as a user."""
         option = "question" if name == "ask" else "words"
         options = [{"name": option, "type": 3, "value": words}] if words else []
         asked = {"type": COMMAND, "data": {"id": "1", "name": name, "type": 1, "options": options}}
         return await self._interact(chat, asked, user)
 
     async def press(self, chat: int, number: str, button: str, *, user: int = 7) -> SimulatedInteraction:
-        """A person presses a button of a message; `button` is its id, or the label it shows."""
-        place = self.world.channel(chat)
-        message = self.world.message(place, number)
+        """Press a button of a message; `button` is its id or its label."""
+        channel = self.world.channel(chat)
+        message = self.world.message(channel, number)
         shown = [one for row in message["components"] for one in row["components"]]
         custom = next((one["custom_id"] for one in shown if one.get("label") == button), button)
         asked = {"type": PRESS, "data": {"custom_id": custom, "component_type": 2}, "message": message}
@@ -101,7 +105,7 @@ class UserActions:
     async def submit(
         self, opened: SimulatedInteraction, words: str, *, user: int = 7
     ) -> SimulatedInteraction:
-        """A person fills in the form that a press opened, the same words into every field."""
+        """Submit the modal that a press opened, with the same text in every field."""
         modal = opened.modal or {}
         rows = [
             {"type": 1, "components": [{**_component_ref(one), "value": words} for one in row["components"]]}
@@ -112,48 +116,50 @@ class UserActions:
         return await self._interact(int(opened.channel.id), asked, user)
 
     def create_interaction(self, chat: int, fields: Raw, user: int = 7) -> tuple[SimulatedInteraction, Raw]:
-        """Make an interaction without telling anybody; returns it with its object."""
-        place, number, person = self.world.channel(chat), self.world.snowflake(), self.world.person(user)
+        """Create an interaction without sending it; return it with its payload."""
+        channel, number, person = self.world.channel(chat), self.world.snowflake(), self.world.person(user)
         token = f"aW50ZXJhY3Rpb24_{number}"
-        made = SimulatedInteraction(number, token, place, message=fields.get("message"), person=person)
-        self.world.interactions[made.token] = made
-        who: Raw = {"member": shapes.member(person)} if place.guild else {"user": person}
+        interaction = SimulatedInteraction(
+            number, token, channel, message=fields.get("message"), person=person
+        )
+        self.world.interactions[interaction.token] = interaction
+        who: Raw = {"member": shapes.member(person)} if channel.guild else {"user": person}
         raw = {
             "id": number,
             "application_id": self.world.application,
-            "token": made.token,
+            "token": interaction.token,
             "version": 1,
-            "channel_id": place.id,
-            "channel": place.raw,
+            "channel_id": channel.id,
+            "channel": channel.raw,
             "locale": "en-US",
             "entitlements": [],
             "app_permissions": str(shapes.ALL),
             "authorizing_integration_owners": {},
             "attachment_size_limit": 10 * 1024 * 1024,
-            **({"guild_id": place.guild} if place.guild else {}),
+            **({"guild_id": channel.guild} if channel.guild else {}),
             **who,
             **fields,
         }
-        return made, raw
+        return interaction, raw
 
     def signature_headers(self, body: bytes, *, timestamp: str | None = None) -> dict[str, str]:
-        """Return the headers Discord would post a body with."""
+        """Return the headers with which Discord would post a body."""
         when = timestamp or str(int(time.time()))
         signature = self.key.sign(when.encode() + body).hex()
         return {"x-signature-ed25519": signature, "x-signature-timestamp": when}
 
     async def post(self, url: str, raw: Raw) -> tuple[int, Raw]:
-        """Post an interaction to an endpoint and carry out the reaction; returns status and reaction."""
+        """Post an interaction to an endpoint and apply the response; return status and response."""
         body = json.dumps(raw).encode()
         status, reaction = await _post_json(url, body, self.signature_headers(body))
         asked = self.world.interactions.get(str(raw.get("token")))
         if asked is not None and reaction and asked.response_type is None:
-            self.hooks.apply_response(asked, reaction)
+            self.interaction_endpoints.apply_response(asked, reaction)
         await self.world.notify_changed()
         return status, reaction
 
     async def set_endpoint(self, url: str | None) -> bool:
-        """Set the Interactions Endpoint URL, as the portal does: a ping is answered, a forged one refused."""
+        """Set the Interactions Endpoint URL, which must answer a ping and refuse a forged one."""
         if url is None:
             self.rest.endpoint = None
             return True
@@ -168,7 +174,7 @@ class UserActions:
     async def server_channel(
         self, chat: int, *, guild: int = DEFAULT_GUILD, kind: int = TEXT
     ) -> SimulatedChannel:
-        """Open a channel in a server."""
+        """Create a channel in a server."""
         name = str(guild)
         is_new = name not in self.world.guilds
         self.world.guilds.setdefault(name, {"id": name, "name": "Engine Room"})
@@ -180,7 +186,7 @@ class UserActions:
         return channel
 
     async def thread(self, chat: int) -> int:
-        """Open a thread in a channel of a server; returns its id."""
+        """Create a thread in a server's channel and return its id."""
         parent = self.world.channels[str(chat)]
         number = self.world.snowflake()
         thread = self.world.channels[number] = SimulatedChannel(
@@ -190,7 +196,7 @@ class UserActions:
         return int(number)
 
     async def forum_post(self, forum: int, text: str, *, user: int = 7) -> int:
-        """Post in a forum: a thread whose first message has the thread's own id; returns it."""
+        """Create a forum post and return it; the thread and its first message share an id."""
         if str(forum) not in self.world.channels:
             await self.server_channel(forum, kind=FORUM)
         number = await self.thread(forum)
@@ -203,7 +209,7 @@ class UserActions:
         return str(message["id"])
 
     async def _interact(self, chat: int, fields: Raw, user: int) -> SimulatedInteraction:
-        """Tell of an interaction by the gateway, or post it where the application wants them."""
+        """Send an interaction by the gateway, or post it to the application's endpoint."""
         made, raw = self.create_interaction(chat, fields, user)
         if self.rest.endpoint:
             await self.post(self.rest.endpoint, raw)

@@ -1,7 +1,7 @@
-"""How often the simulated Slack lets itself be called: a token bucket for each method, or method and channel.
+"""Rate limits of the simulated Slack: a token bucket per method, or per method and channel.
 
-The rates are those of Slack's page on rate limits: `chat.postMessage` one a second in a channel with short
-bursts, the others by tier and workspace. A call too many is a 429 with Retry-After.
+The rates are those of Slack's page on rate limits: `chat.postMessage` one a second per channel with short
+bursts, the others by tier and workspace. A call above the limit gets a 429 with Retry-After.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from channels.slack.simulator.world import Raw
 
 @dataclass(slots=True)
 class Rate:
-    """So many calls at once, and so many a second after that; `in_room`: each channel has its own."""
+    """A burst of calls and a rate per second after it; `in_room` counts each channel separately."""
 
     burst: float
     a_second: float
@@ -49,7 +49,7 @@ DOCUMENTED = {
 
 
 class RateLimits:
-    """The buckets. `rates` may be changed while it runs; a method without a rate has no limit."""
+    """The buckets. `rates` may be changed at any time; a method without a rate has no limit."""
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.rates = dict(DOCUMENTED)
@@ -58,7 +58,7 @@ class RateLimits:
         self._buckets: dict[tuple[str, str], tuple[float, float]] = {}
 
     def acquire(self, method: str, given: Raw) -> None:
-        """Take a token; raises Failure with the seconds until there is one."""
+        """Take a token; raises ApiFailure with the seconds until one is available."""
         rate = self.rates.get(method)
         if rate is None:
             return

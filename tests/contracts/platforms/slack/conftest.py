@@ -1,0 +1,10 @@
+"""Fixtures of the Slack tests: a simulated Slack and connections to it."""
+
+from __future__ import annotations
+
+from slack_connections import (  # noqa: F401 - fixtures
+    http_mode_connection,
+    memory_state,
+    slack_simulator,
+    socket_mode_connection,
+)
