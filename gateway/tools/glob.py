@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.environments.glob_pattern import ensure_bounded
 from gateway.environments.stored_workspace import StoredWorkspace
 from gateway.tools.file_arguments import (
     PATH_SCHEMA,
@@ -79,9 +80,13 @@ async def _search_store(context: ToolContext, directory: str, pattern: str) -> T
 
 
 def relative_pattern(pattern: str) -> str:
-    """Return a pattern that stays in the workspace; raises BadArguments."""
+    """Return a pattern that stays in the workspace; raises InvalidArguments for others and for long ones."""
     if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
-        raise InvalidArguments("pattern must be relative to the workspace and not climb out of it")
+        raise InvalidArguments("pattern must be relative to the workspace and must not contain ..")
+    try:
+        ensure_bounded(pattern)
+    except ValueError as error:
+        raise InvalidArguments(str(error)) from None
     return pattern
 
 
