@@ -65,7 +65,7 @@ class GlobPattern:
         return self._skip_depths(reached)
 
     def _skip_depths(self, states: set[int]) -> frozenset[int]:
-        """Return the states with those after a `**` that stands for no directory; a last `**` needs a name."""
+        """Add the states after a `**` that stands for no directory; a last `**` needs a name."""
         last = len(self._segments) - 1
         return frozenset(states | {at + 1 for at in states if at < last and self._segments[at] is None})
 
