@@ -21,7 +21,7 @@ COUNTED_DELIVERY_STATES = (
     DeliveryState.RETRYING,
     DeliveryState.DEAD,
 )
-"""States of deliveries that somebody may want to look at."""
+"""States of deliveries that need attention."""
 
 
 _DEAD_TURNS = (
@@ -44,7 +44,7 @@ OLDEST_ROW_QUERIES = {
         )
     ),
 }
-"""When the oldest row of each queue was made."""
+"""Queries for the creation time of the oldest row of each queue."""
 
 
 async def oldest_age(connection: Connection, now: datetime) -> Mapping[str, float]:
@@ -56,14 +56,14 @@ async def oldest_age(connection: Connection, now: datetime) -> Mapping[str, floa
 
 
 async def ping(connection: Connection) -> None:
-    """Ask the database for next to nothing: does it answer."""
+    """Execute a minimal query; raises when the database does not answer."""
     await connection.execute(select(1))
 
 
 async def depth(connection: Connection) -> Mapping[str, int]:
-    """Return lengths by queue: unfinished turns, owed deliveries, running jobs, events not yet told.
+    """Return lengths by queue: unfinished turns, open deliveries, running jobs, unpublished events.
 
-    `turns.dead` were given up and not asked again; `chats.dead` are chats that take nothing any more.
+    `turns.dead` were dead-lettered and not retried; `chats.dead` are chats that refuse messages for good.
     """
     open_turns = await turn_store.count_by_state(connection)
     owed = dict.fromkeys((f"deliveries.{state}" for state in COUNTED_DELIVERY_STATES), 0)
@@ -89,6 +89,6 @@ async def depth(connection: Connection) -> Mapping[str, int]:
 
 
 async def database_time(connection: Connection) -> datetime:
-    """Return what time it is where the database runs."""
+    """Return the database's current time."""
     told = (await connection.execute(select(func.now()))).scalar_one()
     return told if told.tzinfo else told.replace(tzinfo=UTC)
