@@ -119,7 +119,7 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
     for queue in (
         "turns.queued",
         "deliveries.dead",
-        "events.untold",
+        "events.unpublished",
         "jobs.running",
         "approvals.pending",
         "chats.dead",
