@@ -23,7 +23,7 @@ ALL_SCOPES: tuple[KeyScope, ...] = get_args(KeyScope)
 
 KEY_PATTERN = re.compile(r"^dvk_[A-Za-z0-9_-]{43}$")
 _CACHE_SECONDS = 1.0
-"""Seconds an authentication may be answered from memory; a revocation elsewhere cuts after this long."""
+"""Seconds for which an authentication is cached; a revocation by another replica takes effect after this."""
 _CACHE_SIZE = 10_000
 
 
@@ -35,7 +35,7 @@ class AccountNameTaken(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Principal:
-    """Who is asking: taken from the key alone, never from a field of the request."""
+    """The authenticated caller, derived from the key alone and never from a field of the request."""
 
     account: str
     key: str
@@ -43,7 +43,7 @@ class Principal:
 
 
 def key_digest(key: str) -> bytes:
-    """Return what is stored of a key; keys are random, so that one hash suffices."""
+    """Return the stored digest of a key; keys are random, so that one hash is enough."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -53,7 +53,7 @@ def generate_key() -> str:
 
 
 async def create_account(connection: Connection, name: str) -> tuple[Account, str]:
-    """Make an account with one key of every scope; returns the key's text, which is told once."""
+    """Create an account with one key of every scope; returns the key's text, which is shown only once."""
     account = Account(id=new_id("acc"), name=name, created_at=utc_now())
     try:
         await store.add_account(connection, account)
@@ -71,7 +71,7 @@ async def create_key(
     scopes: Sequence[str] = ALL_SCOPES,
     text: str | None = None,
 ) -> tuple[ApiKey, str]:
-    """Make a key (of this text, if one is given); only its digest is stored."""
+    """Create a key (with this text, if one is given); only its digest is stored."""
     text = text or generate_key()
     key = ApiKey(id=new_id("key"), account=account, name=name, scopes=tuple(scopes), created_at=utc_now())
     await store.add_key(connection, key, key_digest(text))
@@ -79,10 +79,10 @@ async def create_key(
 
 
 class ApiKeyAuthenticator:
-    """Turns bearer keys into principals, remembering an answer for at most a second.
+    """Authenticates bearer keys; caches a result for at most a second.
 
-    `on_revoked` is called with the key's id when this process revokes one, so that open sockets can be cut
-    at once; sockets opened with a key that another replica revokes ask `still_valid` now and then.
+    `on_revoked` is called with the key's id when this process revokes a key, so that its open sockets are
+    closed at once. For keys that another replica revokes, sockets call `still_valid` regularly.
     """
 
     def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -92,7 +92,7 @@ class ApiKeyAuthenticator:
         self.on_revoked: list[Callable[[str], None]] = []
 
     async def authenticate(self, bearer: str) -> Principal | None:
-        """Return who this key is, or None; raises Unavailable when the database does not answer."""
+        """Return the principal of a key, or None; raises DatabaseUnavailable."""
         if not KEY_PATTERN.match(bearer):
             return None
         digest = key_digest(bearer)
@@ -114,12 +114,12 @@ class ApiKeyAuthenticator:
         return principal
 
     async def is_valid(self, principal: Principal) -> bool:
-        """Say whether the principal's key still opens its account."""
+        """Return whether the principal's key is still valid."""
         async with self._database.read() as connection:
             return await store.get_key(connection, principal.account, principal.key) is not None
 
     async def revoke(self, key_id: str) -> bool:
-        """End a key everywhere: here at once, on other replicas within a second."""
+        """Revoke a key: in this process at once, on other replicas within a second."""
         async with self._database.begin() as connection:
             ended = await store.revoke_key(connection, key_id)
         self.evict(lambda principal: principal.key == key_id)
@@ -128,7 +128,7 @@ class ApiKeyAuthenticator:
         return ended
 
     def revoke_account(self, account: str) -> None:
-        """Forget an account that was deleted, and tell of every key of its that was at work here."""
+        """Remove a deleted account from the cache and report each of its cached keys as revoked."""
         gone = {principal.key for _until, principal in self._cache.values() if principal.account == account}
         self.evict(lambda principal: principal.account == account)
         for key in gone:

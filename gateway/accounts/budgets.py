@@ -1,4 +1,4 @@
-"""Budgets: what was used is written down as it is used, and who has used it up is refused the next call."""
+"""Budgets: usage is recorded continuously, and a used-up budget stops the next model call."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from gateway.store.conversations import conversations
 MICROS = 1_000_000
 
 OnModelRequest = Callable[[TurnInput, int, ModelRequestEnded], None]
-"""Hear of each request to a model, of an attempt's first, second, …; must not wait and must not fail."""
+"""Receive each finished model request with its number in the attempt; must not wait and must not fail."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What may be used in all; 0 means any amount."""
+    """Upper limits of the total usage; 0 means no limit."""
 
     seconds: float = 0.0
     requests: int = 0
@@ -48,7 +48,7 @@ class Budget:
 
 
 def budget_problem(budget: Budget, used: Amount, *, owner: str, raised_by: str) -> str | None:
-    """Say which budget is used up, by how much, and who can raise it; None while there is some left."""
+    """Return which budget is used up, by how much, and who can raise it; None if none is."""
     kinds = (
         ("sandbox seconds", budget.seconds, used.seconds),
         ("model requests", float(budget.requests), float(used.requests)),
@@ -65,14 +65,14 @@ def budget_problem(budget: Budget, used: Amount, *, owner: str, raised_by: str) 
 
 
 def cost_in_micros(usage: Usage, price: PriceSettings | None) -> int:
-    """Return what was used in millionths: prices are for a million tokens."""
+    """Return the cost in millionths: prices are per million tokens."""
     if price is None:
         return 0
     return round(usage.input_tokens * price.input + usage.output_tokens * price.output)
 
 
 async def usage_by_agent(connection: Connection, account: str, now: datetime) -> Mapping[str, Amount]:
-    """Return what an account has used by agent, running sandboxes included."""
+    """Return an account's usage by agent, including running sandboxes."""
     found = dict(await store.totals(connection, account))
     for agent, seconds in (await store.running_seconds(connection, account, now)).items():
         found[agent] = found.get(agent, Amount()) + Amount(seconds=seconds)
@@ -80,7 +80,7 @@ async def usage_by_agent(connection: Connection, account: str, now: datetime) ->
 
 
 class UsageMeter:
-    """Writes down what turns use, and judges budgets."""
+    """Records the usage of turns and checks budgets."""
 
     def __init__(
         self,
@@ -137,7 +137,7 @@ class UsageMeter:
             self._on_model_request(turn_input, number, request)
 
     async def record(self, account: str, turn_input: TurnInput, usage: Usage, started: datetime) -> None:
-        """Write down what a turn has used of its model so far; repeating it adds nothing."""
+        """Record a turn's model usage so far; idempotent."""
         if not usage.requests:
             return
         model = usage.model or turn_input.agent.models[0]
@@ -172,14 +172,14 @@ class UsageMeter:
 
 
 class MeteredAgent(Agent):
-    """An agent whose every model call is written down, and refused once a budget is used up."""
+    """An agent that records each model call and stops when a budget is used up."""
 
     def __init__(self, inner: Agent, meter: UsageMeter) -> None:
         self._inner = inner
         self._meter = meter
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Perform; progress is saved before each model call, which is when budgets are judged."""
+        """Run the turn; budgets are checked when progress is saved, which is before each model call."""
         account = await self._meter.account_of(turn_input.conversation)
         started, requests = utc_now(), count(1)
         await self._meter.check_budget(account, turn_input.agent)

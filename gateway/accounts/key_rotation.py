@@ -1,4 +1,4 @@
-"""A new secret key takes the place of an old one: everything sealed is sealed anew, while we run."""
+"""Re-encrypt all secrets with a new secret key while the gateway runs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _REENCRYPT = (
 
 
 async def reencrypt_all(database: Database, vault: Vault) -> int:
-    """Seal everything with the first key of the ring; returns how many rows were renewed.
+    """Encrypt everything with the first key of the ring; returns how many rows were changed.
 
-    Batches are short transactions, so that the gateway goes on meanwhile. What cannot be opened, because
-    its key is gone, stays as it is and is told in the log. After this the old keys may leave the ring.
+    Each batch is a short transaction, so that the gateway continues to work. Values whose key is missing
+    are left unchanged and logged. Afterwards the old keys can be removed from the ring.
     """
 
     def renew(table: str, row: str, field: str, envelope: str) -> str | None:

@@ -1,8 +1,8 @@
-"""Secrets at rest: AES-256-GCM, one envelope a field, bound to the row it stands in.
+"""Encrypt secrets at rest with AES-256-GCM; each ciphertext is bound to its row and field.
 
 An envelope is `v1.<key id>.<base64url of nonce and ciphertext>`. Its additional data is the version, the
-key id and the context `table:row:field`, so that a ciphertext copied to another row does not open. The
-first key of the ring seals; every key opens.
+key id and the context `table:row:field`, so that a ciphertext copied to another row cannot be decrypted.
+The first key of the ring encrypts; every key decrypts.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.kdf.scrypt import Scrypt
 
 MIN_RANDOM_LENGTH = 32
-"""Characters from which on a key is taken to be random; a shorter one is stretched first."""
+"""Minimum characters of a key that is used as it is; a shorter one is stretched first."""
 _VERSION = "v1"
 _NONCE_LENGTH = 12
 
 AssociatedData = NewType("AssociatedData", str)
-"""Where a secret stands: `table:row:field`."""
+"""The context a secret is bound to: `table:row:field`."""
 
 Remedy = Literal["operator"]
 
@@ -48,7 +48,7 @@ class InvalidSecretKey(SecretsError):
 
 
 class Secret:
-    """A text that shows itself to nobody; compare it by `matches` only."""
+    """Text that is masked in logs and reprs; compare it with `matches` only."""
 
     __slots__ = ("_text",)
 
@@ -66,7 +66,7 @@ class Secret:
     def __eq__(self, _other: object) -> NoReturn:
         raise TypeError("a secret is compared by matches() only")
 
-    __hash__ = None  # type: ignore[assignment]  # what cannot be compared cannot be a key
+    __hash__ = None  # type: ignore[assignment]  # unhashable: values that cannot be compared are no dictionary keys
 
     def __repr__(self) -> str:
         return "Secret(***)"
@@ -78,7 +78,7 @@ class Secret:
 
 
 def associated_data(table: str, row: str, field: str) -> AssociatedData:
-    """Name the field a secret stands in; table and row never hold a colon, the field may."""
+    """Return the context of a field; table and row contain no colon, the field may."""
     return AssociatedData(f"{table}:{row}:{field}")
 
 
@@ -111,7 +111,7 @@ class Vault:
     """Seals and reveals the secrets of records."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        """Take the ring, first key first; raises WeakKey."""
+        """Set the ring, first key first; raises WeakKey."""
         if not keys:
             raise InvalidSecretKey("the key ring is empty: at least one secret key is needed")
         ring = [_RingKey(key) for key in keys]
@@ -156,7 +156,7 @@ class Vault:
         return len(self._ring) > 1
 
     def is_current(self, envelope: str | bytes) -> bool:
-        """Say whether the envelope was sealed with the first key of the ring."""
+        """Return whether the envelope was encrypted with the first key of the ring."""
         return _parse_envelope(envelope)[0] == self._first.id
 
     def reencrypt(self, context: AssociatedData, envelope: str | bytes) -> str:
@@ -203,7 +203,7 @@ def read_private(path: Path) -> str:
 def open_vault(data: Path, keys: Sequence[Any] = ()) -> Vault:
     """Return the vault of these keys (texts or SecretStr), or else of the generated `<data>/secret.key`.
 
-    Where a key was generated before keys were given, it still opens what it sealed.
+    A key that was generated before keys were configured still decrypts.
     """
     given = [key if isinstance(key, str) else str(key.get_secret_value()) for key in keys]
     path = data / "secret.key"

@@ -1,1 +1,1 @@
-"""Agents: who performs a turn."""
+"""Agents: language models and the built-in shell."""

@@ -1,4 +1,4 @@
-"""The door to agents: what a turn gives one, and what one says while it performs."""
+"""The port of agents: the input of an attempt and the events it yields."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from typing import Any, Literal, Protocol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLimits:
-    """Ceilings of one turn; 0 means none. `context_tokens` is what the model can hold (compaction).
+    """Limits of one turn; 0 means none. `context_tokens` is the model's context window (compaction).
 
-    The budgets are ceilings of all the agent's turns together.
+    The budgets limit all the agent's turns together.
     """
 
     requests: int = 50
@@ -44,7 +44,7 @@ class AgentSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalDecision:
-    """What a person decided about one tool call."""
+    """A person's decision about one tool call."""
 
     approved: bool
     by: str
@@ -52,17 +52,17 @@ class ApprovalDecision:
 
 
 ReadSteering = Callable[[], Awaitable[Sequence[str]]]
-"""Return all that people have said to a turn while it runs, in order, in this attempt and earlier ones."""
+"""Return all messages the turn received while it runs, in order, including those of earlier attempts."""
 
 
 async def no_steering() -> Sequence[str]:
-    """Return nothing: nobody speaks to this turn."""
+    """Return nothing: this turn receives no messages."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentImage:
-    """A picture a person sent, PNG, JPEG, GIF or WebP of at most 5 MB; `name` is where it lies."""
+    """An image from a user: PNG, JPEG, GIF or WebP of at most 5 MB; `name` is its path."""
 
     name: str
     media_type: str
@@ -71,16 +71,21 @@ class AgentImage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnInput:
-    """One attempt at one turn. `history` is the conversation's, `saved` this turn's own progress: both are
-    what this agent wrote before (Finished.history; Saved.state or Asked.state), opaque to everybody else.
+    """The input of one attempt at one turn.
 
-    `trigger` "job" means that `input` tells the result of a background job. `decisions` maps call ids of
-    an earlier Asked to what people decided; it holds all of them or none. `hear` hands
-    over what is said to the turn while it runs. What it returned once is this turn's to answer: an agent
-    that listens asks before each model request and keeps in its progress how much it has heard; one that
-    does not listen never calls it. `attached` are lines about files: what came with the input, and what
-    became of files sent earlier. `images` go to models that see; an agent keeps none of their bytes in what
-    it saves, and is given them again with every attempt.
+    `history` is the conversation's and `checkpoint` this turn's own progress. Both were written by this
+    agent before (`Finished.history`; `Checkpoint.state` or `ApprovalRequired.state`) and are opaque to the
+    gateway.
+    `trigger` "job" means that `input` is the result of a background job. `decisions` maps call ids of an
+    earlier `ApprovalRequired` to the decisions; it contains all of them or none.
+
+    `read_steering` returns the messages that the turn received while it runs. A returned message is
+    answered by this turn. An agent that supports steering calls it before each model request and keeps in
+    its progress how many messages it has processed; others never call it.
+
+    `attachment_lines` describe files: those that came with the input, and the outcome of files sent
+    earlier. `images` are for models that accept images; an agent does not save their bytes and receives
+    them again with every attempt.
     """
 
     turn: str
@@ -99,7 +104,7 @@ class TurnInput:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSpec:
-    """A tool as a model is told of it; `schema` is the JSON schema of its arguments object."""
+    """A tool as it is described to a model; `schema` is the JSON schema of its arguments object."""
 
     name: str
     description: str
@@ -117,8 +122,11 @@ class ToolResult:
 
 
 class Tools(Protocol):
-    """What the agent may do in this turn. Calls are checkpointed: a call id that was carried out in an
-    earlier attempt returns the recorded result and does nothing."""
+    """The tools of a turn.
+
+    Calls are checkpointed: a call id that was executed in an earlier attempt returns the recorded result
+    and does nothing.
+    """
 
     @abstractmethod
     def list(self) -> Sequence[ToolSpec]:
@@ -128,22 +136,22 @@ class Tools(Protocol):
     async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
-        """Say whether a person must approve this call first (and has not yet)."""
+        """Return whether a person must approve this call first (and has not yet)."""
 
     @abstractmethod
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> ToolResult:
-        """Carry a call out and tell the stream; wrong arguments and failures are a ToolResult too.
+        """Execute a call and publish its events; invalid arguments and failures are a ToolResult too.
 
-        A call that still asks is refused by a ToolResult. `typed_by_asker`: a person typed this very
-        command, which counts as that person's approval where that person may approve at all.
+        A call that still needs approval returns a failed ToolResult. `typed_by_asker`: the person typed
+        this very command, which counts as approval if that person may approve.
         """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delta:
-    """Some more of the message being said."""
+    """Another part of the current message."""
 
     text: str
 
@@ -157,7 +165,7 @@ class MessageCompleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What the model counted for this turn."""
+    """The model usage of this turn."""
 
     model: str = ""
     requests: int = 0
@@ -167,7 +175,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequestEnded:
-    """A request to the turn's model has ended; `failed` names the kind of error. For those who measure."""
+    """A request to the turn's model has ended; `error` is the kind of error. For metrics."""
 
     started_at: datetime
     ended_at: datetime
@@ -176,9 +184,9 @@ class ModelRequestEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """Progress worth resuming from after a crash: a later attempt gets it as Work.saved.
+    """Progress to resume from after a crash; a later attempt gets it as `TurnInput.checkpoint`.
 
-    `usage` is what the turn has used so far.
+    `usage` is the turn's usage so far.
     """
 
     state: bytes
@@ -187,7 +195,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingToolCall:
-    """A tool call that waits for a person."""
+    """A tool call that waits for approval."""
 
     id: str
     name: str
@@ -196,7 +204,7 @@ class PendingToolCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRequired:
-    """The turn pauses until people have decided about all these calls; always the last step."""
+    """The turn pauses until all these calls are decided; always the last event."""
 
     calls: tuple[PendingToolCall, ...]
     state: bytes
@@ -204,7 +212,7 @@ class ApprovalRequired:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
-    """The turn's result; always the last step. `output` was already Said; `history` replaces the old."""
+    """The turn's result; always the last event. `history` replaces the conversation's."""
 
     output: str
     history: bytes | None = None
@@ -215,9 +223,9 @@ AgentEvent = Delta | MessageCompleted | ModelRequestEnded | Checkpoint | Approva
 
 
 class AgentError(Exception):
-    """The agent cannot finish this turn; the message is for the person who asked.
+    """The agent cannot finish this turn; the message is shown to the user.
 
-    `retryable` errors (the model's service is down) may be tried again by a later attempt.
+    `retryable` errors (the model's service is down) may succeed in a later attempt.
     """
 
     def __init__(self, detail: str, *, retryable: bool = False) -> None:
@@ -226,11 +234,11 @@ class AgentError(Exception):
 
 
 class Agent(Protocol):
-    """Who performs turns. Stateless: everything it must remember goes through Work and its steps."""
+    """An agent runs turns. Stateless: its memory is in `TurnInput` and in the events it yields."""
 
     @abstractmethod
     def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Perform one attempt, yielding steps as they come; raises AgentError.
+        """Run one attempt and yield its events; raises AgentError.
 
         Cancelling the iteration cancels the model call and the running tool.
         """

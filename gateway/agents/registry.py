@@ -1,4 +1,4 @@
-"""Who performs turns: the built-in shell, and language models opened when one is first needed."""
+"""Select the agent of a turn: the built-in shell, or a language model, which is opened on first use."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def model_vendors(settings: VendorSettings, base_url: str | None) -> Vendors:
 
 
 def default_models(settings: Settings) -> tuple[str, ...]:
-    """Return the language models that this process asks for its default agent, the first choice first."""
+    """Return the language models of the default agent, the first choice first."""
     agent = settings.agent
     asks = agent.model != SHELL and Role.TURNS in settings.roles
     return (agent.model, *agent.fallback) if asks else ()
 
 
 def model_problems(settings: Settings) -> tuple[str, ...]:
-    """Return what is wrong with the default agent's models, a line each; asks no vendor, loads no SDK."""
+    """Return the problems of the default agent's models, one line each; calls no vendor and loads no SDK."""
     base_url = settings.agent.base_url
     return check_chain(default_models(settings), model_vendors(settings.vendors, base_url), base_url)
 
 
 class AgentRegistry:
-    """Finds agents; the stack closes what was opened."""
+    """Opens and caches agents; the stack closes them."""
 
     def __init__(self, vendors: Vendors, stack: AsyncExitStack) -> None:
         self._vendors = vendors
@@ -56,17 +56,19 @@ class AgentRegistry:
         self._model: ModelAgent | None = None
 
     def get(self, spec: AgentSpec) -> Agent:
-        """Return who performs for this persona; what a model lacks is told when it performs."""
+        """Return the agent for a spec; a model's configuration errors are raised when it runs."""
         return self._shell if spec.models[0] == SHELL else self._open_model()
 
     async def preload(self, models: Sequence[str]) -> None:
-        """Load what these models need now, so that the first turn does not wait for it."""
+        """Load the models' SDKs now, so that the first turn does not wait for them."""
         if not models:
             return
         began = time.monotonic()
         try:
             await self._open_model().preload(models)
-        except Exception:  # a background task: the first turn tells what is wrong, and others go on
+        except (
+            Exception
+        ):  # a background task: the first turn reports the problem, and other models are loaded
             log.exception("models.load_failed", models=list(models))
             return
         log.info("models.loaded", models=list(models), seconds=round(time.monotonic() - began, 1))

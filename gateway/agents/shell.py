@@ -1,4 +1,4 @@
-"""`builtin:shell`: no model; what a person types after `!` runs in the sandbox, and says so openly."""
+"""`builtin:shell`: without a model; runs commands that a user types after `!` in the sandbox."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gateway.agents.port import (
 HELP_TEXT = (
     "I am the built-in shell, not a language model. "
     "`!command` runs a command in the sandbox, `!&command` starts a background job whose result comes "
-    "to you here when it is done, `status ID` tells how a job is doing, `logs ID` shows its output, "
+    "to you here when it is done, `status ID` shows the state of a job, `logs ID` shows its output, "
     "`stop ID` ends it."
 )
 
@@ -30,14 +30,14 @@ JOB_COMMANDS = {"status": "", "logs": "logs", "stop": "stop"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellCommand:
-    """One thing a person typed: a tool to call, with its arguments."""
+    """One typed command: a tool to call with its arguments."""
 
     tool: str
     args: dict[str, Any]
 
 
 def parse_commands(text: str) -> list[ShellCommand]:
-    """Read what a person typed: a line that starts with `!` begins a command, the next ones belong to it."""
+    """Parse a message: a line that starts with `!` starts a command, and the following lines belong to it."""
     words = text.split()
     if len(words) == 2 and words[0].lower() in JOB_COMMANDS:  # noqa: PLR2004 - a word and an id
         action = JOB_COMMANDS[words[0].lower()]
@@ -52,7 +52,7 @@ def parse_commands(text: str) -> list[ShellCommand]:
             commands.append(line[1:])
         elif commands:
             commands[-1] += f"\n{line}"
-    return [order for command in commands if (order := _parse_command(command)) is not None]
+    return [parsed for command in commands if (parsed := _parse_command(command)) is not None]
 
 
 def _parse_command(command: str) -> ShellCommand | None:
@@ -75,7 +75,7 @@ def _tick_runs(output: str) -> list[str]:
 
 
 def render_result(command: ShellCommand, result: ToolResult) -> str:
-    """Put what a tool call came to into words for a person."""
+    """Render a tool result as a message."""
     detail = result.detail
     if "stdout" in detail:
         return _render_output(detail)
@@ -103,13 +103,13 @@ def _render_job(detail: Any) -> str:
 
 
 class ShellAgent(Agent):
-    """Runs what people type, word for word."""
+    """Runs typed commands unchanged."""
 
     async def run(self, turn_input: TurnInput, tools: Tools) -> AsyncGenerator[AgentEvent, None]:
-        """Carry the orders of a message out in turn, or pass a job's result on."""
+        """Run the commands of a message in order, or return a job's result."""
         given = [] if turn_input.trigger == "job" else parse_commands(turn_input.input)
-        if asking := await _calls_needing_approval(given, turn_input, tools):
-            yield ApprovalRequired(calls=asking, state=b"")
+        if pending := await _calls_needing_approval(given, turn_input, tools):
+            yield ApprovalRequired(calls=pending, state=b"")
             return
         said = (
             turn_input.input if turn_input.trigger == "job" else await _run_commands(given, turn_input, tools)
@@ -121,10 +121,10 @@ class ShellAgent(Agent):
 async def _calls_needing_approval(
     commands: Sequence[ShellCommand], turn_input: TurnInput, tools: Tools
 ) -> tuple[PendingToolCall, ...]:
-    """Return the orders that others have to approve first: who typed them may not."""
+    """Return the calls that another person must approve, because the asker may not."""
     calls = [
-        PendingToolCall(id=_call_id(place), name=order.tool, args=order.args)
-        for place, order in enumerate(commands)
+        PendingToolCall(id=_call_id(place), name=command.tool, args=command.args)
+        for place, command in enumerate(commands)
         if _call_id(place) not in turn_input.decisions
     ]
     return tuple(
@@ -138,14 +138,14 @@ async def _calls_needing_approval(
 
 async def _run_commands(commands: Sequence[ShellCommand], turn_input: TurnInput, tools: Tools) -> str:
     answers = []
-    for place, order in enumerate(commands):
+    for place, command in enumerate(commands):
         decision = turn_input.decisions.get(_call_id(place))
         if decision is not None and not decision.approved:
             comment = f" {decision.comment}" if decision.comment else ""
             answers.append(f"Not run, it was denied.{comment}")
             continue
-        result = await tools.call(order.tool, order.args, call=_call_id(place), typed_by_asker=True)
-        answers.append(render_result(order, result))
+        result = await tools.call(command.tool, command.args, call=_call_id(place), typed_by_asker=True)
+        answers.append(render_result(command, result))
     return "\n\n".join(answers) or (
         code_block("\n".join(turn_input.attachment_lines)) if turn_input.attachment_lines else HELP_TEXT
     )

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def inconsistencies(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
-    """Yield what contradicts each other."""
+    """Yield settings that contradict each other."""
     if settings.sandbox.snapshots == "s3":
         bucket = settings.sandbox.snapshot_s3
         yield from _bucket_problems(sources, ("sandbox", "snapshots"), ("sandbox", "snapshot_s3"), bucket)
@@ -29,7 +29,7 @@ def inconsistencies(sources: SettingSources, settings: Settings) -> Iterator[Set
 def _bucket_problems(
     sources: SettingSources, chosen_by: tuple[str, ...], table: tuple[str, ...], bucket: BucketSettings
 ) -> Iterator[SettingProblem]:
-    """A bucket needs its name, keys that are whole, and what speaks with it."""
+    """Check that a bucket has a name, both keys or none, and an S3 client."""
     place = ".".join(table)
     if not bucket.bucket:
         yield _problem(sources, chosen_by, "'s3'", "no bucket is named", f"Set {place}.bucket")
@@ -44,7 +44,7 @@ def _bucket_problems(
             sources,
             chosen_by,
             "'s3'",
-            "what speaks with S3 is not installed",
+            "the S3 client is not installed",
             "Run pip install 'dovecote[s3]'",
         )
 
@@ -55,20 +55,20 @@ def _shared_files_problems(sources: SettingSources, settings: Settings) -> Itera
             sources,
             ("workspaces", "store"),
             "'s3'",
-            "shared_files says that all replicas have one directory, where each needs copies of its own",
+            "shared_files means that all replicas share one directory, but each needs its own working copies",
             "Set workspaces.store to directory, or give each replica its own data_dir without shared_files",
         )
 
 
 def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[SettingProblem]:
-    """Each replica must find what the others have written."""
+    """Check that replicas can read each other's data."""
     several = f"{settings.replicas} replicas"
     if settings.database.startswith("sqlite"):
         yield _problem(
             sources,
             ("replicas",),
             str(settings.replicas),
-            "a SQLite file has one gateway",
+            "a SQLite file supports one gateway only",
             "Set database_url to a PostgreSQL database, or replicas to 1",
         )
     if settings.nats_url is None:
@@ -76,7 +76,7 @@ def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[S
             sources,
             ("replicas",),
             str(settings.replicas),
-            "a gateway's own broker is nobody else's",
+            "replicas cannot use the embedded broker of another gateway",
             "Set nats_url to a NATS server of all replicas, or replicas to 1",
         )
     if settings.shared_files:
@@ -86,7 +86,7 @@ def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[S
             sources,
             ("workspaces", "store"),
             "'directory'",
-            "workspaces are directories of this machine, which the others do not see",
+            "workspaces are directories of this machine, which other replicas cannot read",
             f"Set it to s3, or put data_dir of {several} on one file system and set shared_files, "
             "or set replicas to 1",
         )
@@ -95,7 +95,7 @@ def _replica_problems(sources: SettingSources, settings: Settings) -> Iterator[S
             sources,
             ("sandbox", "snapshots"),
             "'local'",
-            f"{several} cannot restore what stays on one machine",
+            f"{several} cannot restore snapshots that are stored on one machine",
             "Set it to s3, nats or none, or set shared_files",
         )
 

@@ -1,4 +1,4 @@
-"""Load the settings from flags, environment, .env and dovecote.toml. The only code that reads the environment."""
+"""Load the settings from flags, environment, .env and dovecote.toml. No other code reads the environment."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def environment_without_ours() -> dict[str, str]:
 
 
 def wants_traces() -> bool:
-    """Say whether OpenTelemetry's own variables name a place for traces; its SDK reads the rest of them."""
+    """Return whether OpenTelemetry's variables name a trace endpoint; its SDK reads the others."""
     off = os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
     named = any(
         os.environ.get(name) for name in ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")

@@ -163,7 +163,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Take values from the caller alone: `load` has laid the sources over each other."""
+        """Use the values of the caller only: `load` has merged the sources already."""
         return (init_settings,)
 
     @property
@@ -174,7 +174,7 @@ class Settings(BaseSettings):
         return f"sqlite+aiosqlite:///{self.data_dir / 'dovecote.db'}"
 
     def warnings(self) -> tuple[str, ...]:
-        """Say what is allowed and unwise."""
+        """Return warnings about settings that are valid but risky."""
         found: list[str] = []
         if not _is_loopback(self.host) and not (self.public_url or "").startswith("https://"):
             found.append(
@@ -191,12 +191,12 @@ class Settings(BaseSettings):
         return tuple(found)
 
     def secrets(self) -> frozenset[str]:
-        """Return every secret value, so that logs can be kept free of them."""
+        """Return every secret value, so that logs can redact them."""
         return frozenset(_secret_values(self))
 
 
 class InvalidSettings(Exception):
-    """The settings cannot be used; holds every problem found."""
+    """The settings are invalid; contains every problem found."""
 
     remedy = "operator"
 

@@ -38,12 +38,12 @@ VENDOR_VARIABLES: Mapping[str, tuple[str, ...]] = {
     "DOCKER_HOST": ("sandbox", "docker", "host"),
     "NATS_BIN": ("nats_bin",),
 }
-"""Variables that are not ours and are taken all the same; blank ones count as absent."""
+"""Variables without our prefix that are accepted all the same; blank ones count as absent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingProblem:
-    """One thing wrong with the settings: the key, what was given (masked), where, and what to do."""
+    """One problem of the settings: the key, the given value (masked), its source, and the remedy."""
 
     key: str
     value: str
@@ -84,7 +84,7 @@ class SettingSources:
     problems: list[SettingProblem] = field(default_factory=list)
 
     def add_file(self, path: Path, *, required: bool) -> None:
-        """Lay a TOML file on top; one that is asked for must be there."""
+        """Add a TOML file with higher precedence; a file that was named explicitly must exist."""
         try:
             table = tomllib.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class SettingSources:
         known = [variable_name(keys) for keys in known_keys(self.root)]
         near = get_close_matches(PREFIX + "__".join(segments).upper(), known, n=1)
         remedy = (
-            f"Did you mean {near[0]}?" if near else "Unset it; `dovecote config schema` lists what there is"
+            f"Did you mean {near[0]}?" if near else "Unset it; `dovecote config schema` lists all settings"
         )
         self.problems.append(
             SettingProblem(
@@ -158,7 +158,7 @@ class SettingSources:
         return tuple(keys)
 
     def _existing_spelling(self, keys: list[str], rest: list[str]) -> list[str]:
-        """Spell free names as a lower layer spells them: a variable cannot hold a dash or a capital."""
+        """Match names to the spelling of a lower layer: variables cannot contain dashes or capitals."""
         table: Any = self.values
         for key in keys:
             table = table.get(key, {}) if isinstance(table, dict) else {}
@@ -187,12 +187,12 @@ class SettingSources:
             below = table.get(key)
             table[key] = table = below if isinstance(below, dict) else {}
         if isinstance(value, Mapping) and isinstance(table.get(keys[-1]), dict):
-            return  # an empty table says that it stands there, and takes nothing away
+            return  # an empty table only says that it exists
         table[keys[-1]] = value
         self.sources[keys] = source
 
     def source_of(self, keys: tuple[str, ...]) -> str:
-        """Say where the value at `keys` (or inside it, or around it) came from."""
+        """Return the source of the value at `keys` (or inside it, or around it)."""
         for known, source in self.sources.items():
             if known[: len(keys)] == keys or keys[: len(known)] == known:
                 return source

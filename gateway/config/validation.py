@@ -1,4 +1,4 @@
-"""What is wrong with given settings: in the model's eyes, and in the eyes of the plugins they are for."""
+"""Validate the settings: against the model, and against the plugins they configure."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gateway.config.sources import SettingProblem, SettingSources, mask, variabl
 
 CHANNEL_GROUP = "dovecote.channels"
 SANDBOX_GROUP = "dovecote.sandboxes"
-"""The entry point groups of the two plug-boards; their names are looked up without loading anything."""
+"""The entry point groups of channels and sandboxes; names are looked up without loading anything."""
 
 
 def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str, ...] = ()) -> SettingProblem:
-    """Turn what pydantic found into a problem that names the source and the remedy."""
+    """Turn a pydantic error into a problem with its source and remedy."""
     keys = _path(sources, (*prefix, *(str(part) for part in error["loc"])))
     detail = error["msg"].removeprefix("Value error, ")
     if error["type"] == "extra_forbidden":
@@ -32,7 +32,7 @@ def problem_for(sources: SettingSources, error: ErrorDetails, prefix: tuple[str,
 
 
 def _path(sources: SettingSources, keys: tuple[str, ...]) -> tuple[str, ...]:
-    """Drop what pydantic adds to a path: positions in a list and the branches of a union."""
+    """Remove what pydantic adds to a path: list positions and union branches."""
     known = [source for source in sources.sources if source[:1] == keys[:1]]
     for length in range(len(keys), 0, -1):
         if any(path[:length] == keys[:length] for path in known):
@@ -54,7 +54,7 @@ def _expected_value(root: type[BaseModel], keys: tuple[str, ...]) -> str:
 
 
 def plugin_problems(sources: SettingSources) -> Iterator[SettingProblem]:
-    """Hold every channel and sandbox table to the plugin it is for."""
+    """Validate every channel and sandbox table against its plugin."""
     yield from _channel_problems(sources)
     yield from _sandbox_problems(sources)
 
@@ -141,7 +141,7 @@ def _plugin_settings(group: str, kind: str) -> type[Any]:
 
 
 def _split_lists(model: type[Any], table: dict[str, Any]) -> None:
-    """Let a variable give a list with commas, as the other settings do."""
+    """Accept comma-separated lists in variables of plugins, as for other settings."""
     if not issubclass(model, BaseModel):
         return
     for name in list_fields(model):

@@ -1,7 +1,7 @@
-"""Bundles: what an agent brings into its workspace, and skills it can load there.
+"""Install an agent's files into its workspace, and load skills there.
 
-An agent's AGENTS.md stands in its instructions as well; the rest (skills/, subagents/, knowledge/) is put
-into the workspace before the first tool of a turn works in it, unless what is there is the same already.
+AGENTS.md is also part of the agent's instructions. The other files (skills/, subagents/, knowledge/) are
+written into the workspace before the first tool call of a turn, unless they are there already.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sandbox.port import Sandbox
 
 INSTRUCTIONS_FILE = "AGENTS.md"
 FOLDERS = ("skills/", "subagents/", "knowledge/")
-"""Besides the guide, what an agent's files may be below."""
+"""Directories that an agent's files may be in, besides AGENTS.md."""
 
 SKILLS_DIRECTORY = ".claude/skills"
 MANIFEST_DIRECTORY = ".dovecote"
@@ -47,7 +47,7 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CachedFiles:
-    """What an agent's files were when its record was changed last: hashes by path, and the guide."""
+    """An agent's files at the last change of its record: hashes by path, and AGENTS.md."""
 
     changed_at: datetime
     files: Mapping[str, str]
@@ -55,12 +55,12 @@ class _CachedFiles:
 
     @property
     def digest(self) -> str:
-        """One word for all of it."""
+        """Return a hash of all files."""
         return hashlib.sha256(json.dumps(self.files, sort_keys=True).encode()).hexdigest()
 
 
 class AgentFiles:
-    """Knows the files of agents and skills and puts them where they are wanted."""
+    """Loads the files of agents and skills and installs them into workspaces."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class AgentFiles:
         self._clock = clock
 
     async def with_instructions(self, agent: Record, spec: AgentSpec) -> AgentSpec:
-        """Return the persona with its guide before its instructions."""
+        """Return the spec with AGENTS.md before its instructions."""
         guide = (await self._load_files(agent)).instructions
         if not guide:
             return spec
@@ -88,11 +88,11 @@ class AgentFiles:
         if known is not None and known.changed_at == agent.updated_at:
             return known
         async with self._database.read() as connection:
-            held = await store.list_files(connection, agent.id)
-            guide = await store.read(connection, agent.id, INSTRUCTIONS_FILE) if held else None
+            stored = await store.list_files(connection, agent.id)
+            guide = await store.read(connection, agent.id, INSTRUCTIONS_FILE) if stored else None
         known = _CachedFiles(
             changed_at=agent.updated_at,
-            files={one.path: one.sha256 for one in held},
+            files={one.path: one.sha256 for one in stored},
             instructions=(guide or b"")[:MAX_INSTRUCTIONS_BYTES].decode("utf-8", "replace").strip(),
         )
         self._files[agent.id] = known
@@ -100,30 +100,30 @@ class AgentFiles:
         return known
 
     async def install(self, agent: Record, environment: Environment) -> None:
-        """Make the agent's files stand in the workspace of a bench; raises SandboxError."""
+        """Install the agent's files into the workspace of an environment; raises SandboxError."""
         known = await self._load_files(agent)
         if not known.files or environment.workspace is None or environment.spec.read_only:
             return
-        place = (environment.spec.label, agent.id)
-        if self._installed.get(place) == known.digest:
+        target = (environment.spec.label, agent.id)
+        if self._installed.get(target) == known.digest:
             return
         await self._sync(agent, known, await self._environment_resolver.sandbox(environment))
-        self._installed[place] = known.digest
+        self._installed[target] = known.digest
         _evict_oldest(self._installed)
 
     async def _sync(self, agent: Record, wanted: _CachedFiles, sandbox: Sandbox) -> None:
-        mark = f"{MANIFEST_DIRECTORY}/{agent.id}.json"
-        there = await _read_manifest(sandbox, mark)
-        if there == wanted.files:
+        manifest = f"{MANIFEST_DIRECTORY}/{agent.id}.json"
+        installed = await _read_manifest(sandbox, manifest)
+        if installed == wanted.files:
             return
         async with self._database.read() as connection:
             contents = await store.read_all(connection, agent.id)
-        for path in sorted(set(there) - set(wanted.files)):
+        for path in sorted(set(installed) - set(wanted.files)):
             await _delete(ShellFiles(run=sandbox.run, root="."), path)
         for path, digest in wanted.files.items():
-            if there.get(path) != digest and path in contents:
+            if installed.get(path) != digest and path in contents:
                 await sandbox.write(path, contents[path])
-        await sandbox.write(mark, json.dumps(dict(wanted.files), sort_keys=True).encode())
+        await sandbox.write(manifest, json.dumps(dict(wanted.files), sort_keys=True).encode())
 
     async def list_skills(self, account: str) -> Sequence[Skill]:
         """Return the account's skills, as they were some seconds ago at the most."""
@@ -143,7 +143,7 @@ class AgentFiles:
         ]
 
     async def load_skill(self, account: str, name: str, sandbox: Sandbox) -> Mapping[str, bytes] | None:
-        """Put a skill's files into the workspace and return them; None when there is no such skill."""
+        """Write a skill's files into the workspace and return them; None when there is no such skill."""
         async with self._database.read() as connection:
             skill = await records.get(connection, account, "skill", name)
             if skill is None:
@@ -155,14 +155,14 @@ class AgentFiles:
 
 
 async def _read_manifest(sandbox: Sandbox, manifest: str) -> dict[str, str]:
-    """Return what the mark in the workspace says is there; nothing where it makes no sense."""
+    """Return the installed files by the manifest in the workspace; empty when it is missing or invalid."""
     try:
-        said = json.loads(await sandbox.read(manifest, limit=MAX_MANIFEST_BYTES))
+        manifest_files = json.loads(await sandbox.read(manifest, limit=MAX_MANIFEST_BYTES))
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError, ValueError):
         return {}
-    if not isinstance(said, dict):
+    if not isinstance(manifest_files, dict):
         return {}
-    return {path: digest for path, digest in said.items() if isinstance(digest, str)}
+    return {path: digest for path, digest in manifest_files.items() if isinstance(digest, str)}
 
 
 async def _delete(files: ShellFiles, path: str) -> None:

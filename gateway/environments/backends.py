@@ -1,4 +1,4 @@
-"""The stands of sandboxes: every provider the settings name, opened, with its rows, guard and snapshots."""
+"""Open every sandbox provider of the settings with its reservations, locks and snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ HOST_PROVIDER = "host"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backends:
-    """What the workbench and the reaper build on."""
+    """The opened providers, as the environment resolver and the reaper use them."""
 
     pools: Mapping[str, Pool]
     reservations: ReservationStore
@@ -46,44 +46,44 @@ class Backends:
 async def open_backends(
     backing: BackingServices, transactions: Transactions, stack: AsyncExitStack
 ) -> Backends:
-    """Open this machine's provider, the chosen one, and those that have a table in the settings."""
-    register = SqlReservations(transactions, backing.metrics)
+    """Open the host provider, the configured one, and those that have a table in the settings."""
+    reservations = SqlReservations(transactions, backing.metrics)
     async with backing.database.begin() as connection:
         installation = await sandboxes.get_or_create_installation(connection, secrets.token_hex(6))
-    guard = await _open_locks(backing, stack)
-    keeper = await _open_snapshotter(backing, stack)
-    around = _provider_context(backing)
+    locks = await _open_locks(backing, stack)
+    snapshotter = await _open_snapshotter(backing, stack)
+    provider_context = _provider_context(backing)
     workspaces = await open_workspaces(backing, installation, stack)
-    pools, lacking = {}, {}
+    pools, missing_runtimes = {}, {}
     for name in enabled_providers(backing.settings.sandbox):
         plugin = providers.plugin(name)
-        provider = await _open_provider(backing.settings.sandbox, plugin, around, stack)
+        provider = await _open_provider(backing.settings.sandbox, plugin, provider_context, stack)
         if provider is None:
             continue
-        stand = Backend(
+        backend = Backend(
             provider=provider,
-            reservations=register,
-            locks=guard,
-            snapshotter=keeper if Feature.SNAPSHOT in plugin.features else None,
+            reservations=reservations,
+            locks=locks,
+            snapshotter=snapshotter if Feature.SNAPSHOT in plugin.features else None,
             workspace_sync=workspaces.syncer_for(plugin.features),
             checkpoint=backing.fault_points.checkpoint,
             clock=utc_now,
         )
-        pools[name] = Pool(stand)
-        lacking[name] = plugin.missing_runtimes(
+        pools[name] = Pool(backend)
+        missing_runtimes[name] = plugin.missing_runtimes(
             plugin.settings.model_validate(backing.settings.sandbox.for_provider(name))
         )
     return Backends(
         pools=pools,
-        reservations=register,
+        reservations=reservations,
         installation=installation,
         workspaces=workspaces,
-        missing_runtimes=lacking,
+        missing_runtimes=missing_runtimes,
     )
 
 
 def enabled_providers(settings: SandboxSettings) -> Sequence[str]:
-    """Return the names of the providers that these settings want opened, as far as they are installed."""
+    """Return the names of the configured providers that are installed."""
     tables = set(settings.provider_tables) & set(providers.installed())
     return sorted({HOST_PROVIDER, settings.provider, *tables})
 
@@ -91,7 +91,7 @@ def enabled_providers(settings: SandboxSettings) -> Sequence[str]:
 async def _open_provider(
     settings: SandboxSettings, plugin: ProviderPlugin, context: ProviderContext, stack: AsyncExitStack
 ) -> Provider | None:
-    """Open a provider; None for one that cannot be and is no more than a further one."""
+    """Open a provider; returns None when a provider fails that is neither the host nor the default one."""
     options = plugin.settings.model_validate(settings.for_provider(plugin.name))
     try:
         return await stack.enter_async_context(plugin.open(options, context))
@@ -103,18 +103,18 @@ async def _open_provider(
 
 
 async def _open_locks(backing: BackingServices, stack: AsyncExitStack) -> SandboxLocks:
-    """A gateway that is alone on its files needs no leases on its sandboxes."""
+    """Open the sandbox locks; a gateway without replicas needs no lock store."""
     presence, sandbox = backing.presence, backing.settings.sandbox
     if presence is None:
         return SandboxLocks()
     leases = SqlLocks(backing.database, presence.name, presence=presence)
-    guard = SandboxLocks(leases, ttl=sandbox.lock_ttl, timeout=sandbox.lock_timeout)
-    await stack.enter_async_context(presence.maintained(guard.recheck))
-    return guard
+    locks = SandboxLocks(leases, ttl=sandbox.lock_ttl, timeout=sandbox.lock_timeout)
+    await stack.enter_async_context(presence.maintained(locks.recheck))
+    return locks
 
 
 async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> Snapshotter | None:
-    """Open the store of snapshots that the settings name."""
+    """Open the configured snapshot store; None when snapshots are disabled."""
     settings = backing.settings.sandbox
     store: SnapshotStore
     match settings.snapshots:
@@ -136,13 +136,13 @@ async def _open_snapshotter(backing: BackingServices, stack: AsyncExitStack) -> 
 
 def _provider_context(backing: BackingServices) -> ProviderContext:
     settings = backing.settings
-    surroundings = ProviderContext(
+    context = ProviderContext(
         state=settings.data_dir / "sandboxes",
         callbacks=settings.data_dir / "callbacks",
         callback_url=settings.public_url or "",
         allow_unsandboxed=settings.allow_unsandboxed_host,
         checkpoint=backing.fault_points.checkpoint,
     )
-    for directory in (surroundings.state, surroundings.callbacks):
+    for directory in (context.state, context.callbacks):
         directory.mkdir(mode=0o700, exist_ok=True)
-    return surroundings
+    return context

@@ -1,8 +1,8 @@
-"""How much a workspace may hold, for files that come by another door than a sandbox.
+"""Workspace quotas, for files that do not come through a sandbox.
 
-A quota belongs to a sandbox's record (`diskGb`), or to a provider on this machine (the operator's
-`workspace_bytes`). A workspace is held to the smallest of those its agents use it with; one that no agent
-uses, to the operator's for the usual provider.
+A quota is part of a sandbox's record (`diskGb`) or of a provider on this machine (the operator's
+`workspace_bytes`). The smallest quota of all sandboxes that agents use a workspace with applies; for a
+workspace that no agent uses, the operator's quota of the default provider.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _GIGABYTE = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkspaceQuotas:
-    """The operator's quotas by provider; `usual` is the provider of a workspace that no agent uses."""
+    """The operator's quotas by provider; `default_provider` applies to a workspace that no agent uses."""
 
     defaults: Mapping[str, int] = field(default_factory=dict)
     default_provider: str = "host"
 
     async def limit(self, connection: Connection, config_records: Records, workspace: Record) -> int | None:
-        """Return the bytes that a workspace may hold; None: nothing bounds it."""
+        """Return the bytes that a workspace may contain; None: no limit."""
         configs = [config async for config in _list_configs(connection, config_records, workspace)]
         found = [self._limit(config) for config in configs or [SandboxConfig(provider=self.default_provider)]]
         return min((one for one in found if one is not None), default=None)
@@ -72,12 +72,12 @@ async def _list_configs(
 async def quota_problem(
     store: WorkspaceStore, namespace: str, limit: int, path: str, size: int
 ) -> str | None:
-    """Say why a file of so many bytes has no room in a workspace; None: it has. Raises SandboxError."""
+    """Return why a file of this size does not fit into a workspace; None if it does. Raises SandboxError."""
     sizes = {name: seen.size for name, seen in (await store.replica(namespace).list()).items()}
     used = sum(sizes.values())
     if used - sizes.get(path, 0) + size <= limit:
         return None
     return (
-        f"the workspace holds {used} bytes and may hold {limit}: remove files before uploading more, or have "
-        "its quota raised (diskGb of the sandbox's record, workspace_bytes of the provider)"
+        f"the workspace contains {used} bytes and may hold {limit}: remove files before uploading more, or "
+        "raise its quota (diskGb of the sandbox's record, workspace_bytes of the provider)"
     )

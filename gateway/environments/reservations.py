@@ -1,4 +1,4 @@
-"""The register of sandboxes on SQL: each change one entry of the ledger, with event and seconds."""
+"""Reservations of sandboxes in SQL: every change emits its event and records usage in one transaction."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ class SqlReservations(ReservationStore):
 
     async def add(self, row: Reservation) -> bool:
         """Insert a row; False when the label has one."""
-        async with self._transactions.begin("sandbox.reserve") as entry:
-            return await sandboxes.add(entry.connection, row)
+        async with self._transactions.begin("sandbox.reserve") as tx:
+            return await sandboxes.add(tx.connection, row)
 
     async def compare_and_set(
         self, before: Reservation, after: Reservation, *, step: str, reason: str
     ) -> bool:
-        """Change a row, tell of what that means, and count the seconds of a stretch that ends."""
-        async with self._transactions.begin(step) as entry:
-            if not await sandboxes.compare_and_set(entry.connection, before, after):
+        """Change a row, emit its event, and record the seconds of an activity span that ends."""
+        async with self._transactions.begin(step) as tx:
+            if not await sandboxes.compare_and_set(tx.connection, before, after):
                 return False
-            await self._record_end(entry, before, after, reason)
+            await self._record_end(tx, before, after, reason)
             if before.active_since is None and after.active_since is not None:
-                await _emit(entry, after, EventType.SANDBOX_STARTED, reason)
+                await _emit(tx, after, EventType.SANDBOX_STARTED, reason)
         return True
 
     async def delete(self, row: Reservation, *, step: str, reason: str) -> bool:
-        """Delete a row, tell of a machine that ends with it, and end its stretch."""
-        async with self._transactions.begin(step) as entry:
-            if not await sandboxes.delete_reservation(entry.connection, row):
+        """Delete a row, emit the stop of its sandbox, and record its activity span."""
+        async with self._transactions.begin(step) as tx:
+            if not await sandboxes.delete_reservation(tx.connection, row):
                 return False
-            await self._record_end(entry, row, None, reason)
+            await self._record_end(tx, row, None, reason)
             if row.active_since is None and row.sandbox is not None:
-                await _emit(entry, row, EventType.SANDBOX_STOPPED, reason)
+                await _emit(tx, row, EventType.SANDBOX_STOPPED, reason)
         return True
 
     async def _record_end(
@@ -69,8 +69,10 @@ class SqlReservations(ReservationStore):
         await record_usage_span(tx, before, reason, now)
         seconds = (now - before.active_since).total_seconds()
         self._metrics.count("sandbox_seconds", seconds, provider=before.provider, reason=reason)
-        asleep = after is not None and after.paused
-        await _emit(tx, before, EventType.SANDBOX_SUSPENDED if asleep else EventType.SANDBOX_STOPPED, reason)
+        suspended = after is not None and after.paused
+        await _emit(
+            tx, before, EventType.SANDBOX_SUSPENDED if suspended else EventType.SANDBOX_STOPPED, reason
+        )
 
     async def touch(self, label: str, conversation: str, now: datetime) -> None:
         """Reset the idle timer."""
@@ -84,9 +86,9 @@ class SqlReservations(ReservationStore):
 
 
 async def record_usage_span(tx: Transaction, row: Reservation, reason: str, now: datetime) -> None:
-    """Write down the seconds of a stretch that ends now."""
+    """Record the seconds of an activity span that ends now."""
     assert row.active_since is not None
-    used = UsageRow(
+    span = UsageRow(
         id=f"{row.label[-26:]}.{row.lock_version}.{int(row.active_since.timestamp() * 1000)}",
         account=row.owner.account,
         agent=row.owner.agent,
@@ -98,29 +100,29 @@ async def record_usage_span(tx: Transaction, row: Reservation, reason: str, now:
         started_at=row.active_since,
         ended_at=now,
     )
-    await usage.record(tx.connection, used)
+    await usage.record(tx.connection, span)
 
 
 async def _emit(tx: Transaction, row: Reservation, kind: EventType, reason: str) -> None:
-    """Tell the conversation that caused it, if it still exists; of a passing sandbox nothing is told."""
+    """Emit to the conversation that caused it, if it still exists; only for persistent sandboxes."""
     conversation = row.owner.conversation
     if not row.persistent or await conversations.get_by_id(tx.connection, conversation) is None:
         return
-    told = {
+    data = {
         "sandbox": row.label,
         "provider": row.provider,
         "scope": str(row.owner.scope),
         "boot": row.boot,
         "reason": reason,
     }
-    tx.emit(Event.now(kind, conversation, told))
+    tx.emit(Event.now(kind, conversation, data))
 
 
 class SqlLocks(LockStore):
-    """Leases in the table `sandbox_leases`.
+    """Sandbox locks in the table `sandbox_leases`.
 
-    What stands under our name and is not held here was left by a call that was cut short, and is free; so is
-    what a process held that is gone, as far as the holder's `presence` can say.
+    A lock that is stored under this holder's name but not held was left by an interrupted call and counts
+    as free. A lock of a replica that `presence` reports as dead counts as free too.
     """
 
     def __init__(
@@ -137,19 +139,19 @@ class SqlLocks(LockStore):
         self._clock = clock
 
     async def acquire(self, label: str, *, ttl: float) -> int | None:
-        """Take the lease if it is free, or was left by ourselves or by a replica that is gone.
+        """Acquire the lock if it is free, or was left by this replica or by one that is dead.
 
-        Nothing is taken while the others may think that this one is gone.
+        Returns None while the other replicas may consider this one dead.
         """
         if self._presence is not None and not self._presence.is_confirmed:
             return None
         async with self._database.begin() as connection:
             fence = await self._try_acquire(connection, label, ttl)
-            held = None if fence is not None else await sandboxes.get_lock(connection, label)
-        if held is None or self._presence is None or not await self._presence.is_dead(held.holder):
+            present = None if fence is not None else await sandboxes.get_lock(connection, label)
+        if present is None or self._presence is None or not await self._presence.is_dead(present.holder):
             return fence
         async with self._database.begin() as connection:
-            return await self._try_acquire(connection, label, ttl, abandoned=held)
+            return await self._try_acquire(connection, label, ttl, abandoned=present)
 
     async def _try_acquire(
         self, connection: Connection, label: str, ttl: float, *, abandoned: LockRow | None = None
@@ -159,7 +161,7 @@ class SqlLocks(LockStore):
         )
 
     async def renew(self, label: str, fence: int, *, ttl: float) -> bool:
-        """Go on holding it."""
+        """Extend the lock; returns False when another holder has acquired it."""
         try:
             async with self._database.begin() as connection:
                 until = self._clock() + timedelta(seconds=ttl)
@@ -168,6 +170,6 @@ class SqlLocks(LockStore):
             raise ProviderUnreachable(str(error)) from error
 
     async def release(self, label: str, fence: int) -> None:
-        """Give it up."""
+        """Release the lock."""
         async with self._database.begin() as connection:
             await sandboxes.release_lock(connection, label, fence)

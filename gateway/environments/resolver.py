@@ -1,4 +1,4 @@
-"""The workbench: which sandbox an agent works in, and how to get hold of it."""
+"""Resolve the environment an agent works in, and open its sandbox."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ from sandbox.port import Sandbox
 log = structlog.get_logger(__name__)
 
 KEEP_ALIVE_SECONDS = 30.0
-"""Seconds between signs that a sandbox is still needed while a model thinks."""
+"""Seconds between keep-alive calls to a sandbox while a model runs."""
 MAX_PERSON_LENGTH = 200
 JOB_SYNC_TIMEOUT = 60.0
-"""Seconds that the end of a job waits for its files."""
+"""Seconds that the end of a job waits for its files to be synced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
-    """Where an agent's commands run: the sandbox's config, its spec, and whose it is.
+    """Where an agent's commands run: the sandbox's config, its spec, and its owner.
 
-    `files_only`: there is no sandbox on it, the workspace's files are read from the store. `lacks` are the
-    contract's runtimes that are known to be missing there.
+    `files_only`: there is no sandbox, and the workspace's files are read from the store. `missing_runtimes`
+    are runtimes of the contract that the provider is known to lack.
     """
 
     config: SandboxConfig
@@ -72,16 +72,16 @@ class Environment:
 
     @property
     def request(self) -> SandboxRequest:
-        """What the pool is asked for."""
+        """The request to the pool for this sandbox."""
         return SandboxRequest(
             spec=self.spec, owner=self.owner, provider=self.provider, snapshots=self.config.snapshot
         )
 
 
 class EnvironmentResolver:
-    """Finds benches and opens their sandboxes, one pool a provider.
+    """Resolves environments and opens their sandboxes; there is one pool per provider.
 
-    `resident` is the one account that may use providers on this machine; None: every account may.
+    `host_account` is the only account that may use providers on this machine; None: every account may.
     """
 
     def __init__(
@@ -104,13 +104,13 @@ class EnvironmentResolver:
         self._missing_runtimes = missing_runtimes
 
     async def resolve(self, agent: Record, conversation: str, *, person: str = "") -> Environment:
-        """Return the bench of an agent in a conversation, for who asks: that of its first workspace."""
+        """Return the environment of an agent's first workspace in a conversation, for the person who asks."""
         return next(iter((await self.resolve_all(agent, conversation, person=person)).values()))
 
     async def resolve_all(
         self, agent: Record, conversation: str, *, person: str = ""
     ) -> Mapping[str, Environment]:
-        """Return the benches of an agent by the names of its workspaces, its first one first."""
+        """Return the environments of an agent by the names of its workspaces, in the order of its config."""
         config = agent_config(agent)
         async with self._database.read() as connection:
             owner = Owner(
@@ -129,45 +129,51 @@ class EnvironmentResolver:
     async def _resolve_use(
         self, connection: Connection, owner: Owner, use: WorkspaceUse | None, default_sandbox: str | None
     ) -> Environment:
-        """Return the bench of one use of a workspace, or of an agent without any."""
-        account, wanted = owner.account, (use.sandbox if use else None) or default_sandbox
+        """Return the environment of one workspace of an agent, or of an agent without a workspace."""
+        account, sandbox_name = owner.account, (use.sandbox if use else None) or default_sandbox
         workspace = await _get_record(connection, account, "workspace", use.workspace if use else None)
-        sandbox = await _get_record(connection, account, "sandbox", wanted)
-        bench = self._assemble(
+        sandbox = await _get_record(connection, account, "sandbox", sandbox_name)
+        environment = self._assemble(
             replace(owner, workspace=workspace.id if workspace else None),
             sandbox=sandbox,
             read_only=(use.read_only if use else False) or _is_read_only(workspace),
         )
         none = use is not None and "sandbox" in use.model_fields_set and use.sandbox is None
-        return replace(bench, files_only=none and bench.spec.workspace is not None)
+        return replace(environment, files_only=none and environment.spec.workspace is not None)
 
     def directory(self, account: str, workspace: str) -> Path:
-        """Return the directory that is mounted for a workspace, made when new."""
+        """Return the directory that is mounted for a workspace; creates it when it is missing."""
         return self.workspaces.directory(namespace(account, workspace))
 
     async def sandbox(self, environment: Environment) -> ReservedSandbox:
-        """Return the bench's sandbox; it is found, woken or made when it is first used. Raises Refused."""
+        """Return the environment's sandbox, which is created or resumed by its first use.
+
+        Raises ProviderRefused.
+        """
         if environment.files_only:
             raise ProviderRefused(NO_SANDBOX)
         return ReservedSandbox(self._pool(environment.provider), environment.request)
 
     async def files(self, environment: Environment) -> Sandbox:
-        """Return what the bench's files are read through: its sandbox, or the store. Raises Refused."""
+        """Return the sandbox or the store that files are read from; raises ProviderRefused."""
         if environment.files_only and environment.spec.workspace is not None:
             return StoredWorkspace(self.workspaces.store, environment.spec.namespace, environment.spec.mount)
         return await self.sandbox(environment)
 
     async def wake(self, environment: Environment) -> ReservedSandbox:
-        """Return the bench's sandbox with its machine found, so that its id is known; raises SandboxError."""
+        """Return the environment's sandbox with its instance running, so that its id is known.
+
+        Raises SandboxError.
+        """
         sandbox = await self.sandbox(environment)
         await sandbox.wake()
         return sandbox
 
     @asynccontextmanager
     async def in_use(self, environment: Environment, *, changed: bool) -> AsyncIterator[None]:
-        """Keep the sandbox of a turn awake while the model thinks; afterwards keep what changed in it.
+        """Keep the sandbox of a turn awake while the model runs; afterwards save the changes in it.
 
-        `changed`: a job has worked in it since. One that is not reserved is let go of.
+        `changed`: a job has worked in it. A sandbox that is not reserved is deleted.
         """
         pool = self._pools.get(environment.provider)
         if pool is None:
@@ -200,19 +206,19 @@ class EnvironmentResolver:
             return bool(await sandboxes.list_running_jobs(connection, row))
 
     async def sandbox_of_job(self, job: Job) -> Sandbox:
-        """Return the sandbox a job runs in, as it is; raises Gone and other SandboxErrors."""
-        bench = await self._for_job(job)
-        return await self._pool(job.provider).connect(SandboxId(job.sandbox), bench.spec)
+        """Return the sandbox a job runs in, without creating it; raises SandboxError."""
+        environment = await self._for_job(job)
+        return await self._pool(job.provider).connect(SandboxId(job.sandbox), environment.spec)
 
     async def sync_job_files(self, job: Job) -> None:
-        """Have the workspace store hold what a job that has ended wrote; what fails is tried with a turn."""
+        """Sync the files of an ended job into the workspace store; the next turn retries a failure."""
         try:
-            bench = await self._for_job(job)
+            environment = await self._for_job(job)
             pool = self._pool(job.provider)
-            if pool.backend.workspace_sync is not None and bench.workspace is not None:
+            if pool.backend.workspace_sync is not None and environment.workspace is not None:
                 async with asyncio.timeout(JOB_SYNC_TIMEOUT):
-                    sandbox = await pool.connect(SandboxId(job.sandbox), bench.spec)
-                    await pool.sync(sandbox, bench.spec)
+                    sandbox = await pool.connect(SandboxId(job.sandbox), environment.spec)
+                    await pool.sync(sandbox, environment.spec)
         except (SandboxError, OSError) as error:
             log.warning("environment.job_sync_failed", job=job.id, error=str(error))
 
@@ -235,14 +241,14 @@ class EnvironmentResolver:
         )
 
     async def for_reservation(self, row: Reservation) -> Environment | None:
-        """Return the bench a reserved sandbox belongs to, None when its record or workspace is gone."""
+        """Return the environment of a reservation; None when its record or workspace is deleted."""
         async with self._database.read() as connection:
             sandbox = await _get_record(connection, row.owner.account, "sandbox", row.owner.record)
             workspace = await _get_record(connection, row.owner.account, "workspace", row.owner.workspace)
         if (row.owner.record and sandbox is None) or (row.owner.workspace and workspace is None):
             return None
-        bench = self._assemble(row.owner, sandbox=sandbox, read_only=_is_read_only(workspace))
-        return replace(bench, spec=replace(bench.spec, label=row.label))
+        environment = self._assemble(row.owner, sandbox=sandbox, read_only=_is_read_only(workspace))
+        return replace(environment, spec=replace(environment.spec, label=row.label))
 
     def _pool(self, provider: str) -> Pool:
         try:
@@ -253,17 +259,17 @@ class EnvironmentResolver:
             ) from None
 
     def _check_sharing(self, account: str, provider: str) -> None:
-        """Let only the resident account run on this machine, unless the operator lets it be shared."""
+        """Raise ProviderRefused if an account other than the host account uses this machine."""
         plugin = registry.installed().get(provider)
         if self._host_account in (None, account) or plugin is None or not plugin.on_this_machine:
             return
         raise ProviderRefused(
-            f"commands of further accounts may not run on this machine (provider {provider!r}); "
-            "the operator can allow it with --allow-shared-host, or the sandbox can name another provider"
+            f"only one account may run commands on this machine (provider {provider!r}); "
+            "start the gateway with --allow-shared-host, or choose another provider for the sandbox"
         )
 
     def _assemble(self, owner: Owner, *, sandbox: Record | None, read_only: bool) -> Environment:
-        """Return the bench of an owner; its scope is what the sandbox's config says."""
+        """Return the environment of an owner; the sandbox's config decides the scope."""
         config = self._records.sandbox_config(sandbox)
         self._check_sharing(owner.account, config.provider)
         isolation = config.isolation if config.persistent else Scope.SESSION
@@ -287,8 +293,8 @@ class EnvironmentResolver:
             services_sleep_with_sandbox=not config.lifecycle.keep_awake,
             options={name: value for name, value in config.options.model_dump().items() if value is not None},
         )
-        lacks = self._missing_runtimes.get(config.provider, ())
-        return Environment(config=config, spec=spec, owner=owner, missing_runtimes=lacks)
+        missing_runtimes = self._missing_runtimes.get(config.provider, ())
+        return Environment(config=config, spec=spec, owner=owner, missing_runtimes=missing_runtimes)
 
 
 def _is_read_only(workspace: Record | None) -> bool:
@@ -296,7 +302,7 @@ def _is_read_only(workspace: Record | None) -> bool:
 
 
 async def _person_key(connection: Connection, conversation: str, asker: str) -> str:
-    """Return whom an id names: the people of one platform are told from those of another, and from keys."""
+    """Return the key of a person, distinct across platforms and API keys."""
     talk = await conversations.get_by_id(connection, conversation) if asker else None
     if talk is None or talk.channel is None:
         return asker

@@ -1,4 +1,4 @@
-"""The workspace store that the settings name, and what carries files between it and sandboxes."""
+"""Open the configured workspace store, and sync files between it and sandboxes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,10 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workspaces:
-    """The one door to workspaces' files.
+    """All access to workspaces' files.
 
-    `carrier` is for providers elsewhere; `copies` for those that mount directories, where the store is none.
+    `syncer` is for remote providers; `working_copies` for providers that mount directories, where the store
+    is a bucket.
     """
 
     store: WorkspaceStore
@@ -40,7 +41,7 @@ class Workspaces:
     bucket: S3WorkspaceStore | None = None
 
     def directory(self, namespace: str) -> Path:
-        """Return the directory that is mounted for a workspace: the store's own, or a working copy."""
+        """Return the directory that is mounted for a workspace: of the store, or a working copy."""
         if self.working_copies is not None:
             return self.working_copies.directory(namespace)
         path = self.root / namespace
@@ -48,11 +49,11 @@ class Workspaces:
         return path
 
     def syncer_for(self, features: frozenset[Feature]) -> WorkspaceSync | None:
-        """Return what brings files to sandboxes of a provider and back; None: they see the store itself."""
+        """Return how files are synced with a provider's sandboxes; None: they mount the store itself."""
         return self.working_copies if Feature.MOUNTS_WORKSPACE in features else self.syncer
 
     async def delete(self, namespace: str) -> None:
-        """Remove a workspace's files; what the store refuses now, the next look finds."""
+        """Delete a workspace's files; the janitor retries a failure."""
         if self.working_copies is not None:
             await self.working_copies.delete(namespace)
         try:
@@ -64,23 +65,23 @@ class Workspaces:
 def directory_workspaces(
     root: Path, *, baselines: Path, limit: int, checkpoint: Callable[[str], None] = no_checkpoint
 ) -> Workspaces:
-    """Return workspaces as directories of this machine."""
+    """Return workspaces that are stored as directories of this machine."""
     store = DirectoryWorkspaceStore(root)
-    carrier = WorkspaceSync(store, LocalBaselineStore(baselines), limit=limit, checkpoint=checkpoint)
-    return Workspaces(store=store, root=root, syncer=carrier)
+    syncer = WorkspaceSync(store, LocalBaselineStore(baselines), limit=limit, checkpoint=checkpoint)
+    return Workspaces(store=store, root=root, syncer=syncer)
 
 
 async def open_workspaces(backing: BackingServices, installation: str, stack: AsyncExitStack) -> Workspaces:
-    """Open the store; raises Refused when a bucket cannot be used, DataDirBusy."""
+    """Open the store; raises ProviderRefused when the bucket cannot be used, and DataDirBusy."""
     settings, limit = backing.settings, backing.settings.sandbox.sync_limit_mb * 1024 * 1024
     checkpoint = backing.fault_points.checkpoint
-    root, carried = settings.data_dir / "workspaces", settings.data_dir / "carried"
+    root, synced = settings.data_dir / "workspaces", settings.data_dir / "carried"
     if settings.workspaces.store == "directory":
-        return directory_workspaces(root, baselines=carried, limit=limit, checkpoint=checkpoint)
+        return directory_workspaces(root, baselines=synced, limit=limit, checkpoint=checkpoint)
     bucket = Bucket(**settings.workspaces.s3.with_secrets())
     bucket = replace(bucket, prefix=f"{bucket.prefix}{installation}/")
     if backing.sole_process_since is None and Role.TURNS in settings.roles:
-        stack.enter_context(DataDirLock(root))  # copies are carried by one process: another needs its own
+        stack.enter_context(DataDirLock(root))  # one process syncs the copies: another needs its own
     client = await stack.enter_async_context(open_client(bucket, "workspaces"))
     objects = S3WorkspaceStore(client, bucket)
     await _check_access(objects)
@@ -88,19 +89,19 @@ async def open_workspaces(backing: BackingServices, installation: str, stack: As
         store=objects,
         root=root,
         syncer=WorkspaceSync(objects, S3BaselineStore(client, bucket), limit=limit, checkpoint=checkpoint),
-        working_copies=WorkingCopies(objects, root, LocalBaselineStore(carried), checkpoint=checkpoint),
+        working_copies=WorkingCopies(objects, root, LocalBaselineStore(synced), checkpoint=checkpoint),
         bucket=objects,
     )
 
 
 async def _check_access(store: S3WorkspaceStore) -> None:
-    """Raise Refused when the bucket refuses: it would refuse every turn. It may be away for a while."""
+    """Raise ProviderRefused when the bucket denies access. An unreachable bucket is only logged."""
     try:
         await store.check_access()
     except ProviderUnreachable as error:
         log.warning("workspaces.store_unreachable", error=str(error))
     except SandboxError as error:
-        named = f"workspaces.s3.bucket = {store.bucket.bucket!r} cannot be used: {error}"
+        problem = f"workspaces.s3.bucket = {store.bucket.bucket!r} cannot be used: {error}"
         raise ProviderRefused(
-            f"{named}; make the bucket, or correct workspaces.s3 and what its keys may do"
+            f"{problem}; create the bucket, or correct workspaces.s3 and the permissions of its keys"
         ) from error

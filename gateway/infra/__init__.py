@@ -1,1 +1,1 @@
-"""What a process depends on: data directory, database, NATS, snapshots, other replicas."""
+"""Dependencies of a process: data directory, database, NATS, snapshots, presence of replicas."""

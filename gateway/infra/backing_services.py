@@ -1,4 +1,4 @@
-"""The ground everything stands on: data directory, database, vault, broker, stream, leases, signals."""
+"""Open the backing services: data directory, database, vault, broker, streams, leases, wake-ups."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ log = structlog.get_logger(__name__)
 DAY_SECONDS = 86400.0
 
 BackgroundTask = Callable[[asyncio.Event], Coroutine[Any, Any, None]]
-"""A part of the gateway that runs until it is told to stop."""
+"""A part of the gateway that runs until `stop` is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingServices:
-    """What the composition root builds on."""
+    """The opened backing services, for the composition root."""
 
     settings: Settings
     database: Database
@@ -51,22 +51,22 @@ class BackingServices:
     nats: NatsConnection
     stream_config: stream_config.StreamConfig
     worker_id: str
-    """The name of this process, which no other has had."""
+    """The unique name of this process."""
     presence: ReplicaPresence | None
-    """What the other replicas know of this process by, and it of them; None where there can be none."""
+    """This process's presence among the replicas; None when there can be no replicas."""
     sole_process_since: datetime | None
-    """Since when no other process answers from these files; None: there may be replicas."""
+    """Since when this is the only process on these files; None: there may be replicas."""
     locked_data_dir: Path | None
-    """The data directory while it is ours alone; None: another replica has it too."""
+    """The data directory if this process has locked it; None: another replica has."""
     metrics: Metrics
 
 
 @asynccontextmanager
 async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServices]:
-    """Open what is needed, in order; everything is closed in the opposite order.
+    """Open the services in order and close them in reverse order.
 
-    Raises DataDirBusy, BrokerFailed, Unanswered, WrongKeys, Unavailable, DeliveryError: each a line for the
-    operator.
+    Raises DataDirBusy, EmbeddedNatsFailed, DependencyUnavailable, SecretKeyMismatch, DatabaseUnavailable
+    and DeliveryError, each with a message for the operator.
     """
     faults = FaultPoints(settings.fault_point)
     async with AsyncExitStack() as stack:
@@ -76,41 +76,41 @@ async def open_backing_services(settings: Settings) -> AsyncIterator[BackingServ
         database = await _open_database(settings, stack)
         vault = open_vault(settings.data_dir, settings.secret_keys)
         await check_secret_keys(database, vault)
-        link = await _open_nats(settings, broker, stack)
-        wanted = _stream_config(settings, broker)
+        nats = await _open_nats(settings, broker, stack)
+        stream_settings = _stream_config(settings, broker)
         epoch = await epochs.open_streams(
-            database, link, wanted, may_have_lost=broker is not None and broker.may_have_lost
+            database, nats, stream_settings, may_have_lost=broker is not None and broker.may_have_lost
         )
         boot = secrets.token_hex(8)
-        alone = lock is not None and not _is_shared(settings)
-        holder = _lease_holder(lock, boot, sole_process=alone)
-        leases = JetStreamLeases(link, holder)
+        is_sole = lock is not None and not _is_shared(settings)
+        holder = _lease_holder(lock, boot, sole_process=is_sole)
+        leases = JetStreamLeases(nats, holder)
         presence = ReplicaPresence(leases, instance=holder.instance, boot=boot, ttl=settings.lease_ttl)
         yield BackingServices(
             settings=settings,
             database=database,
             vault=vault,
             fault_points=faults,
-            stream=await stack.enter_async_context(jetstream_events.open_events(link, epoch=epoch)),
+            stream=await stack.enter_async_context(jetstream_events.open_events(nats, epoch=epoch)),
             leases=leases,
-            wake_ups=JetStreamWakeUps(link, wanted),
-            nats=link,
-            stream_config=wanted,
+            wake_ups=JetStreamWakeUps(nats, stream_settings),
+            nats=nats,
+            stream_config=stream_settings,
             worker_id=boot,
-            presence=None if alone else presence,
-            sole_process_since=utc_now() if alone else None,
+            presence=None if is_sole else presence,
+            sole_process_since=utc_now() if is_sole else None,
             locked_data_dir=lock.directory if lock else None,
             metrics=Metrics(),
         )
 
 
 def _is_shared(settings: Settings) -> bool:
-    """Say whether nothing of what counts is in the data directory, so that replicas may use it together."""
+    """Return whether broker and database are both external, so that replicas may share the data directory."""
     return settings.nats_url is not None and settings.database_url is not None
 
 
 def _lock_data_dir(settings: Settings, stack: AsyncExitStack) -> DataDirLock | None:
-    """Lock the data directory; an embedded broker or database needs that, of replicas the first gets it."""
+    """Lock the data directory; of several replicas that share it the first gets the lock."""
     try:
         return stack.enter_context(DataDirLock(settings.data_dir))
     except (DataDirBusy, OSError):
@@ -120,10 +120,10 @@ def _lock_data_dir(settings: Settings, stack: AsyncExitStack) -> DataDirLock | N
 
 
 def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) -> LeaseHolder:
-    """Say who holds our leases: whoever has the directory takes over at once what a killed process held.
+    """Return the lease holder: the process that locks the directory takes over a killed one's leases.
 
-    Replicas on several machines may see one directory through a file system whose locks do not reach so
-    far, and a directory may be copied for another replica: machine and inode tell them apart.
+    Replicas on several machines may see one directory through a file system whose locks do not span
+    machines, and a directory may be copied for another replica. Host name and inode tell them apart.
     """
     if lock is None:
         return LeaseHolder(instance=boot, boot=boot)
@@ -136,7 +136,7 @@ def _lease_holder(lock: DataDirLock | None, boot: str, *, sole_process: bool) ->
 async def _open_embedded_nats(
     settings: Settings, lock: DataDirLock | None, stack: AsyncExitStack
 ) -> EmbeddedNats | None:
-    """Start a broker of our own unless another is named."""
+    """Start an embedded broker unless `nats_url` is set."""
     if settings.nats_url is not None:
         return None
     assert lock is not None, "without a lock both URLs are given"
@@ -155,9 +155,9 @@ async def _open_nats(
 
 
 def _stream_config(settings: Settings, embedded: EmbeddedNats | None) -> stream_config.StreamConfig:
-    """Our own broker knows how much of the disk its streams may take."""
-    wanted = stream_config.StreamConfig(retention_days=settings.event_max_age / DAY_SECONDS)
-    return wanted if embedded is None else replace(wanted, max_bytes=embedded.storage_bytes)
+    """Return the stream config; the embedded broker limits its size."""
+    stream_settings = stream_config.StreamConfig(retention_days=settings.event_max_age / DAY_SECONDS)
+    return stream_settings if embedded is None else replace(stream_settings, max_bytes=embedded.storage_bytes)
 
 
 async def _open_database(settings: Settings, stack: AsyncExitStack) -> Database:

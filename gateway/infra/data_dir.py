@@ -10,11 +10,11 @@ from typing import Self
 
 
 class DataDirBusy(RuntimeError):
-    """Another instance holds the data directory."""
+    """Another gateway uses this data directory."""
 
 
 class DataDirLock:
-    """An exclusive lock on a directory, held until closed or until the process dies however it dies."""
+    """An exclusive lock on a directory, held until it is closed or the process dies."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -22,7 +22,7 @@ class DataDirLock:
 
     def __enter__(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        # The descriptor is not inheritable (PEP 446): a child cannot keep the lock after our death.
+        # The descriptor is not inheritable (PEP 446): a child process cannot keep the lock.
         descriptor = os.open(self.directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -43,11 +43,11 @@ class DataDirLock:
 
     @property
     def is_held(self) -> bool:
-        """Tell whether this object holds the lock."""
+        """Return whether this object holds the lock."""
         return self._descriptor is not None
 
     def instance_id(self) -> str:
-        """Return the installation's lasting name, made on first use."""
+        """Return the permanent id of this data directory; creates it on first use."""
         path = self.directory / "instance"
         if not path.exists():
             partial = path.with_suffix(".new")

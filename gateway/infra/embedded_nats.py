@@ -35,10 +35,10 @@ class EmbeddedNatsFailed(RuntimeError):
 
 
 class EmbeddedNats:
-    """A running nats-server on a random loopback port, which it keeps across restarts; made by `embedded`.
+    """A running nats-server on a random loopback port, which it keeps across restarts.
 
-    `budget` is the file space its streams may use together. `may_have_lost` says that the machine went down
-    under the broker before this one, so that what was appended last may be gone.
+    `storage_bytes` limits the size of its streams together. `may_have_lost` is True when the machine went
+    down while the previous broker ran, so that the last appended messages may be missing.
     """
 
     def __init__(self, directory: Path, binary: Path, *, sync_interval: str, storage_bytes: int) -> None:
@@ -162,7 +162,7 @@ class EmbeddedNats:
 
     def _last_log_line(self) -> str:
         lines = (self._directory / "server.log").read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return lines[-1] if lines else "its log is empty"
 
     def _write_config(self) -> None:
         for stale in self._directory.glob("*.ports"):
@@ -188,7 +188,7 @@ class EmbeddedNats:
         _write_private(self._directory / "server.conf", json.dumps(settings, indent=1))
 
     async def _kill_stale(self) -> None:
-        """End a server that outlived its gateway; we hold the directory's lock, so it is nobody's."""
+        """Kill a server that outlived its gateway; this process holds the directory's lock."""
         pid = _stale_pid(self._directory)
         if pid is None:
             return
@@ -209,8 +209,8 @@ async def open_embedded_nats(
 ) -> AsyncIterator[EmbeddedNats]:
     """Run a nats-server that stores under the locked data directory, until the block ends.
 
-    `budget` bounds its files (default: half of the free disk, decided on the first start and kept, because
-    a store must not shrink under its streams). Raises BrokerFailed.
+    `storage_bytes` limits its files (default: half of the free disk, decided at the first start and stored,
+    because a store must not shrink below its streams). Raises EmbeddedNatsFailed.
     """
     if not lock.is_held:
         raise EmbeddedNatsFailed("the data directory is not locked")
@@ -230,7 +230,7 @@ async def open_embedded_nats(
 
 
 def find_nats_server(configured: str | None = None) -> Path:
-    """Return the nats-server to run: the named one, one on the PATH, or one beside our Python."""
+    """Return the nats-server to run: the configured one, one on the PATH, or one beside Python."""
     beside = Path(sys.executable).parent / "nats-server"
     candidates = [configured] if configured else [shutil.which("nats-server"), str(beside)]
     for candidate in candidates:
@@ -243,19 +243,19 @@ def find_nats_server(configured: str | None = None) -> Path:
 
 
 def _storage_limit(directory: Path, requested: int | None) -> int:
-    kept = directory / "budget"
-    if requested is None and kept.exists():
-        return int(kept.read_text())
+    stored = directory / "budget"
+    if requested is None and stored.exists():
+        return int(stored.read_text())
     half = shutil.disk_usage(directory).free // 2
     budget = min(requested or _MAX_STORAGE_BYTES, max(half, _MIN_STORAGE_BYTES))
-    if kept.exists():
-        budget = max(budget, int(kept.read_text()))
-    kept.write_text(str(budget))
+    if stored.exists():
+        budget = max(budget, int(stored.read_text()))
+    stored.write_text(str(budget))
     return budget
 
 
 def _boot_id() -> str:
-    """Return what tells one uptime of the machine from another."""
+    """Return the boot id of the machine."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -263,7 +263,7 @@ def _boot_id() -> str:
 
 
 def _machine_rebooted(directory: Path) -> bool:
-    """Tell whether the machine went down while the broker ran: its last second may be lost then."""
+    """Return whether the machine went down while the broker ran, so that its last second may be lost."""
     try:
         return (directory / _BOOT_FILE).read_text() != _boot_id()
     except OSError:
@@ -271,7 +271,7 @@ def _machine_rebooted(directory: Path) -> bool:
 
 
 def _stale_pid(directory: Path) -> int | None:
-    """Return the recorded process if it lives and really is a nats-server of this directory."""
+    """Return the recorded process id if it is a running nats-server of this directory."""
     try:
         pid = int((directory / "server.pid").read_text())
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -281,11 +281,11 @@ def _stale_pid(directory: Path) -> int | None:
 
 
 def _die_with_parent(parent: int) -> Callable[[], None]:
-    """Return what a child does before exec, so that it dies when its parent is killed."""
+    """Return a function that a child calls before exec, so that it is killed when its parent dies."""
 
     def prepare() -> None:
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before we asked
+        if os.getppid() != parent:  # the parent died before prctl
             os._exit(1)
 
     return prepare

@@ -1,4 +1,4 @@
-"""Snapshots in an object store of the broker: for replicas that have nothing else in common."""
+"""Snapshots in an object store of the broker, for replicas without a shared directory or bucket."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from sandbox.snapshots.port import SnapshotNotFound, SnapshotStore
 BUCKET = "dovecote-snapshots"
 CHUNK_BYTES = 512 * 1024
 TRANSFER_TIMEOUT = 600.0
-"""Seconds for one snapshot: a piece that got lost is waited for no longer."""
+"""Seconds for one snapshot, because a lost chunk would be awaited for ever."""
 
 
 @asynccontextmanager
 async def _translate_errors(name: str) -> AsyncIterator[None]:
-    """Say in our own words what the broker refuses."""
+    """Translate the broker's errors into sandbox errors."""
     try:
         yield
     except (ObjectNotFoundError, ObjectDeletedError, NotFoundError) as error:
@@ -35,14 +35,14 @@ async def _translate_errors(name: str) -> AsyncIterator[None]:
 
 
 class NatsSnapshotStore(SnapshotStore):
-    """Objects in one bucket, in pieces of half a megabyte."""
+    """Objects in one bucket, in chunks of half a megabyte."""
 
     def __init__(self, bucket: ObjectStore) -> None:
         self._bucket = bucket
 
     @classmethod
     async def open(cls, link: NatsConnection) -> Self:
-        """Find the bucket, or make it."""
+        """Open the bucket; creates it when it is missing."""
         jetstream = link.jetstream
         async with _translate_errors(BUCKET):
             try:
@@ -52,20 +52,20 @@ class NatsSnapshotStore(SnapshotStore):
         return cls(found)
 
     async def put(self, name: str, archive: Path) -> None:
-        """Send a file in pieces."""
+        """Send a file in chunks."""
         meta = ObjectMeta(name=name, options=ObjectMetaOptions(max_chunk_size=CHUNK_BYTES))
         async with _translate_errors(name), asyncio.timeout(TRANSFER_TIMEOUT):
             with archive.open("rb") as file:
                 await self._bucket.put(name, file, meta=meta)
 
     async def get(self, name: str, into: Path) -> None:
-        """Take the pieces into a file; the client compares their hash with what was sent."""
+        """Receive an object into a file; the client verifies its hash."""
         async with _translate_errors(name), asyncio.timeout(TRANSFER_TIMEOUT):
             with into.open("wb") as file:
                 await self._bucket.get(name, writeinto=file)
 
     async def delete(self, name: str) -> None:
-        """Delete an object; one that is not there is gone already."""
+        """Delete an object; idempotent."""
         try:
             async with _translate_errors(name):
                 await self._bucket.delete(name)

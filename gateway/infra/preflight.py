@@ -1,4 +1,4 @@
-"""Places that settings name: reached at the start, or told of by the name of the setting."""
+"""Check the servers of the settings at the start; errors name the setting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gateway.store.accounts import encrypted_columns
 
 
 class DependencyUnavailable(Exception):
-    """A setting names a server that cannot be used: which setting, which place, why, and what to do."""
+    """A configured server cannot be used; the message names setting, host, cause and remedy."""
 
     def __init__(self, setting: str, url: SecretStr, error: BaseException, *, fallback: str) -> None:
         places = ", ".join(_host(one) for one in url.get_secret_value().split(","))
@@ -30,13 +30,13 @@ class DependencyUnavailable(Exception):
 
 
 class ListenFailed(Exception):
-    """The address to listen on is taken, or is none of this machine's."""
+    """The address to listen on is in use, or is not an address of this machine."""
 
     def __init__(self, host: str, port: int, error: OSError) -> None:
         why = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
         super().__init__(
             f"cannot listen on host = {host} (--host, DOVECOTE_HOST), port = {port} (--port, DOVECOTE_PORT): "
-            f"{why}. Stop what listens there, or take another"
+            f"{why}. Stop the process that listens there, or choose another address"
         )
 
 
@@ -46,7 +46,7 @@ def _host(url: str) -> str:
 
 
 async def connect_nats(url: SecretStr, stack: AsyncExitStack) -> NatsConnection:
-    """Connect to the NATS server that is named; raises Unanswered."""
+    """Connect to the configured NATS server; raises DependencyUnavailable."""
     try:
         return await stack.enter_async_context(connect(url.get_secret_value()))
     except DeliveryError as error:
@@ -54,7 +54,7 @@ async def connect_nats(url: SecretStr, stack: AsyncExitStack) -> NatsConnection:
 
 
 async def migrate_database(url: str, configured: SecretStr | None) -> None:
-    """Bring the database up to date; raises Unanswered when it was named and cannot be used."""
+    """Migrate the database; raises DependencyUnavailable when a configured one cannot be used."""
     try:
         await migrate_up(url)
     except (DBAPIError, DatabaseUnavailable, OSError) as error:
@@ -66,18 +66,18 @@ async def migrate_database(url: str, configured: SecretStr | None) -> None:
 
 
 class SecretKeyMismatch(Exception):
-    """What the database holds sealed cannot be opened with the secret keys we have."""
+    """The encrypted columns of the database cannot be decrypted with the configured secret keys."""
 
 
 async def check_secret_keys(database: Database, vault: Vault) -> None:
     """Raise WrongKeys when the database's first gateway sealed its mark with a key that we lack."""
     place = associated_data("marks", "vault", "sealed")
     async with database.begin() as connection:
-        standing = await encrypted_columns.get_or_create_key_check(
+        stored = await encrypted_columns.get_or_create_key_check(
             connection, "vault", vault.encrypt(place, "dovecote")
         )
     try:
-        vault.decrypt(place, standing)
+        vault.decrypt(place, stored)
     except DecryptionFailed as error:
         raise SecretKeyMismatch(
             f"secret_keys (DOVECOTE_SECRET_KEYS): {error}. Gateways on one database need the same keys: the "

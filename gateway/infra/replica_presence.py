@@ -1,8 +1,8 @@
-"""Presence: a lease on the broker for each replica, by whose end the others learn that it died.
+"""Presence of replicas: each renews a lease on the broker; when it ends, the others consider it dead.
 
-What is held in SQL through an outage of the database, the leases on sandboxes, would otherwise keep others
-waiting for as long after a kill. A replica that cannot reach the broker for so long that its presence ends is
-taken for dead, and has to see whether others have taken what it holds: `doubt` is called.
+Sandbox locks in SQL survive a database outage and would otherwise block others long after a kill. A replica
+that cannot reach the broker until its presence ends is considered dead. It must then check whether others
+have acquired its locks: `recheck` is called.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from delivery.errors import DeliveryError
 log = structlog.get_logger(__name__)
 
 POLL_SECONDS = 1.0
-"""Seconds between looks whether a replica still lives."""
+"""Seconds for which the result of a presence check is reused."""
 RETRY_SECONDS = 0.2
 
 
 class ReplicaPresence:
-    """This process's presence among the replicas, and a look at that of the others.
+    """The presence of this process, and checks of other replicas' presence.
 
-    Its `name` tells `instance`, which is ours alone while we live, and `boot`, which is this process: another
-    boot of our instance is certainly dead.
+    `name` consists of `instance`, which is unique among running processes, and `boot`, which is unique to
+    this process. Another boot of the same instance is dead.
     """
 
     def __init__(self, leases: Leases, *, instance: str, boot: str, ttl: float) -> None:
@@ -42,14 +42,14 @@ class ReplicaPresence:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the others certainly know that this replica lives."""
+        """Return whether the other replicas certainly see this replica as alive."""
         return self._confirmed.is_set()
 
     @asynccontextmanager
     async def maintained(self, recheck: Callable[[], None]) -> AsyncIterator[None]:
-        """Be present until the block ends.
+        """Maintain the presence until the block ends.
 
-        `doubt` is called again and again while the others may think otherwise, and once afterwards.
+        `recheck` is called repeatedly while the others may consider this replica dead, and once afterwards.
         """
         keeping = asyncio.create_task(self._maintain(recheck))
         try:
@@ -80,11 +80,11 @@ class ReplicaPresence:
             await lease.wait_lost()
 
     def is_own_earlier_boot(self, name: str) -> bool:
-        """Say whether this is an earlier process of ours, which is certainly dead."""
+        """Return whether this is an earlier process of the same instance, which is dead."""
         return name.startswith(self._instance_prefix) and name != self.name
 
     async def is_dead(self, name: str) -> bool:
-        """Say whether the process of this name is dead, or cannot reach the broker; False when in doubt."""
+        """Return whether the process of this name is dead or cannot reach the broker; False when unknown."""
         if name.startswith(self._instance_prefix):
             return self.is_own_earlier_boot(name)
         if monotonic() - self._seen_alive.get(name, -POLL_SECONDS) < POLL_SECONDS:

@@ -88,7 +88,7 @@ FAULT_POINTS = (
     "turn.cancel.before_commit",
     "turn.cancel.after_commit",
 )
-"""Every step between what a person says and the recorded delivery of what came of it."""
+"""Every step between an incoming message and the recorded delivery of its result."""
 
 
 class UnknownFaultPoint(ValueError):

@@ -1,4 +1,4 @@
-"""What is looked at now and then, for the gauges: queues in SQL, and what this process stands on."""
+"""Measure gauges regularly: queues in SQL, and the dependencies of this process."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from gateway.store.turns import queue_depths
 log = structlog.get_logger(__name__)
 
 INTERVAL = 10.0
-"""Seconds between looks."""
+"""Seconds between measurements."""
 
 AREAS = ("channels", "sandbox", "delivery", "gateway")
-"""Parts of the program whose log lines are counted apart; a platform or provider is a part of its own."""
+"""Packages whose log lines are counted separately; each platform and each provider has its own count."""
 
 
 class QueueGauges:
-    """Looks now and then at how much is waiting, and for how long."""
+    """Measures the lengths and ages of queues regularly."""
 
     def __init__(self, database: Database, metrics: Metrics, *, interval: float = INTERVAL) -> None:
         self._database = database
@@ -37,7 +37,7 @@ class QueueGauges:
         self._interval = interval
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until stopped; a database that is away is looked at again later."""
+        """Measure until stopped; a database that is unavailable is tried again later."""
         await _run_regularly(stop, self._try_run_once, self._interval)
 
     async def _try_run_once(self) -> None:
@@ -47,22 +47,22 @@ class QueueGauges:
             log.debug("gauges.database_unavailable", error=str(error))
 
     async def run_once(self) -> None:
-        """Read the lengths and ages of all queues once."""
+        """Measure all queues once."""
         async with self._database.read() as connection:
-            found = await queue_depths.depth(connection)
+            depths = await queue_depths.depth(connection)
             ages = await queue_depths.oldest_age(connection, utc_now())
             states = await sandboxes.count_by_state(connection)
-        for queue, length in found.items():
+        for queue, length in depths.items():
             self._metrics.set("queue_depth", length, queue=queue)
         for queue, age in ages.items():
             self._metrics.set("queue_oldest_seconds", age, queue=queue)
-        for state, many in states.items():
-            self._metrics.set("sandboxes", many, state=state)
+        for state, count in states.items():
+            self._metrics.set("sandboxes", count, state=state)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessGauges:
-    """Looks at what this process stands on: broker, database, disk, channels."""
+    """Measures the dependencies of this process: broker, database, disk, channels."""
 
     metrics: Metrics
     database: Database
@@ -73,20 +73,20 @@ class ProcessGauges:
     interval: float = INTERVAL
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Look until stopped."""
+        """Measure until stopped."""
         self.metrics.set("build", 1, version=version("dovecote"))
         with count_log_lines(self.metrics):
             await _run_regularly(stop, self.run_once, self.interval)
 
     async def run_once(self) -> None:
-        """Look once."""
-        show = self.metrics.set
-        show("broker_up", float(self.is_broker_up()))
-        show("database_up", float(await self._database_answers()))
-        show("stream_fill_ratio", self.stream_fill_ratio())
-        show("disk_free_bytes", shutil.disk_usage(self.directory).free)
-        for state, many in self.count_channels().items():
-            show("channels", many, state=state)
+        """Measure once."""
+        set_gauge = self.metrics.set
+        set_gauge("broker_up", float(self.is_broker_up()))
+        set_gauge("database_up", float(await self._database_answers()))
+        set_gauge("stream_fill_ratio", self.stream_fill_ratio())
+        set_gauge("disk_free_bytes", shutil.disk_usage(self.directory).free)
+        for state, count in self.count_channels().items():
+            set_gauge("channels", count, state=state)
 
     async def _database_answers(self) -> bool:
         try:
@@ -121,7 +121,7 @@ class LogLineCounter(logging.Handler):
 
 
 def area_of(logger: str) -> str:
-    """Return the part of the program that a logger's name stands for."""
+    """Return the area of a logger by its name."""
     package, _, rest = logger.partition(".")
     if package not in AREAS:
         return "libraries"
@@ -131,7 +131,7 @@ def area_of(logger: str) -> str:
 
 @contextmanager
 def count_log_lines(metrics: Metrics) -> Iterator[None]:
-    """Count the warnings and errors that are logged meanwhile."""
+    """Count warnings and errors that are logged until the block ends."""
     handler = LogLineCounter(metrics)
     logging.getLogger().addHandler(handler)
     try:

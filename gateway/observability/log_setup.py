@@ -1,4 +1,4 @@
-"""What the gateway tells its operator in words: structured logs, without secrets."""
+"""Structured logs without secrets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SECRET_PATTERNS = re.compile(
     r"|\b[MNO][A-Za-z0-9_-]{22,}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,}"  # Discord
     r"|(?<=://)[^/@\s:]*:[^/@\s]+(?=@)"  # user and password of a URL
 )
-"""The secrets we know by their looks, wherever in a text they stand."""
+"""Patterns of secrets, wherever they are in a text."""
 
 SECRET_FIELD_NAMES = re.compile(
     r"authorization|token|secret|password|api_?key|admin_key|cookie|env_?vars", re.IGNORECASE
 )
-"""Fields whose value is never logged, whatever it looks like."""
+"""Fields whose value is never logged."""
 
 QUIET_LOGGERS = (
     "httpx",
@@ -38,7 +38,7 @@ QUIET_LOGGERS = (
 """Loggers of libraries that would log URLs, statements or chatter below WARNING."""
 
 MIN_SECRET_LENGTH = 6
-"""Shorter secrets are words of every other line; blotting them out would make logs unreadable."""
+"""Shorter values are not redacted: they occur in ordinary text, and logs would become unreadable."""
 
 
 def redact(text: str) -> str:
@@ -54,7 +54,7 @@ def _mask(match: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogRedactor:
-    """A structlog processor that blots secrets out of every field: known ones by value, others by looks."""
+    """A structlog processor that redacts secrets in every field: known values, and patterns."""
 
     known_secrets: tuple[str, ...] = ()
 
@@ -88,9 +88,9 @@ def set_up_logging(
     *,
     secrets: Iterable[str] = (),
 ) -> None:
-    """Send structlog's and the standard library's log lines through one formatter to `stream` (stderr).
+    """Send log lines of structlog and the standard library through one formatter to `stream` (stderr).
 
-    `secrets` are values that must never appear, beyond those that are known by their looks.
+    `secrets` are values that are redacted in addition to the patterns.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -122,7 +122,7 @@ def set_up_logging(
 
 
 def _final_processors(log_format: str, target: TextIO, redactor: LogRedactor) -> list[Any]:
-    """Format exceptions before redaction, so that no traceback carries a secret out."""
+    """Format exceptions before redaction, so that no traceback contains a secret."""
     steps: list[Any] = [
         structlog.stdlib.ProcessorFormatter.remove_processors_meta,
         structlog.processors.StackInfoRenderer(),

@@ -1,4 +1,4 @@
-"""Every number a gateway tells by Prometheus: name, kind, labels and meaning in one catalogue."""
+"""The Prometheus metrics of a gateway: name, kind, labels and help text in one catalogue."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from prometheus_client.process_collector import ProcessCollector
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 
 MetricCatalogue = Mapping[str, tuple[str, tuple[str, ...]]]
-"""What a number means and how it is divided; a label never holds an id or what somebody said."""
+"""Help text and labels by name; a label never contains an id or a message."""
 
 COUNTERS: MetricCatalogue = {
     "messages": ("messages accepted from people", ()),
-    "inbound": ("updates of platforms, by what became of them", ("platform", "kind", "outcome")),
+    "inbound": ("platform updates, by outcome", ("platform", "kind", "outcome")),
     "turns": ("turns that ended, by final state", ("state",)),
-    "turn_restarts": ("turns begun again after their process died or was stopped", ()),
-    "tool_calls": ("tool calls begun, by tool", ("tool",)),
-    "deliveries": ("attempts at deliveries, by kind of route and outcome", ("route", "outcome")),
-    "dead": ("what was given up and waits for an operator, by kind", ("kind",)),
+    "turn_restarts": ("turns restarted after an interruption", ()),
+    "tool_calls": ("tool calls started, by tool", ("tool",)),
+    "deliveries": ("delivery attempts, by kind of route and outcome", ("route", "outcome")),
+    "dead": ("dead letters that wait for an operator, by kind", ("kind",)),
     "jobs": ("background jobs that ended, by final state", ("state",)),
-    "sandbox_seconds": ("seconds of active sandboxes, by why they ended", ("provider", "reason")),
-    "tokens": ("tokens of models, by model and direction", ("model", "direction")),
+    "sandbox_seconds": ("seconds of active sandboxes, by reason of their end", ("provider", "reason")),
+    "tokens": ("model tokens, by model and direction", ("model", "direction")),
     "model_requests": ("requests to models", ("model",)),
-    "cost": ("what models cost, in the currency of the prices", ("model",)),
+    "cost": ("cost of models, in the currency of the prices", ("model",)),
     "budget_refusals": ("turns refused because a budget is used up", ("whose",)),
     "events": ("events published to conversation streams, by type", ("type",)),
     "lease_changes": ("leases acquired, found busy, failed or lost, by kind", ("kind", "change")),
@@ -34,36 +34,36 @@ COUNTERS: MetricCatalogue = {
     "log_lines": ("warnings and errors logged, by part of the program", ("level", "area")),
 }
 GAUGES: MetricCatalogue = {
-    "queue_depth": ("rows that wait, by queue", ("queue",)),
-    "queue_oldest_seconds": ("age of the oldest row that waits, by queue", ("queue",)),
+    "queue_depth": ("waiting rows, by queue", ("queue",)),
+    "queue_oldest_seconds": ("age of the oldest waiting row, by queue", ("queue",)),
     "sandboxes": ("live sandboxes, by state", ("state",)),
     "leases": ("leases held by this process, by kind", ("kind",)),
-    "channels": ("channels of this process, by how they stand", ("state",)),
-    "stream_fill_ratio": ("how much of its room the event log takes, 0 to 1", ()),
+    "channels": ("channels of this process, by state", ("state",)),
+    "stream_fill_ratio": ("used share of the event log's capacity, 0 to 1", ()),
     "broker_up": ("1 while NATS answers this process", ()),
     "database_up": ("1 while the database answers this process", ()),
-    "disk_free_bytes": ("bytes free where the data directory stands", ()),
-    "build": ("1, with the version", ("version",)),
+    "disk_free_bytes": ("free bytes on the data directory's file system", ()),
+    "build": ("always 1; the label is the version", ("version",)),
 }
 HISTOGRAMS: MetricCatalogue = {
     "turn_seconds": ("seconds from a turn's start to its end", ()),
     "turn_wait_seconds": ("seconds from a turn's acceptance to its start", ()),
     "model_seconds": (
-        "seconds of one request to a model, by the agent's first one",
+        "seconds of one model request, by the agent's first model",
         ("model", "outcome"),
     ),
     "tool_seconds": ("seconds of one tool call, by tool", ("tool",)),
     "job_seconds": ("seconds from a job's start to its end", ()),
-    "delivery_seconds": ("seconds of one attempt, by kind of route", ("route",)),
+    "delivery_seconds": ("seconds of one delivery attempt, by kind of route", ("route",)),
     "delivery_lag_seconds": ("seconds from an event to its delivery, by kind of route", ("route",)),
-    "hop_seconds": ("seconds a message takes to the next step, by step", ("hop",)),
+    "hop_seconds": ("seconds until a message's next step, by step", ("hop",)),
     "http_seconds": ("seconds of one answered request, by route", ("route",)),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """The numbers of one gateway process, in a registry of their own."""
+    """The metrics of one gateway process, in their own registry."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     counters: dict[str, Counter] = field(init=False, default_factory=dict)
@@ -71,7 +71,7 @@ class Metrics:
     histograms: dict[str, Histogram] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Register every number under its public name."""
+        """Register every metric under its public name."""
         ProcessCollector(registry=self.registry)
         for name, (about, labels) in COUNTERS.items():
             self.counters[name] = Counter(f"dovecote_{name}", about, labels, registry=self.registry)
@@ -93,12 +93,12 @@ class Metrics:
         (gauge.labels(**labels) if labels else gauge).set(value)
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
-        """Note one duration; one that two clocks make negative is none."""
+        """Record one duration in seconds; a negative one, from two clocks, counts as 0."""
         histogram = self.histograms[name]
         (histogram.labels(**labels) if labels else histogram).observe(max(seconds, 0.0))
 
     def count_request(self, method: str, route: str, status: int, seconds: float | None) -> None:
-        """Note an answered request; a stream has no duration."""
+        """Record an answered request; a stream has no duration."""
         self.count("http_requests", method=method, route=route, status=str(status))
         if seconds is not None:
             self.observe("http_seconds", seconds, route=route)

@@ -1,4 +1,4 @@
-"""Whether a process does what its roles say, from how everything it stands on is."""
+"""Decide whether a process is ready for its roles, from the state of its dependencies."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ def assess(
     channel_errors: Mapping[str, str],
     fill_ratio: float,
 ) -> Health:
-    """Return what is missing and what is degraded: ingress needs SQL and its channels, the others NATS too.
+    """Return what is missing and what is degraded: ingress needs SQL and its channels, other roles NATS too.
 
-    `database` is "ok" or what is wrong with it; `waiting` are channels that should receive here and do not
-    yet; `deaf` says why channels have not received for too long, and `troubles` what else is wrong with
-    channels, by name; `fill` is how full the event log is, 0 to 1.
+    `database` is "ok" or its problem. `starting` are channels that should receive in this process and do
+    not yet. `not_receiving` gives the reasons of channels that have not received for too long, and
+    `channel_errors` other problems of channels, both by name. `fill_ratio` is how full the event log is, 0
+    to 1.
     """
     checks = {"database": database}
     if roles & {Role.TURNS, Role.DELIVERY}:
@@ -32,13 +33,15 @@ def assess(
     checks["channels"] = f"not receiving: {', '.join(silent)}" if silent else "ok"
     degraded = dict(channel_errors)
     if fill_ratio > FILL_WARNING:
-        degraded["event log"] = f"takes {fill_ratio:.0%} of its room; when it is full, the oldest events go"
+        degraded["event log"] = (
+            f"uses {fill_ratio:.0%} of its capacity; when it is full, the oldest events are deleted"
+        )
     return Health(ready=all(state == "ok" for state in checks.values()), checks=checks, degraded=degraded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What `/readyz` says: ready by role, and what is degraded without failing it."""
+    """The result of `/readyz`: whether the roles are ready, and what is degraded without failing them."""
 
     ready: bool
     checks: Mapping[str, str] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""What an account may say of an agent: the `config` of an agent record."""
+"""The `config` of an agent record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gateway.store.accounts.records import Record
 
 
 class _AgentConfigModel(BaseModel):
-    """A part of an agent's config: fixed once read, closed to unknown keys."""
+    """Base of the parts of an agent's config: immutable, unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -36,14 +36,16 @@ class AgentHook(_AgentConfigModel):
 
 
 class AgentHooks(_AgentConfigModel):
-    """What is told to others about the agent's work."""
+    """The agent's webhook."""
 
     webhook: AgentHook | None = None
 
 
 class QueueConfig(_AgentConfigModel):
-    """What happens to input that arrives while a turn runs, and how many turns may wait (null: as the
-    gateway's `queue_limit` says)."""
+    """What happens to a message that arrives while a turn runs, and how many turns may be queued.
+
+    `limit` null: the gateway's `queue_limit`.
+    """
 
     mode: Literal["followup", "collect", "steer", "interrupt"] = "followup"
     limit: Annotated[int, Field(ge=1, le=1000, strict=True)] | None = None

@@ -1,4 +1,4 @@
-"""What stands ready at the first start: an account, its key file, an agent, a workspace, a sandbox."""
+"""Create the defaults at the first start: an account, its key file, an agent, a workspace, a sandbox."""
 
 from __future__ import annotations
 
@@ -46,10 +46,11 @@ async def ensure_defaults(
     provider: str = "host",
     channels: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Defaults:
-    """Make what is missing and bring the settings into the records; the same at every start.
+    """Create missing defaults and apply the settings to the records; idempotent.
 
-    Of an agent, a sandbox or a workspace only what the settings say is written over; what people changed
-    over HTTP stays. Channels of the configuration file are `managed`: those no longer in it are removed.
+    Only fields that the settings name are overwritten in an agent, a sandbox or a workspace; changes made
+    over HTTP are kept. Channels of the configuration file are `managed`: those that were removed from it
+    are deleted.
     """
     account = await _ensure_account(connection)
     await _ensure_key_file(connection, account.id, data / "key")
@@ -59,13 +60,13 @@ async def ensure_defaults(
         "sandbox": sandbox.id,
         "workspaces": [{"name": NAME, "workspaceId": workspace.id}],
     }
-    ready = await _ensure_record(connection, records, account.id, "agent", start)
-    ready = await _apply_settings(connection, records, ready, _agent_patch(agent))
-    opened = await _ensure_channels(connection, records, ready, channels or {})
+    default_agent = await _ensure_record(connection, records, account.id, "agent", start)
+    default_agent = await _apply_settings(connection, records, default_agent, _agent_patch(agent))
+    opened = await _ensure_channels(connection, records, default_agent, channels or {})
     return Defaults(
         account=account.id,
         key_file=data / "key",
-        agent=ready,
+        agent=default_agent,
         workspace=workspace,
         sandbox=sandbox,
         channels=opened,
@@ -81,7 +82,7 @@ async def _ensure_account(connection: Connection) -> Account:
 
 
 async def _ensure_key_file(connection: Connection, account: str, path: Path) -> None:
-    """Keep a key in the file that opens the account; a revoked or foreign one is replaced."""
+    """Store a valid key of the account in the file; a revoked key or one of another account is replaced."""
     text = read_private(path)
     if KEY_PATTERN.match(text):
         known = await account_store.get_key_by_digest(connection, key_digest(text))
@@ -94,8 +95,8 @@ async def _ensure_key_file(connection: Connection, account: str, path: Path) -> 
 
 
 def _sandbox_config(provider: str) -> dict[str, Any]:
-    lasting = Feature.PERSISTENT in sandbox_plugins.plugin(provider).features
-    return {"provider": provider} | ({"persistent": True} if lasting else {})
+    is_persistent = Feature.PERSISTENT in sandbox_plugins.plugin(provider).features
+    return {"provider": provider} | ({"persistent": True} if is_persistent else {})
 
 
 async def _ensure_record(
@@ -111,9 +112,9 @@ async def _ensure_record(
 
 
 def _agent_patch(agent: AgentSettings) -> dict[str, Any]:
-    """The model always follows the settings; the rest where the settings say something."""
-    said = agent.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return {"base_url": None, "fallback": None} | said | {"model": agent.model}
+    """Return the patch: the model from the settings always, other fields only if the settings name them."""
+    configured = agent.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return {"base_url": None, "fallback": None} | configured | {"model": agent.model}
 
 
 async def _apply_settings(

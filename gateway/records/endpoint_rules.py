@@ -1,7 +1,7 @@
-"""Which endpoints a channel of an account record may name: the platform's own, or what the operator allows.
+"""Check which endpoints a channel of an account record may name: the platform's own, or allowed ones.
 
-Adapters connect by their vendors' SDKs, which know nothing of the guarded door out. So a name that could
-resolve to anything is refused here, before it is stored.
+Adapters connect through vendors' SDKs, which do not use the guarded egress client. A host name that could
+resolve to a private address is therefore refused before the record is stored.
 """
 
 from __future__ import annotations

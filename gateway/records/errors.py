@@ -1,11 +1,11 @@
-"""What can be wrong with a record.
+"""Errors of records.
 
-RecordError     remedy    meaning
-├── Invalid     give_up   the config cannot be; says where and what is allowed
-├── Missing     give_up   the account has no such record
-├── Taken       give_up   the name is in use
-├── InUse       give_up   other records refer to it
-└── Managed     give_up   it stands in the operator's configuration file
+RecordError              remedy    meaning
+├── InvalidRecord        give_up   the config is invalid; lists where and what is allowed
+├── RecordNotFound       give_up   the account has no such record
+├── RecordNameTaken      give_up   the name is in use
+├── InUse                give_up   other records refer to it
+└── ManagedByOperator    give_up   it is defined in the operator's configuration file
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRIVATE = frozenset({"envVars", "settings", "secret", "env_vars"})
 
 
 class RecordError(Exception):
-    """The record cannot be made or changed so."""
+    """The record cannot be created or changed this way."""
 
     remedy: ClassVar[Literal["give_up"]] = "give_up"
 
@@ -51,7 +51,7 @@ class InUse(RecordError):
 
 
 class ManagedByOperator(RecordError):
-    """This record stands in the operator's configuration file: change it there."""
+    """This record is defined in the operator's configuration file: change it there."""
 
 
 def json_pointer(parts: Iterable[object]) -> str:
@@ -60,7 +60,7 @@ def json_pointer(parts: Iterable[object]) -> str:
 
 
 def to_problems(error: ValidationError, *, below: str = "") -> tuple[ConfigProblem, ...]:
-    """Return what pydantic found as problems: where, what is allowed and what was given."""
+    """Return pydantic's errors as problems: where, what is allowed and what was given."""
     return tuple(
         ConfigProblem(pointer=below + json_pointer(found["loc"]), detail=_detail(found, below))
         for found in error.errors(include_url=False)

@@ -1,4 +1,4 @@
-"""The small words of record configs: names, references, event patterns, webhook secrets."""
+"""Field types of record configs: names, references, event patterns, webhook secrets."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from delivery.events.event import EventType
 from delivery.webhooks.signing import PREFIX, BadSecret, secret_from_text, secret_key
 
 MASK = "***"
-"""What stands for a secret in every answer; sent back, it keeps the secret that is stored."""
+"""Replaces a secret in every response; a client that sends it back keeps the stored secret."""
 
 _MIN_BASE64_KEY_BYTES = 16
-"""Bytes of key from which on a text that can be base64 is taken for it, as the standard's libraries do."""
+"""Minimum key bytes for which text that is valid base64 is treated as base64, as the standard's libraries do.
+"""
 
 
 def _plain(text: str) -> str:
     if any(unicodedata.category(letter) in ("Cc", "Cs", "Co", "Cn", "Zl", "Zp") for letter in text):
-        raise ValueError("must not hold control characters")
+        raise ValueError("must not contain control characters")
     if "/" in text or text != text.strip():
-        raise ValueError("must not hold a slash, nor begin or end with a space")
+        raise ValueError("must not contain a slash, or start or end with a space")
     return text
 
 
@@ -65,7 +66,7 @@ def _whsec(secret: SecretStr) -> SecretStr:
 
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=200), AfterValidator(_plain)]
-"""What people call a record; unique within account and kind."""
+"""The name of a record; unique within account and kind."""
 
 Reference = Annotated[StrictStr, Field(min_length=1, max_length=200)]
 """The id or name of another record of the same account; stored as the id."""

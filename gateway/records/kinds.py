@@ -1,4 +1,4 @@
-"""What each kind of record may say, and how it is read back."""
+"""The config of each kind of record, and how it is read."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class WorkspaceConfig(BaseModel):
 
 
 class SkillConfig(BaseModel):
-    """A skill record's `config`: what it is good for, as a model is told; its files are uploaded apart."""
+    """The `config` of a skill record: its description for the model. Its files are uploaded separately."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -130,7 +130,7 @@ def _validate_channel(config: Mapping[str, Any], below: str) -> ValidatedConfig:
 
 
 def _refuse_blank(settings: BaseModel, below: str) -> None:
-    """An empty secret must never mean an open door."""
+    """An empty secret is refused, because it would accept every request."""
     _stored, secrets = extract_secrets(settings.model_dump(exclude_unset=True))
     blank = [where for where, text in secrets.items() if not text.strip()]
     if blank:

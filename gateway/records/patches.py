@@ -1,4 +1,4 @@
-"""Configs taken apart and put together: secrets by JSON pointer, merge patches (RFC 7396)."""
+"""Separate secrets from configs by JSON pointer, and apply merge patches (RFC 7396)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def insert_secrets(config: Mapping[str, Any], secrets: Mapping[str, str]) -> dic
 
 
 def merge_patch(config: Any, patch: Any) -> Any:
-    """Apply a merge patch; MASK where something stands keeps what stands there."""
+    """Apply a merge patch; MASK keeps the text that is stored there."""
     if not isinstance(patch, Mapping):
         return config if patch == MASK and isinstance(config, str) else patch
     merged = dict(config) if isinstance(config, Mapping) else {}

@@ -1,4 +1,4 @@
-"""The book of records: made, changed and read within one account, references checked, secrets sealed."""
+"""Create, change and read records of an account: references are checked and secrets encrypted."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ HOOK_SECRET = "/hooks/webhook/secret"  # noqa: S105 - a pointer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedRecord:
-    """A record as it stands now, and a generated webhook secret that is told once."""
+    """A record after a change, and a generated webhook secret that is returned only once."""
 
     record: Record
     hook_secret: str | None = None
 
 
 def secret_associated_data(record: str, pointer: str) -> AssociatedData:
-    """Name where a record's secret stands."""
+    """Return the context that binds a record's secret to its field."""
     return associated_data("records", record, pointer)
 
 
 class Records:
-    """Records of accounts. Every method takes the connection first: callers compose transactions.
+    """Records of accounts. Every method takes the connection first, so that callers compose transactions.
 
-    `most_memory_mb` is what the operator lets a sandbox have; None: any amount.
+    `max_memory_mb` is the operator's memory limit per sandbox; None: no limit.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Records:
         below: str = "/config",
         managed: bool = False,
     ) -> SavedRecord:
-        """Make a record; raises Invalid, Taken."""
+        """Create a record; raises InvalidRecord, RecordNameTaken."""
         checked = validate(kind, config, below=below)
         self._check_operator_limits(kind, config, below, managed=managed)
         checked = await self._resolve_and_check(connection, account, kind, checked, below)
@@ -92,7 +92,7 @@ class Records:
     def _check_operator_limits(
         self, kind: RecordKind, config: Mapping[str, Any], below: str, *, managed: bool
     ) -> None:
-        """Refuse what the operator has not allowed: endpoints of an account's channel, a sandbox's memory."""
+        """Raise InvalidRecord for values the operator does not allow (endpoints, memory)."""
         if kind == "sandbox":
             self._check_memory(SandboxConfig.model_validate(dict(config)), below)
         if kind != "channel" or managed:
@@ -105,11 +105,11 @@ class Records:
     def _check_memory(self, config: SandboxConfig, below: str) -> None:
         most, wanted = self._max_memory_mb, config.memory_limit
         if most is not None and wanted > most and "memory_limit" in config.model_fields_set:
-            detail = f"{wanted} is too much: at most {most} MB here, as the operator says"
+            detail = f"{wanted} exceeds the operator's limit of {most} MB"
             raise InvalidRecord([ConfigProblem(pointer=f"{below}/memoryLimit", detail=detail)])
 
     async def get(self, connection: Connection, account: str, kind: RecordKind, id_or_name: str) -> Record:
-        """Return the account's record; raises Missing."""
+        """Return the account's record; raises RecordNotFound."""
         record = await store.get(connection, account, kind, id_or_name)
         if record is None:
             raise RecordNotFound(f"there is no such {kind} in this account")
@@ -124,7 +124,7 @@ class Records:
         patch: Mapping[str, Any] | None = None,
         below: str = "/config",
     ) -> SavedRecord:
-        """Rename a record or merge a patch into its config; raises Invalid, Taken."""
+        """Rename a record or merge a patch into its config; raises InvalidRecord, RecordNameTaken."""
         patch = patch or {}
         config = merge_patch(
             self.with_secrets(record), normalize(patch) if record.kind == "sandbox" else patch
@@ -141,7 +141,7 @@ class Records:
         below: str = "/config",
         managed: bool | None = None,
     ) -> SavedRecord:
-        """Put a whole config in the place of a record's; raises Invalid, Taken."""
+        """Replace a record's config; raises InvalidRecord, RecordNameTaken."""
         checked = validate(record.kind, config, below=below)
         self._check_operator_limits(record.kind, config, below, managed=managed or record.managed)
         checked = await self._resolve_and_check(connection, record.account, record.kind, checked, below)
@@ -177,7 +177,7 @@ class Records:
         await store.delete_record(connection, record.account, record.id)
 
     def ensure_not_managed(self, record: Record) -> None:
-        """Raise Managed for what stands in the operator's file and would come back at the next start."""
+        """Raise ManagedByOperator for a record of the operator's configuration file."""
         if record.managed:
             raise ManagedByOperator
 
@@ -190,9 +190,9 @@ class Records:
         return insert_secrets(record.config, texts)
 
     def sandbox_config(self, record: Record | None) -> SandboxConfig:
-        """Return a sandbox record's config (None: the defaults), its variables in clear.
+        """Return a sandbox record's config (None: the defaults) with decrypted variables.
 
-        One that was stored when the operator allowed more memory gets what is allowed now.
+        A stored memory limit above the operator's present limit is lowered to it.
         """
         config = SandboxConfig.model_validate(self.with_secrets(record)) if record else SandboxConfig()
         most = self._max_memory_mb
@@ -201,7 +201,7 @@ class Records:
         return config.model_copy(update={"memory_limit": most})
 
     def channel_config(self, record: Record) -> ChannelConfig:
-        """Return a channel record's config, its settings' secrets in clear."""
+        """Return a channel record's config, with decrypted secrets."""
         return ChannelConfig.model_validate(self.with_secrets(record))
 
     def _encrypt_secrets(self, record: str, secrets: Mapping[str, str]) -> dict[str, str]:
@@ -214,7 +214,7 @@ class Records:
     async def _resolve_references(
         self, connection: Connection, account: str, checked: ValidatedConfig, below: str
     ) -> ValidatedConfig:
-        """Put ids where names stand; raises Invalid for what the account does not have."""
+        """Replace names by ids; raises InvalidRecord for references to records the account does not have."""
         ids: dict[str, str] = {}
         wrong: list[ConfigProblem] = []
         for pointer, kind in checked.references:
@@ -232,7 +232,7 @@ class Records:
     async def _resolve_and_check(
         self, connection: Connection, account: str, kind: RecordKind, checked: ValidatedConfig, below: str
     ) -> ValidatedConfig:
-        """Resolve the references of a config and see that they fit together; raises Invalid."""
+        """Resolve the references of a config and see that they fit together; raises InvalidRecord."""
         resolved = await self._resolve_references(connection, account, checked, below)
         if kind == "agent":
             config = AgentConfig.model_validate(resolved.config)
@@ -246,8 +246,10 @@ class Records:
             return SavedRecord(record=record)
         given = {HOOK_SECRET: checked.secrets[HOOK_SECRET]} if HOOK_SECRET in checked.secrets else {}
         hook = AgentConfig.model_validate(insert_secrets(record.config, given)).hooks.webhook
-        told = await webhooks.sync_agent_webhook(connection, self.vault, record.account, record.id, hook)
-        return SavedRecord(record=record, hook_secret=told)
+        hook_secret = await webhooks.sync_agent_webhook(
+            connection, self.vault, record.account, record.id, hook
+        )
+        return SavedRecord(record=record, hook_secret=hook_secret)
 
     async def _referrers(self, connection: Connection, record: Record) -> list[str]:
         account = record.account

@@ -1,4 +1,4 @@
-"""Webhook endpoints as accounts, agents and turns bring them: sealed secrets, rotation with overlap."""
+"""Create and change webhook endpoints of accounts, agents and turns; secrets are encrypted and rotated."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from gateway.records.errors import RecordNameTaken, RecordNotFound
 from gateway.records.fields import MASK
 
 ROTATION_OVERLAP = timedelta(hours=24)
-"""How long the previous secret still signs after a rotation, beside the new one."""
+"""How long the previous secret is used for a second signature after a rotation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointWithSecret:
-    """An endpoint with the secret its owner is told once (None: the owner gave it)."""
+    """An endpoint with its generated secret, returned only once (None: the owner supplied it)."""
 
     endpoint: Endpoint
     secret: str | None
 
 
 def secret_associated_data(endpoint: str, field: str = "secret") -> AssociatedData:
-    """Name where an endpoint's secret (or `previous_secret`) stands."""
+    """Return the context that binds an endpoint's secret (or `previous_secret`) to its field."""
     return associated_data("endpoints", endpoint, field)
 
 
@@ -61,7 +61,7 @@ async def create(
     trusted: bool = False,
     ordered: bool = False,
 ) -> EndpointWithSecret:
-    """Make an endpoint; without a secret of the owner's it gets one, which is told once."""
+    """Create an endpoint; generates a secret unless one is given."""
     text = secret or new_secret()
     endpoint_id = new_id("whk")
     endpoint = Endpoint(
@@ -87,7 +87,7 @@ async def create(
 async def create_for_turn(
     connection: Connection, vault: Vault, account: str, turn: str, *, url: str, secret: str | None
 ) -> EndpointWithSecret:
-    """Make the endpoint a turn names; the turn's route leads to it, whatever the event."""
+    """Create the endpoint a turn names; the turn's route selects it, whatever the event."""
     return await create(
         connection, vault, account, url=url, events=("agent.finished",), origin=f"turn:{turn}", secret=secret
     )
@@ -96,7 +96,7 @@ async def create_for_turn(
 def with_rotated_secret(
     vault: Vault, endpoint: Endpoint, text: str, *, now: datetime | None = None
 ) -> Endpoint:
-    """Return the endpoint with a new secret; the present one goes on signing for a day."""
+    """Return the endpoint with a new secret; the present one also signs for a day."""
     present = vault.decrypt(secret_associated_data(endpoint.id), endpoint.secret)
     return replace(
         endpoint,
@@ -109,7 +109,7 @@ def with_rotated_secret(
 
 
 async def rotate(connection: Connection, vault: Vault, account: str, id_or_name: str) -> EndpointWithSecret:
-    """Give an endpoint record a new secret, told once; raises Missing."""
+    """Give an endpoint record a new secret, which is returned only once; raises RecordNotFound."""
     endpoint = await get(connection, account, id_or_name)
     text = new_secret()
     changed = with_rotated_secret(vault, endpoint, text)
@@ -118,7 +118,7 @@ async def rotate(connection: Connection, vault: Vault, account: str, id_or_name:
 
 
 async def get(connection: Connection, account: str, id_or_name: str) -> Endpoint:
-    """Return an endpoint record of the account; raises Missing."""
+    """Return an endpoint record of the account; raises RecordNotFound."""
     endpoint = await store.get(connection, account, id_or_name)
     if endpoint is None:
         raise RecordNotFound("there is no such webhook in this account")
@@ -128,7 +128,7 @@ async def get(connection: Connection, account: str, id_or_name: str) -> Endpoint
 async def sync_agent_webhook(
     connection: Connection, vault: Vault, account: str, agent: str, hook: AgentHook | None
 ) -> str | None:
-    """Make the agent's endpoint what its config says; returns a secret that must be told."""
+    """Create, change or delete the agent's endpoint to match its config; returns a generated secret."""
     origin = f"agent:{agent}"
     present = await store.get_by_origin(connection, account, origin)
     if hook is None:
@@ -137,10 +137,10 @@ async def sync_agent_webhook(
     given = hook.secret.get_secret_value() if hook.secret else None
     given = None if given == MASK else given
     if present is None:
-        told = await create(
+        created = await create(
             connection, vault, account, url=hook.url, events=hook.events, origin=origin, secret=given
         )
-        return told.secret
+        return created.secret
     if given is not None and active_secrets(vault, present)[0] != given:
         present = with_rotated_secret(vault, present, given)
     await store.update_endpoint(

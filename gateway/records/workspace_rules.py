@@ -1,4 +1,4 @@
-"""Whether what records refer to fits together: a workspace needs files that last."""
+"""Check that workspaces are used only with sandboxes whose files are durable."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _DURABLE = {Feature.MOUNTS_WORKSPACE, Feature.SYNCS_WORKSPACE}
 async def workspace_problems(
     connection: Connection, account: str, config: AgentConfig, below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every workspace of an agent whose files would die with its sandbox.
+    """Yield a problem for every workspace of an agent whose files would be deleted with its sandbox.
 
-    Where a provider neither mounts the workspace store nor carries files there in each turn, they live in the
-    sandbox itself.
+    If a provider neither mounts the workspace store nor syncs files with it, the files exist only in the
+    sandbox.
     """
     for place, use in enumerate(config.workspaces):
         wanted = _sandbox_of(use, config)
@@ -43,7 +43,7 @@ async def workspace_problems(
 async def agent_workspace_problems(
     connection: Connection, sandbox: Record, config: Mapping[str, Any], below: str
 ) -> AsyncIterator[ConfigProblem]:
-    """Yield a problem for every agent that has a workspace in a sandbox, whose new config cannot keep it."""
+    """Yield a problem for every agent that would lose a workspace's files by the new config."""
     parsed = SandboxConfig.model_validate(config)
     if _has_durable_files(parsed):
         return
@@ -62,6 +62,6 @@ def _has_durable_files(config: SandboxConfig) -> bool:
 
 
 def _sandbox_of(use: WorkspaceUse, config: AgentConfig) -> str | None:
-    """Return which sandbox a workspace is used with; none where null stands for it."""
+    """Return the sandbox that a workspace is used with; None if the use sets it to null."""
     none = "sandbox" in use.model_fields_set and use.sandbox is None
     return None if none else use.sandbox or config.sandbox

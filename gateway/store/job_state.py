@@ -1,16 +1,16 @@
-"""The life of a background job (pure).
+"""The states of a background job (pure).
 
             a             b
    (new) ─────▶ running ─────▶ completed    exit code 0
                   │ │ │ c
-                  │ │ └──────▶ failed       any other end: exit code, signal, time-out, recreation
+                  │ │ └──────▶ failed       another end: exit code, signal, time-out, recreation
                   │ │ d
-                  │ └────────▶ stopped      somebody asked for it to stop
+                  │ └────────▶ stopped      a stop was requested
                   │ e
-                  └──────────▶ lost         the provider could not be asked for 24 hours
+                  └──────────▶ lost         the provider did not answer for 24 hours
 
-Whoever learns of the end first (callback, reconciler, async_status, stop) settles the job; everybody
-after that finds it settled.
+The first of callback, reconciler, async_status and stop that learns of the end settles the job; later
+ones change nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.model import OUTPUT_CAP
 
 
 class JobState(StrEnum):
-    """Where a job stands."""
+    """The states of a job."""
 
     RUNNING = "running"
     COMPLETED = "completed"
@@ -44,10 +44,10 @@ LOST_AFTER = 24 * 3600.0
 
 WORKSPACE_FULL = "workspace_full"
 REASON_TEXTS = {
-    WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace held more than it may, remove files before going on",
-    "sandbox_expired": "sandbox_expired: the sandbox had reached its maximum lifetime",
+    WORKSPACE_FULL: f"{WORKSPACE_FULL}: the workspace exceeded its quota; remove files before you continue",
+    "sandbox_expired": "sandbox_expired: the sandbox reached its maximum lifetime",
 }
-"""What a model is told beside the name of a reason."""
+"""Explanations of reasons, for the model."""
 
 MAX_RUNNING = 10
 """Jobs one sandbox may run at a time."""
@@ -55,7 +55,7 @@ MAX_RUNNING = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobEnd:
-    """How a job ended; `reason` names ends not of its own (`sandbox_recreated`, `workspace_full`, …)."""
+    """How a job ended; `reason` is a cause outside the command (`sandbox_recreated`, `workspace_full`, …)."""
 
     state: JobState
     exit_code: int | None = None
@@ -72,7 +72,7 @@ def job_end(
     stopping: bool = False,
     reason: str | None = None,
 ) -> JobEnd:
-    """Judge an exit, its own or for a `reason`; its last bytes are kept, as text, whatever they are."""
+    """Return the end of a job by exit code and reason; the last bytes of the output are kept as text."""
     cut = truncated or len(output) > OUTPUT_CAP
     text = output[-OUTPUT_CAP:].decode("utf-8", "replace").replace("\0", "\N{REPLACEMENT CHARACTER}")
     went_well = exit_code == 0 and reason is None
@@ -82,7 +82,7 @@ def job_end(
 
 
 def render_result(end: JobEnd, command: str, result_id: str) -> str:
-    """Return the words in which a follow-up turn is given a job's end."""
+    """Return the input of the follow-up turn: the job's end and its output."""
     code = f"exit code {end.exit_code}" if end.exit_code is not None else ""
     reason = REASON_TEXTS.get(end.reason or "", end.reason)
     how = ", ".join(filter(None, (reason, code))) or "no exit code"

@@ -1,4 +1,4 @@
-"""The tables of reserved sandboxes and of what was used."""
+"""The tables of reserved sandboxes and of usage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ installations = Table(
     Column("place", Integer, primary_key=True, autoincrement=False),
     Column("id", String(40), nullable=False),
 )
-"""One row: what the labels of this installation's sandboxes begin with."""
+"""One row: the prefix of this installation's sandbox labels."""
 
 sandboxes = Table(
     "sandboxes",
@@ -54,7 +54,7 @@ sandboxes = Table(
     Column("snapshot", String(300)),
     Column("snapshot_at", UtcDateTime),
 )
-"""The register: a row stands before its sandbox is made, and is changed by compare-and-set only."""
+"""Reservations: a row is inserted before its sandbox is created, and changed by compare-and-set only."""
 
 sandbox_leases = Table(
     "sandbox_leases",
@@ -64,7 +64,7 @@ sandbox_leases = Table(
     Column("fence", Integer, nullable=False),
     Column("expires_at", UtcDateTime, nullable=False, index=True),
 )
-"""Which replica works on a sandbox; no holder: nobody does."""
+"""Which replica holds the lock on a sandbox; no holder: it is free."""
 
 usage = Table(
     "usage",
@@ -85,9 +85,9 @@ usage = Table(
     Column("ended_at", UtcDateTime, nullable=False),
     Index("ix_usage_account", "account", "ended_at"),
 )
-"""A stretch of a sandbox's activity (`kind` sandbox), or what a turn used of a model (`kind` model).
+"""An activity span of a sandbox (`kind` sandbox), or a turn's use of a model (`kind` model).
 
-`micros` are millionths of the currency that the configured prices are in.
+`micros` are millionths of the currency of the configured prices.
 """
 
 usage_totals = Table(
@@ -101,7 +101,7 @@ usage_totals = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("micros", BigInteger, nullable=False),
 )
-"""The sums of `usage`, kept with every row of it, so that a budget is judged without adding up."""
+"""The sums of `usage`, updated with each row, so that checking a budget needs no aggregation."""
 
 budgets = Table(
     "budgets",
@@ -109,4 +109,4 @@ budgets = Table(
     Column("account", String(40), ForeignKey("accounts.id", ondelete="CASCADE"), primary_key=True),
     Column("limits", JSON, nullable=False),
 )
-"""What the operator lets an account use."""
+"""Budgets of accounts that the operator set."""

@@ -58,7 +58,7 @@ async def add(connection: Connection, row: Reservation) -> bool:
 async def compare_and_set(connection: Connection, before: Reservation, after: Reservation) -> bool:
     """Write `after` over the row if it still has the lock_version of `before`."""
     values = _values(after)
-    if before.used_at == after.used_at:  # somebody may have touched it, which is no change
+    if before.used_at == after.used_at:  # a touch changes these without a new lock_version
         del values["used_at"], values["conversation"]
     changed = await connection.execute(
         update(sandboxes)
@@ -112,7 +112,7 @@ async def list_running_jobs(connection: Connection, row: Reservation) -> Sequenc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockRow:
-    """Who holds a lease, or has left it without giving it up."""
+    """The current holder of a lock, which may have died without releasing it."""
 
     holder: str
     fence: int
@@ -128,9 +128,9 @@ async def acquire_lock(
     ttl: float,
     abandoned: LockRow | None = None,
 ) -> int | None:
-    """Take the lease of a label if nobody else has it, or its time is over; returns its fence.
+    """Acquire the lock of a label if it is free or expired; returns its fence.
 
-    `left` is one whose holder is known to be gone, and which has not been renewed since.
+    `abandoned` is a lock whose holder is known to be dead; it counts as free unless it was renewed since.
     """
     until = now + timedelta(seconds=ttl)
     fresh = insert_on_conflict(sandbox_leases, connection.dialect.name).values(
@@ -154,7 +154,7 @@ async def acquire_lock(
 
 
 async def get_lock(connection: Connection, label: str) -> LockRow | None:
-    """Return who holds the lease of a label; None when it was given up."""
+    """Return the holder of a label's lock; None when it was released."""
     lease = sandbox_leases.c
     found = await connection.execute(
         select(lease.holder, lease.fence, lease.expires_at).where(
@@ -166,7 +166,7 @@ async def get_lock(connection: Connection, label: str) -> LockRow | None:
 
 
 async def renew_lock(connection: Connection, label: str, fence: int, *, until: datetime) -> bool:
-    """Go on holding a lease; False when it has been taken since."""
+    """Extend a lock; returns False when another holder has acquired it."""
     renewed = await connection.execute(
         update(sandbox_leases)
         .where(
@@ -180,7 +180,7 @@ async def renew_lock(connection: Connection, label: str, fence: int, *, until: d
 
 
 async def release_lock(connection: Connection, label: str, fence: int) -> None:
-    """Give a lease up; its fence stays, so that the next one is higher."""
+    """Release a lock; the row keeps its fence, so that the next fence is higher."""
     await connection.execute(
         update(sandbox_leases)
         .where(sandbox_leases.c.label == label, sandbox_leases.c.fence == fence)
@@ -189,12 +189,12 @@ async def release_lock(connection: Connection, label: str, fence: int) -> None:
 
 
 async def delete_locks_before(connection: Connection, *, before: datetime) -> None:
-    """Delete leases that nobody has held for long."""
+    """Delete locks that have been free for long."""
     await connection.execute(delete(sandbox_leases).where(sandbox_leases.c.expires_at < before))
 
 
 async def count_by_state(connection: Connection) -> Mapping[str, int]:
-    """Count the sandboxes by what they are doing."""
+    """Count the sandboxes by state."""
     state = func.count()
     running = sandboxes.c.active_since.is_not(None)
     found = await connection.execute(

@@ -1,4 +1,4 @@
-"""The tables of the gateway. SQL on them stands in `gateway.store` and nowhere else."""
+"""The tables of the gateway. Only `gateway.store` contains SQL on them."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ conversations = Table(
     UniqueConstraint("account", "name"),
     UniqueConstraint("account", "address_key"),
 )
-"""`address_key` is held by the open conversation of a chat thread; `/new` frees it for the next one."""
+"""`address_key` belongs to the open conversation of a chat thread; `/new` frees it for the next one."""
 
 inbox = Table(
     "inbox",
@@ -118,7 +118,7 @@ messages = Table(
     Index("ix_messages_turn", "turn"),
     Index("ix_messages_platform_id", "platform_id", "conversation"),
 )
-"""`platform_id` is what a chat platform calls a message that came from there."""
+"""`platform_id` is the chat platform's id of a message."""
 
 turns = Table(
     "turns",
@@ -163,7 +163,7 @@ inputs = Table(
     Column("source", String(40), nullable=False, unique=True),
     Column("text", Text, nullable=False),
 )
-"""What was said to a turn while it ran (queue mode steer), in order; `source` is the turn it came as."""
+"""Messages that a running turn received (queue mode steer), in order; `source` is their original turn."""
 
 steps = Table(
     "steps",
@@ -241,7 +241,7 @@ replies = Table(
     Column("holder", String(80)),
     Column("created_at", UtcDateTime, nullable=False, index=True),
 )
-"""What a POST with an Idempotency-Key was answered, for 30 days; `holder` is whose process does it."""
+"""Responses to POSTs with an Idempotency-Key, for 30 days; `holder` is the process that executes it."""
 
 pairings = Table(
     "pairings",
@@ -262,7 +262,7 @@ marks = Table(
     Column("name", String(40), primary_key=True),
     Column("sealed", Text, nullable=False),
 )
-"""What shows at the start whether this gateway has the keys that the database was sealed with."""
+"""Check values that show at the start whether the gateway has the keys the database is encrypted with."""
 
 channel_notes = Table(
     "channel_notes",
@@ -272,7 +272,7 @@ channel_notes = Table(
     Column("note", String(1000), nullable=False),
     Column("updated_at", UtcDateTime, nullable=False, index=True),
 )
-"""What an adapter remembers: how far it has read, which rooms it knows."""
+"""State of channel adapters: read positions, known rooms."""
 
 erasures = Table(
     "erasures",
@@ -280,7 +280,7 @@ erasures = Table(
     Column("conversation", String(40), primary_key=True),
     Column("created_at", UtcDateTime, nullable=False),
 )
-"""Conversations that were deleted and whose events may still stand in the stream."""
+"""Deleted conversations whose events may still be in the stream."""
 
 audit = Table(
     "audit",
@@ -295,7 +295,7 @@ audit = Table(
     Column("address", String(80), nullable=False, default=""),
     Column("created_at", UtcDateTime, nullable=False, index=True),
 )
-"""Who changed what: one row for every request that changes records, keys or deliveries, refused ones too."""
+"""Audit log: one row for each request that changes records, keys or deliveries, refused ones included."""
 
 files = Table(
     "files",
@@ -319,9 +319,9 @@ files = Table(
     Column("created_at", UtcDateTime, nullable=False, index=True),
     UniqueConstraint("conversation", "identity"),
 )
-"""Files that are on their way to people or came from them; `identity` is the same when one is found again.
+"""Files to and from people; `identity` is the same when a file is found again.
 
-`note` is what the model must still be told of it, and `noted_turn` the turn that told it.
+`note` is a message about the file for the model, and `noted_turn` the turn that received it.
 """
 
 blobs = Table(
@@ -332,7 +332,7 @@ blobs = Table(
     Column("dropping", Boolean, nullable=False, default=False),
     Column("touched_at", UtcDateTime, nullable=False, index=True),
 )
-"""The bytes of files that are kept, once however many files have them."""
+"""Stored bytes, once per digest, however many files have them."""
 
 bundle_files = Table(
     "bundle_files",
@@ -344,4 +344,4 @@ bundle_files = Table(
     Column("size", Integer, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
 )
-"""Files that belong to a skill or an agent and are put into workspaces from there."""
+"""Files of skills and agents that are installed into workspaces."""

@@ -1,4 +1,4 @@
-"""The life of a turn (pure).
+"""The states of a turn and the decisions about interrupted ones (pure).
 
             a                b                c
    (new) ─────▶ queued ─────▶ running ─────▶ completed
@@ -13,14 +13,15 @@
     a  accepted: the row is committed with the message or the job's result
     b  claimed by the holder of the conversation's lease (attempt + 1)
     c  the agent finished
-    d  the agent failed, a limit was reached, or the turn crashed the gateway too often
-    e  cancelled before it began
+    d  the agent failed, a limit was reached, or the turn was interrupted too often
+    e  cancelled before it was claimed
     f  cancelled while running
-    g  tool calls wait for people
-    h  every one of them is decided
+    g  tool calls wait for approvals
+    h  all approvals are decided
     i  cancelled while waiting
 
-After a crash a running turn is claimed again (b) by whoever holds the lease next.
+A turn that is found running was interrupted: its process died or lost the lease. The next lease holder
+claims it again (b).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from enum import StrEnum
 
 
 class TurnState(StrEnum):
-    """Where a turn stands."""
+    """The states of a turn."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -48,51 +49,51 @@ class QueueMode(StrEnum):
     """What happens to a message that arrives while a turn of its conversation runs."""
 
     FOLLOWUP = "followup"
-    """It waits for a turn of its own."""
+    """It becomes a turn of its own."""
     COLLECT = "collect"
-    """It becomes part of the one next turn of who said it."""
+    """It is added to the next turn of the same person."""
     STEER = "steer"
-    """The running turn hears it at its next step; one that ends before becomes a turn of its own."""
+    """The running turn receives it at its next step; if it ends before, the message becomes a turn."""
     INTERRUPT = "interrupt"
-    """The running turn ends, and it is next."""
+    """The running turn is cancelled and the message becomes the next turn."""
 
 
 QUEUE_LIMIT = 50
-"""Turns that may wait in one conversation; one more is refused politely."""
+"""Open turns per conversation; further messages are refused."""
 
 QUARANTINE_AFTER_CRASHES = 2
-"""Crashes a turn may share with others in flight before it is run again alone in its process."""
+"""Interruptions after which a turn runs only while no other such turn runs in its process."""
 
 CRASH_LIMIT = 5
-"""Crashes of its process after which a turn is given up."""
+"""Interruptions of any cause (crash, lost lease, lost database) after which a turn is dead-lettered."""
 
 DEAD_LETTER_PREFIX = "given up: "
-"""How the error of such a turn begins: it is a dead letter until somebody asks for it again."""
+"""Start of the stored error that marks a dead-lettered turn."""
 
 
 RETRY_DELAYS = (2.0, 10.0, 30.0, 120.0)
-"""Seconds before a turn is tried again whose model's service was down; after the last it fails."""
+"""Seconds between attempts while the model's service is unreachable; after the last the turn fails."""
 
 
 def retry_after(attempt: int) -> float | None:
-    """Return how long a turn waits after failed attempt number `attempt` (from 1); None: no more."""
+    """Return the seconds to wait after failed attempt number `attempt` (from 1); None: do not retry."""
     return RETRY_DELAYS[attempt - 1] if attempt <= len(RETRY_DELAYS) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoisonDecision:
-    """What a turn's crashes call for: to be tried (alone?), or given up."""
+    """What happens to a turn after its interruptions: run it, run it alone, or dead-letter it."""
 
     crashes: int
     alone: bool
     dead: bool
 
 
-def decide_poison(crashes: int, *, crashed_again: bool) -> PoisonDecision:
-    """Judge a turn during which the process died `crashes` times before, and now `again` or not.
+def decide_poison(crashes: int, *, interrupted_again: bool) -> PoisonDecision:
+    """Decide about a turn that was interrupted `crashes` times before, and now once more or not.
 
-    The first crash may be anybody's fault, so everything in flight runs again at once. From the second
-    on a turn runs again with no other suspect beside it, and those that wait for that count no crash.
+    After the first interruption all turns in flight run again at once. From the second on a turn runs
+    with no other suspect beside it; suspects that wait for this count no interruption.
     """
-    now = crashes + crashed_again
+    now = crashes + interrupted_again
     return PoisonDecision(crashes=now, alone=now >= QUARANTINE_AFTER_CRASHES, dead=now >= CRASH_LIMIT)

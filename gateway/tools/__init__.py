@@ -1,1 +1,1 @@
-"""Tools: what an agent may do in a turn."""
+"""Tools that an agent can call in a turn."""

@@ -17,8 +17,8 @@ def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="async_status",
         description=(
-            "Look at a background job of this conversation by its resultId: its state and output so far; "
-            "action 'stop' ends it. You are told of a job's end without asking."
+            "Get a background job of this conversation by its resultId: its state and output so far; "
+            "action 'stop' ends it. You receive the result of a job without asking."
         ),
         schema={
             "type": "object",

@@ -57,9 +57,9 @@ def _spec(context: ToolContext) -> ToolSpec:
 
 async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
     command = str_argument(args, "command")
-    against = refusal_reason(context, command)
-    if against:
-        return ToolResult(ok=False, content=against)
+    refusal = refusal_reason(context, command)
+    if refusal:
+        return ToolResult(ok=False, content=refusal)
     if bool_argument(args, "background"):
         return await _start_job(context, command, key)
     sandbox = await context.environment_resolver.sandbox(context.environment)
@@ -72,7 +72,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolR
 
 
 def refusal_reason(context: ToolContext, command: str) -> str | None:
-    """Return the reason against a command that could not do what it is for, None for any other."""
+    """Return why a command is refused before it runs, or None."""
     if len(command.encode("utf-8", "surrogatepass")) > MAX_COMMAND_BYTES:
         return f"the command is longer than {MAX_COMMAND_BYTES} bytes; write a script file and run that"
     advice = missing_runtime(command, context.environment.config.runtimes)
@@ -105,7 +105,7 @@ def to_response(result: ExecResult) -> dict[str, Any]:
 
 
 def missing_runtime_note(result: ExecResult) -> dict[str, str]:
-    """Return what is to be said of a command that ended for want of a runtime; nothing of any other."""
+    """Return a note about a missing runtime when a command ended for that reason; empty otherwise."""
     if result.exit_code != EXIT_NOT_FOUND:
         return {}
     missed = set(_COMMAND_NOT_FOUND.findall(result.stderr.decode("utf-8", "replace"))) & _RUNTIMES.keys()
@@ -123,5 +123,5 @@ bash = Tool(
     needs_approval=lambda config: config.permission_mode in {"ask", "edit"},
     run=_run,
     idempotent=False,
-    is_available=lambda desk: not desk.environment.files_only,
+    is_available=lambda context: not context.environment.files_only,
 )

@@ -17,7 +17,7 @@ from gateway.tools.tool import InvalidArguments, Tool, ToolContext, bool_argumen
 
 
 class NoSingleMatch(ValueError):
-    """The text to replace is not there, or there more than once."""
+    """The text to replace is missing, or occurs more than once."""
 
 
 def _spec(_context: ToolContext) -> ToolSpec:
@@ -25,7 +25,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
         name="edit",
         description=(
             "Replace a piece of text in a file of your workspace. old_text must be there exactly once, "
-            "spaces and line ends included; give more of what stands around it, or set replace_all."
+            "spaces and line ends included; include more of the text around it, or set replace_all."
         ),
         schema={
             "type": "object",

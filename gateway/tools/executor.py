@@ -1,4 +1,4 @@
-"""The tools of one turn: checkpointed, asked for where the sandbox's permission mode says so, told of."""
+"""Execute the tool calls of one turn: approved if required, checkpointed and published."""
 
 from __future__ import annotations
 
@@ -51,14 +51,14 @@ TOOLS: Mapping[str, Tool] = {
 }
 
 MAX_EVENT_OUTPUT = 128 * 1024
-"""Characters of output an event carries; the whole stands in the turn's log."""
+"""Characters of output in an event; the step's row has the full output."""
 
 BeginTransaction = Callable[[str], AbstractAsyncContextManager[Transaction]]
-"""Open a ledger entry that fails unless this attempt still holds the conversation."""
+"""Begin a transaction that fails unless this attempt still holds the conversation."""
 
 
 class ToolExecutor(Tools):
-    """The door between an agent and the sandbox, for one attempt at one turn."""
+    """The tools of one attempt at one turn."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class ToolExecutor(Tools):
             name: tool
             for name, tool in TOOLS.items()
             if (allowed is None or name in allowed)
-            and any(tool.is_available(place) for place in _contexts(context))
+            and any(tool.is_available(one) for one in _contexts(context))
         }
 
     def list(self) -> Sequence[ToolSpec]:
@@ -89,7 +89,7 @@ class ToolExecutor(Tools):
     async def needs_approval(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> bool:
-        """Say whether a person must approve this call first (and has not yet)."""
+        """Return whether a person must approve this call first (and has not yet)."""
         tool = self._tools.get(name)
         if tool is None or not self._mode_requires_approval(tool, args):
             return False
@@ -98,15 +98,17 @@ class ToolExecutor(Tools):
         return await self._get_step(call) is None and not await self._is_approved(name, args, call)
 
     def _mode_requires_approval(self, tool: Tool, args: Mapping[str, Any]) -> bool:
-        """Say whether the permission mode where a call works wants a person asked for it."""
+        """Return whether the permission mode of the call's workspace requires an approval."""
         try:
-            bench = self._context.in_workspace(args).environment
+            environment = self._context.in_workspace(args).environment
         except InvalidArguments:
-            return False  # it is refused for that
-        return tool.needs_approval(bench.config) and not (tool.changes_files and bench.spec.read_only)
+            return False  # the call fails for this reason
+        return tool.needs_approval(environment.config) and not (
+            tool.changes_files and environment.spec.read_only
+        )
 
     async def _asker_may_approve(self) -> bool:
-        """Say whether who asked for the turn may approve its commands, by typing them."""
+        """Return whether the person who started the turn may approve its commands by typing them."""
         if self._approves_own is None:
             async with self._context.jobs.read() as connection:
                 self._approves_own = await may_approve_own_turn(connection, self._context.turn)
@@ -123,14 +125,14 @@ class ToolExecutor(Tools):
     async def call(
         self, name: str, args: Mapping[str, Any], *, call: str, typed_by_asker: bool = False
     ) -> ToolResult:
-        """Carry a call out, once: a call already carried out returns what it came to then."""
+        """Execute a call once: a call id that was executed before returns its recorded result."""
         tool = self._tools.get(name)
         if tool is None:
             return ToolResult(
                 ok=False, content=f"there is no tool {name!r}; there are {', '.join(self._tools)}"
             )
         if await self.needs_approval(name, args, call=call, typed_by_asker=typed_by_asker):
-            return ToolResult(ok=False, content="a person must approve this call first")
+            return ToolResult(ok=False, content="a person must approve this call before it can run")
         earlier = await self._get_step(call)
         if earlier is not None and earlier.state == "done":
             return _recorded_result(earlier)
@@ -148,9 +150,9 @@ class ToolExecutor(Tools):
 
     async def _begin_step(self, call: str, name: str, args: Mapping[str, Any]) -> None:
         turn = self._context.turn
-        async with self._begin_transaction("step.begin") as entry:
-            await turns.begin_step(entry.connection, turn.id, call, tool=name, args=args)
-            entry.emit(
+        async with self._begin_transaction("step.begin") as tx:
+            await turns.begin_step(tx.connection, turn.id, call, tool=name, args=args)
+            tx.emit(
                 Event.now(
                     EventType.TOOL_CALLED,
                     turn.conversation,
@@ -162,13 +164,13 @@ class ToolExecutor(Tools):
     async def _run_tool(self, tool: Tool, args: Mapping[str, Any], call: str) -> ToolResult:
         self._check()
         try:
-            desk = self._context.in_workspace(args)
-            if not tool.is_available(desk):
+            context = self._context.in_workspace(args)
+            if not tool.is_available(context):
                 return ToolResult(ok=False, content="this tool is not offered in that workspace")
-            if desk.agent_files is not None and desk.agent is not None:
-                await desk.agent_files.install(desk.agent, desk.environment)
+            if context.agent_files is not None and context.agent is not None:
+                await context.agent_files.install(context.agent, context.environment)
             return await tool.run(
-                desk, _without_workspace_argument(args, desk), _call_key(desk.turn.id, call)
+                context, _without_workspace_argument(args, context), _call_key(context.turn.id, call)
             )
         except InvalidArguments as error:
             return ToolResult(ok=False, content=f"wrong arguments: {error}")
@@ -179,9 +181,9 @@ class ToolExecutor(Tools):
     async def _end_step(self, call: str, name: str, result: ToolResult) -> ToolResult:
         turn = self._context.turn
         recorded = {"ok": result.ok, "content": result.content, "detail": dict(result.detail)}
-        async with self._begin_transaction("step.end") as entry:
-            await turns.end_step(entry.connection, turn.id, call, recorded)
-            entry.emit(
+        async with self._begin_transaction("step.end") as tx:
+            await turns.end_step(tx.connection, turn.id, call, recorded)
+            tx.emit(
                 Event.now(
                     EventType.TOOL_COMPLETED,
                     turn.conversation,
@@ -193,23 +195,23 @@ class ToolExecutor(Tools):
 
 
 def _contexts(context: ToolContext) -> Iterator[ToolContext]:
-    """Yield the desk with each of its benches."""
-    for bench in context.environments.values() or (context.environment,):
-        yield replace(context, environment=bench)
+    """Yield the context with each of its environments."""
+    for environment in context.environments.values() or (context.environment,):
+        yield replace(context, environment=environment)
 
 
 def _with_workspace_argument(spec: ToolSpec, tool: Tool, context: ToolContext) -> ToolSpec:
-    """Return what a model is told of a tool: where there are several workspaces, it names one."""
+    """Return a tool's spec; with several workspaces it has an argument that names one."""
     names = [
         name
-        for name, bench in context.environments.items()
-        if tool.is_available(replace(context, environment=bench))
+        for name, environment in context.environments.items()
+        if tool.is_available(replace(context, environment=environment))
     ]
     if len(context.environments) < SEVERAL or not tool.uses_workspace:
         return spec
-    about = {"type": "string", "enum": names, "description": f"which workspace; {names[0]} if left out"}
+    argument = {"type": "string", "enum": names, "description": f"which workspace; {names[0]} if left out"}
     return replace(
-        spec, schema={**spec.schema, "properties": {**spec.schema["properties"], "workspace": about}}
+        spec, schema={**spec.schema, "properties": {**spec.schema["properties"], "workspace": argument}}
     )
 
 

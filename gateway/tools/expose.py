@@ -1,4 +1,4 @@
-"""The expose tool: a URL under which people reach what listens at a port of the sandbox."""
+"""The expose tool: get a public URL of a port of the sandbox."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sandbox import registry
 from sandbox.port import Feature
 
 DEFAULT_PORT = 8080
-"""The port of a web server where nobody says another one."""
+"""The port of a web server unless another is given."""
 
 MAX_PORT = 65535
 
@@ -21,9 +21,9 @@ def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="expose",
         description=(
-            "Get a URL under which a TCP port of your sandbox is reached from outside: a web server's, say. "
-            "Start what listens there first, at address 0.0.0.0, so that it outlives the command that "
-            "started it. Whoever has the URL may be able to use it: give it only to whom it is for."
+            "Get a public URL for a TCP port of your sandbox, such as that of a web server. "
+            "Start the server first, on address 0.0.0.0, so that it outlives the command that "
+            "started it. Anyone who has the URL may be able to use it: give it only to the people it is for."
         ),
         schema={
             "type": "object",
@@ -49,7 +49,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 def port_argument(args: Mapping[str, Any]) -> int | None:
-    """Return the port a call names, None for none; raises BadArguments."""
+    """Return the port of a call, or None; raises InvalidArguments."""
     port = args.get("port")
     if port is None or (type(port) is int and 1 <= port <= MAX_PORT):
         return port

@@ -1,4 +1,4 @@
-"""What the file tools share: a path below the workspace, and errors in words a model can act on."""
+"""Shared parts of the file tools: path arguments, and errors as results that a model can act on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sandbox.config import SandboxConfig
 from sandbox.errors import UnsafePath
 
 MAX_FILE_BYTES = 10 * 1024 * 1024
-"""Bytes of a file that the tools take as a whole; for more there is bash."""
+"""Maximum bytes of a file that the tools read or write as a whole."""
 
 MAX_PATH_LENGTH = 4096
 
@@ -27,7 +27,7 @@ def path_argument(args: Mapping[str, Any], *, required: bool = True) -> str:
 
 
 def int_argument(args: Mapping[str, Any], name: str, *, default: int, maximum: int) -> int:
-    """Return a count of at least one; raises BadArguments."""
+    """Return a whole number of at least one; raises InvalidArguments."""
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= maximum:
         raise InvalidArguments(f"{name} must be a whole number from 1 to {maximum}, not {value!r}")
@@ -35,36 +35,36 @@ def int_argument(args: Mapping[str, Any], name: str, *, default: int, maximum: i
 
 
 def never_needs_approval(_config: SandboxConfig) -> bool:
-    """Ask nobody."""
+    """Never require an approval."""
     return False
 
 
 def has_files(context: ToolContext) -> bool:
-    """Say whether there is a workspace to read from."""
+    """Return whether there is a workspace to read from."""
     return context.environment.workspace is not None
 
 
 def has_workspace(context: ToolContext) -> bool:
-    """Say whether there is a workspace to work in."""
+    """Return whether there is a workspace with a sandbox."""
     return has_files(context) and not context.environment.files_only
 
 
 async def read_file(context: ToolContext, path: str) -> bytes:
-    """Return a file's content; raises BadArguments for one that is too large."""
-    held = await context.environment_resolver.files(context.environment)
-    content = await held.read(path, limit=MAX_FILE_BYTES + 1)
+    """Return a file's content; raises InvalidArguments for one that is too large."""
+    files = await context.environment_resolver.files(context.environment)
+    content = await files.read(path, limit=MAX_FILE_BYTES + 1)
     if len(content) > MAX_FILE_BYTES:
         raise InvalidArguments(f"{path} has more than {MAX_FILE_BYTES // 1024**2} MiB: use bash")
     return content
 
 
 def with_file_errors(run: ToolFunction) -> ToolFunction:
-    """Turn what goes wrong with a file into a result that says so."""
+    """Turn file errors into failed results."""
 
-    async def acting(desk: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
-        return await _run_with_file_errors(lambda: run(desk, args, key), str(args.get("path") or "."))
+    async def wrapped(context: ToolContext, args: Mapping[str, Any], key: str) -> ToolResult:
+        return await _run_with_file_errors(lambda: run(context, args, key), str(args.get("path") or "."))
 
-    return acting
+    return wrapped
 
 
 async def _run_with_file_errors(run: Callable[[], Awaitable[ToolResult]], path: str) -> ToolResult:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gateway.agents.port import ToolResult, ToolSpec
+from gateway.environments.glob_pattern import ensure_bounded
 from gateway.environments.stored_workspace import StoredWorkspace
 from gateway.tools.file_arguments import (
     PATH_SCHEMA,
@@ -47,8 +48,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
             "type": "object",
             "properties": {
                 "pattern": {"type": "string"},
-                "path": PATH_SCHEMA
-                | {"description": "the directory to begin in; the workspace itself if left out"},
+                "path": PATH_SCHEMA | {"description": "the directory to start in; default: the workspace"},
             },
             "required": ["pattern"],
             "additionalProperties": False,
@@ -72,23 +72,27 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
 
 
 async def _search_store(context: ToolContext, directory: str, pattern: str) -> ToolResult:
-    held = await context.environment_resolver.files(context.environment)
-    assert isinstance(held, StoredWorkspace)
-    names = await held.list_newest(directory, pattern, limit=MAX_FILES + 1)
+    files = await context.environment_resolver.files(context.environment)
+    assert isinstance(files, StoredWorkspace)
+    names = await files.list_newest(directory, pattern, limit=MAX_FILES + 1)
     return render_names([name if directory == "." else f"{directory}/{name}" for name in names])
 
 
 def relative_pattern(pattern: str) -> str:
-    """Return a pattern that stays in the workspace; raises BadArguments."""
+    """Return a pattern that stays in the workspace; raises InvalidArguments for others and for long ones."""
     if pattern.startswith("/") or ".." in pattern.split("/") or "\0" in pattern:
-        raise InvalidArguments("pattern must be relative to the workspace and not climb out of it")
+        raise InvalidArguments("pattern must be relative to the workspace and must not contain ..")
+    try:
+        ensure_bounded(pattern)
+    except ValueError as error:
+        raise InvalidArguments(str(error)) from None
     return pattern
 
 
 def to_result(result: ExecResult, directory: str) -> ToolResult:
     """Return the names that a search printed, each with its time before it."""
     if result.timed_out:
-        return ToolResult(ok=False, content="the search took too long: begin in a directory further down")
+        return ToolResult(ok=False, content="the search took too long: start in a deeper directory")
     prefix = "" if directory == "." else f"{directory}/"
     lines = result.stdout.decode("utf-8", "replace").splitlines()
     return render_names([prefix + line.partition(" ")[2] for line in lines])
@@ -97,8 +101,8 @@ def to_result(result: ExecResult, directory: str) -> ToolResult:
 def render_names(names: list[str]) -> ToolResult:
     """Return names as a result, as many as are shown."""
     more = ["[there are more: narrow the pattern]"] if len(names) > MAX_FILES else []
-    said = "\n".join([*names[:MAX_FILES], *more]) or "no file matches"
-    return ToolResult(ok=True, content=said, detail={"files": names[:MAX_FILES]})
+    content = "\n".join([*names[:MAX_FILES], *more]) or "no file matches"
+    return ToolResult(ok=True, content=content, detail={"files": names[:MAX_FILES]})
 
 
 glob = Tool(

@@ -56,8 +56,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
             "type": "object",
             "properties": {
                 "pattern": {"type": "string"},
-                "path": PATH_SCHEMA
-                | {"description": "a file or directory; the workspace itself if left out"},
+                "path": PATH_SCHEMA | {"description": "a file or directory; default: the workspace"},
                 "glob": {"type": "string", "description": "only files whose names match, such as *.py"},
                 "output": {"type": "string", "enum": list(OUTPUTS)},
                 "ignore_case": {"type": "boolean"},
@@ -104,7 +103,9 @@ def _to_result(result: ExecResult, path: str) -> ToolResult:
     if result.exit_code == 44:  # noqa: PLR2004 - the script's own
         return ToolResult(ok=False, content=f"there is no {path}")
     if result.timed_out:
-        return ToolResult(ok=False, content="the search took too long: begin further down, or narrow glob")
+        return ToolResult(
+            ok=False, content="the search took too long: start in a deeper directory, or narrow glob"
+        )
     lines = result.stdout.decode("utf-8", "replace").splitlines()
     if result.stderr and not lines:
         said = result.stderr.decode("utf-8", "replace")[:500]

@@ -1,4 +1,4 @@
-"""The list_files tool: what stands in a directory of the workspace."""
+"""The list_files tool: list a directory of the workspace."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
         description="List a directory of your workspace: names, kinds and sizes in bytes.",
         schema={
             "type": "object",
-            "properties": {
-                "path": PATH_SCHEMA | {"description": "the directory; the workspace itself if left out"}
-            },
+            "properties": {"path": PATH_SCHEMA | {"description": "the directory; default: the workspace"}},
             "additionalProperties": False,
         },
     )
@@ -38,13 +36,13 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
     path = relative_path(path_argument(args, required=False), context.environment.spec.mount)
     sandbox = await context.environment_resolver.sandbox(context.environment)
     entries = await ShellFiles(run=sandbox.run, root=".").list(path)
-    told = [
+    lines = [
         f"{one.name}/" if one.kind == "directory" else f"{one.name}  {one.size}" + _kind_suffix(one.kind)
         for one in entries[:MAX_ENTRIES]
     ]
     more = [f"[{len(entries) - MAX_ENTRIES} more]"] if len(entries) > MAX_ENTRIES else []
     names = [one.name for one in entries[:MAX_ENTRIES]]
-    return ToolResult(ok=True, content="\n".join([*told, *more]) or "empty", detail={"names": names})
+    return ToolResult(ok=True, content="\n".join([*lines, *more]) or "empty", detail={"names": names})
 
 
 def _kind_suffix(kind: str) -> str:

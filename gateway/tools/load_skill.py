@@ -1,4 +1,4 @@
-"""The load_skill tool: put a skill's files into the workspace and read how to use it."""
+"""The load_skill tool: install a skill's files into the workspace and return its instructions."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
         return ToolResult(ok=False, content=f"there is no skill {name!r} any more")
     place = f"{SKILLS_DIRECTORY}/{name}"
     manual = files.get(MANUAL, b"")[:MAX_MANUAL_BYTES].decode("utf-8", "replace")
-    said = f"The skill stands in {place}: {', '.join(files) or 'no files'}\n\n{manual}".rstrip()
-    return ToolResult(ok=True, content=said, detail={"place": place, "files": list(files)})
+    content = f"The skill is in {place}: {', '.join(files) or 'no files'}\n\n{manual}".rstrip()
+    return ToolResult(ok=True, content=content, detail={"place": place, "files": list(files)})
 
 
 load_skill = Tool(
@@ -49,7 +49,7 @@ load_skill = Tool(
     needs_approval=never_needs_approval,
     run=with_file_errors(_run),
     idempotent=True,
-    is_available=lambda desk: (
-        has_workspace(desk) and not desk.environment.spec.read_only and bool(desk.skills)
+    is_available=lambda context: (
+        has_workspace(context) and not context.environment.spec.read_only and bool(context.skills)
     ),
 )

@@ -1,4 +1,4 @@
-"""The tool for services: named commands that are kept running in a reserved sandbox."""
+"""The service tool: named commands that are kept running in a reserved sandbox."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="service",
         description=(
-            "Keep a named command running in your sandbox, such as a web server: it is started again when it "
-            f"ends, outlives your turns, and nobody is told of its end. At most {MAX_SERVICES}. It sleeps with your "
-            "idle sandbox and goes on when that is used again, from its beginning where the machine keeps no "
-            f"processes. With a port (of a web server: {DEFAULT_PORT}) start waits up to {PORT_TIMEOUT_SECONDS:g} s until "
-            "something listens there. What is to come to an end is a background job."
+            "Keep a named command running in your sandbox, such as a web server. It is restarted when it "
+            f"ends, outlives your turns, and its end is not reported. At most {MAX_SERVICES}. It is "
+            "suspended with your idle sandbox and resumes with it, or starts again if the instance keeps no "
+            f"processes. With a port (of a web server: {DEFAULT_PORT}) start waits up to "
+            f"{PORT_TIMEOUT_SECONDS:g} s until a process listens there. For a command that ends use a "
+            "background job."
         ),
         schema={
             "type": "object",
@@ -54,7 +55,7 @@ async def _run(context: ToolContext, args: Mapping[str, Any], _key: str) -> Tool
     port_argument(args)
     name = str_argument(args, "name", required=action != "status")
     if name and not SERVICE_NAME.fullmatch(name):
-        raise InvalidArguments(f"name must be small letters, digits and -, at most 32, not {name!r}")
+        raise InvalidArguments(f"name must be lower case letters, digits and -, at most 32, not {name!r}")
     sandbox, spec = await context.environment_resolver.sandbox(context.environment), context.environment.spec
     services = SandboxServices(sandbox=sandbox, sleeps_with_sandbox=spec.services_sleep_with_sandbox)
     return await _HANDLERS[action](context, services, name, args)
@@ -64,12 +65,12 @@ async def _start(
     context: ToolContext, services: SandboxServices, name: str, args: Mapping[str, Any]
 ) -> ToolResult:
     command = str_argument(args, "command")
-    against = refusal_reason(context, command)
-    if against:
-        return ToolResult(ok=False, content=against)
-    standing = await services.start(name, command, port_argument(args) or 0)
-    shape = to_response(standing)
-    up = standing.state == "running" and (standing.ready or not standing.port)
+    refusal = refusal_reason(context, command)
+    if refusal:
+        return ToolResult(ok=False, content=refusal)
+    status = await services.start(name, command, port_argument(args) or 0)
+    shape = to_response(status)
+    up = status.state == "running" and (status.ready or not status.port)
     return ToolResult(ok=up, content=json.dumps(shape), detail=shape)
 
 
@@ -78,16 +79,16 @@ async def _stop(
 ) -> ToolResult:
     if not await services.stop(name):
         return _unknown(name)
-    return ToolResult(ok=True, content=f"{name} is stopped and forgotten")
+    return ToolResult(ok=True, content=f"{name} is stopped and deleted")
 
 
 async def _status(
     _context: ToolContext, services: SandboxServices, name: str, _args: Mapping[str, Any]
 ) -> ToolResult:
-    every = [one for one in await services.list_all() if name in ("", one.name)]
-    if name and not every:
+    found = [one for one in await services.list_all() if name in ("", one.name)]
+    if name and not found:
         return _unknown(name)
-    return ToolResult(ok=True, content=json.dumps([to_response(one) for one in every]))
+    return ToolResult(ok=True, content=json.dumps([to_response(one) for one in found]))
 
 
 async def _logs(
@@ -113,7 +114,7 @@ _HANDLERS: Mapping[
 
 
 def to_response(status: ServiceStatus) -> dict[str, Any]:
-    """Return how a service is in its public shape."""
+    """Return a service's state in its public shape."""
     return {
         "name": status.name,
         "state": status.state,

@@ -1,4 +1,4 @@
-"""What a tool is: a specification, when it asks, and what it does at a desk."""
+"""What a tool consists of: its spec, when it needs approval, and its function."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ SEVERAL = 2
 
 
 class InvalidArguments(ValueError):
-    """The arguments of a tool call are not what its schema asks for."""
+    """The arguments of a tool call do not match its schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool works with: the turn it serves and the bench its commands run on."""
+    """The turn that a tool call belongs to, and the environment its commands run in."""
 
     turn: Turn
     environment: Environment
@@ -35,10 +35,10 @@ class ToolContext:
     agent_files: AgentFiles | None = None
     skills: Sequence[Skill] = ()
     environments: Mapping[str, Environment] = field(default_factory=dict)
-    """All of the agent's benches by their workspaces' names, where it has several."""
+    """The agent's environments by the names of their workspaces, if it has several."""
 
     def in_workspace(self, args: Mapping[str, Any]) -> ToolContext:
-        """Return this desk with the bench that a call names; raises BadArguments."""
+        """Return the context with the environment that a call names; raises InvalidArguments."""
         name = args.get("workspace")
         if name is None or len(self.environments) < SEVERAL:
             return self
@@ -48,28 +48,28 @@ class ToolContext:
 
 
 ToolFunction = Callable[[ToolContext, Mapping[str, Any], str], Awaitable[ToolResult]]
-"""Carry out a call: desk, arguments, and a key that is the same when the same call is made again."""
+"""Execute a call; the key (third argument) is the same when the same call is executed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool. `repeatable`: carrying it out again after a crash harms nobody. `fits`: it is of use here.
+    """A tool. `idempotent`: it can be executed again after a crash. `is_available`: it can be used here.
 
-    `changes_files`: on a read-only workspace it can only be refused, so nobody is asked for it there.
+    `changes_files`: it is not offered in a read-only workspace.
     """
 
     spec: Callable[[ToolContext], ToolSpec]
     needs_approval: Callable[[SandboxConfig], bool]
     run: ToolFunction
     idempotent: bool
-    is_available: Callable[[ToolContext], bool] = lambda _desk: True
+    is_available: Callable[[ToolContext], bool] = lambda _context: True
     changes_files: bool = False
     uses_workspace: bool = True
-    """It works in a workspace, so that with several of them a call names one."""
+    """Whether it works in a workspace; with several workspaces a call names one."""
 
 
 def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -> str:
-    """Return a text argument; raises BadArguments."""
+    """Return a text argument; raises InvalidArguments."""
     value = args.get(name)
     if isinstance(value, str) and (value or not required):
         return value
@@ -79,7 +79,7 @@ def str_argument(args: Mapping[str, Any], name: str, *, required: bool = True) -
 
 
 def bool_argument(args: Mapping[str, Any], name: str) -> bool:
-    """Return a true-or-false argument, false when absent; raises BadArguments."""
+    """Return a boolean argument, False when absent; raises InvalidArguments."""
     value = args.get(name, False)
     if isinstance(value, bool):
         return value

@@ -1,4 +1,4 @@
-"""The write tool: a file of the workspace, made or replaced whole."""
+"""The write tool: create or replace a file of the workspace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def _spec(_context: ToolContext) -> ToolSpec:
     return ToolSpec(
         name="write",
         description=(
-            "Write a file of your workspace: a new one, or in place of what it held. Directories are made. "
+            "Create or replace a file of your workspace. Missing directories are created. "
             "To change a part of a file use edit."
         ),
         schema={

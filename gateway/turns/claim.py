@@ -83,7 +83,8 @@ class TurnClaimer:
             if fence is None:
                 fence = await conversations.raise_fence(entry.connection, conversation)
             agent = await records.get_by_id(entry.connection, turn.agent)
-            suspicion = decide_poison(turn.crashes, crashed_again=self._worker_crashed(turn))
+            interrupted = turn.state is TurnState.RUNNING
+            suspicion = decide_poison(turn.crashes, interrupted_again=interrupted)
             refusal = _end_without_run(turn, dead=suspicion.dead)
             if agent is None or refusal is not None:
                 state, error = refusal or (TurnState.FAILED, f"agent {turn.agent} no longer exists")
@@ -120,10 +121,6 @@ class TurnClaimer:
         _emit_start(tx, turn, restarted=restarted)
         return await _load_claim(tx, turn, fence, agent)
 
-    def _worker_crashed(self, turn: Turn) -> bool:
-        """Say whether a turn's process died; one that only lost the lease here (no broker) did not."""
-        return turn.state is TurnState.RUNNING and turn.runner != self._worker_id
-
 
 async def _load_claim(tx: Transaction, turn: Turn, fence: int, agent: Record) -> ClaimedTurn:
     connection = tx.connection
@@ -151,7 +148,7 @@ def _end_without_run(turn: Turn, *, dead: bool) -> tuple[TurnState, str] | None:
     if dead:
         return (
             TurnState.FAILED,
-            f"{DEAD_LETTER_PREFIX}the gateway died {CRASH_LIMIT} times while working on this",
+            f"{DEAD_LETTER_PREFIX}this turn was interrupted {CRASH_LIMIT} times before it finished",
         )
     return None
 

@@ -51,7 +51,7 @@ def _key(row: Row[Any]) -> ApiKey:
 
 
 async def add_account(connection: Connection, account: Account) -> None:
-    """Insert an account; a taken name is an IntegrityError."""
+    """Insert an account; raises IntegrityError when the name is in use."""
     await connection.execute(
         insert(accounts).values(id=account.id, name=account.name, created_at=account.created_at)
     )
@@ -95,7 +95,7 @@ async def get_key_by_digest(connection: Connection, digest: bytes) -> ApiKey | N
 
 
 async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiKey | None:
-    """Return a live key of the account by id, else by name (the oldest of that name)."""
+    """Return a key of the account that is not revoked, by id or else by name (the oldest of that name)."""
     rows = await connection.execute(
         select(keys)
         .where(
@@ -111,7 +111,7 @@ async def get_key(connection: Connection, account: str, id_or_name: str) -> ApiK
 
 
 async def list_keys(connection: Connection, account: str, *, after: str, limit: int) -> Sequence[ApiKey]:
-    """Return the account's live keys, oldest first."""
+    """Return the account's keys that are not revoked, oldest first."""
     rows = await connection.execute(
         select(keys)
         .where(keys.c.account == account, keys.c.revoked_at.is_(None), keys.c.id > after)

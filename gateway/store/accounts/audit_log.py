@@ -15,7 +15,7 @@ from gateway.store.tables import audit, conversations, erasures
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditRow:
-    """One request that changed something, or was refused: `actor` is a key's id or `operator`."""
+    """One request that changed something or was refused: `actor` is a key's id or `operator`."""
 
     id: str
     account: str | None
@@ -51,7 +51,7 @@ async def list_entries(
 
 
 async def delete_before(connection: Connection, *, before: datetime) -> None:
-    """Drop what is older."""
+    """Delete entries older than a moment."""
     await connection.execute(delete(audit).where(audit.c.created_at < before))
 
 
@@ -65,7 +65,7 @@ async def schedule_purge(connection: Connection, conversation: str) -> None:
 
 
 async def schedule_account_purge(connection: Connection, account: str) -> None:
-    """Remember the same of everything an account has said."""
+    """Mark every conversation of an account for deletion of its events."""
     now = utc_now()
     found = await connection.execute(select(conversations.c.id).where(conversations.c.account == account))
     rows = [{"conversation": row.id, "created_at": now} for row in found]
@@ -74,7 +74,7 @@ async def schedule_account_purge(connection: Connection, account: str) -> None:
 
 
 async def list_pending_purges(connection: Connection, *, limit: int = 100) -> Sequence[tuple[str, datetime]]:
-    """Return (conversation, since) of what may still stand in the stream, oldest first."""
+    """Return (conversation, since) of deletions whose events may still be in the stream, oldest first."""
     rows = await connection.execute(
         select(erasures.c.conversation, erasures.c.created_at).order_by(erasures.c.created_at).limit(limit)
     )
@@ -82,5 +82,5 @@ async def list_pending_purges(connection: Connection, *, limit: int = 100) -> Se
 
 
 async def complete_purge(connection: Connection, conversation: str) -> None:
-    """Note that nothing of a conversation is left."""
+    """Record that all events of a conversation are purged."""
     await connection.execute(delete(erasures).where(erasures.c.conversation == conversation))

@@ -1,4 +1,4 @@
-"""SQL of the end of accounts and conversations: nothing that names them stays."""
+"""SQL that deletes accounts and conversations with everything that refers to them."""
 
 from __future__ import annotations
 

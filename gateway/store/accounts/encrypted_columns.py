@@ -1,4 +1,4 @@
-"""SQL of everything that is sealed, for a new key to take its place."""
+"""SQL of all encrypted columns, for key rotation."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ async def reencrypt_jobs(connection: Connection, after: str, reencrypt: Reencryp
 async def reencrypt_idempotency(
     connection: Connection, after: str, reencrypt: Reencrypt
 ) -> tuple[str | None, int]:
-    """Renew a batch of kept answers after `<account> <key>`."""
+    """Re-encrypt a batch of stored responses after `<account> <key>`."""
     account, _, key = after.partition(" ")
     beyond = (replies.c.account > account) | (
         (replies.c.account == account) & (replies.c.idempotency_key > key)
@@ -128,7 +128,7 @@ async def reencrypt_key_checks(
 
 
 async def get_or_create_key_check(connection: Connection, name: str, envelope: str) -> str:
-    """Keep a mark unless there is one; returns the one that stands."""
+    """Store a key check value unless there is one; returns the stored one."""
     dialect = sqlite_insert if connection.dialect.name == "sqlite" else postgres_insert
     await connection.execute(dialect(marks).values(name=name, sealed=envelope).on_conflict_do_nothing())
     found = await connection.execute(select(marks.c.sealed).where(marks.c.name == name))

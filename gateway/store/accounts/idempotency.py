@@ -1,4 +1,4 @@
-"""SQL of what POSTs with an Idempotency-Key were answered."""
+"""SQL of stored responses to POSTs with an Idempotency-Key."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gateway.store.tables import replies
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IdempotencyRow:
-    """What is known of a key: `status` None while its first request is at work."""
+    """A stored key and its response; `status` is None while the first request is in progress."""
 
     digest: str
     status: int | None
@@ -27,7 +27,7 @@ class IdempotencyRow:
 async def claim(
     database: Database, account: str, key: str, digest: str, *, holder: str | None = None
 ) -> bool:
-    """Take a key for this request, which `holder` carries out; False when it is taken."""
+    """Claim a key for this request, which `holder` executes; returns False when the key is in use."""
     values = {
         "account": account,
         "idempotency_key": key,
@@ -44,7 +44,7 @@ async def claim(
 
 
 async def get(connection: Connection, account: str, key: str) -> IdempotencyRow | None:
-    """Return what is known of a key."""
+    """Return the stored key and its response."""
     row = (
         await connection.execute(
             select(*(replies.c[field.name] for field in fields(IdempotencyRow))).where(
@@ -60,7 +60,7 @@ async def get(connection: Connection, account: str, key: str) -> IdempotencyRow 
 async def reclaim(
     connection: Connection, account: str, key: str, *, since: datetime, holder: str | None = None
 ) -> bool:
-    """Take a key whose request died unanswered; one of several who try wins."""
+    """Take over a key whose request died without a response; returns True for one caller only."""
     done = await connection.execute(
         update(replies)
         .where(
@@ -75,7 +75,7 @@ async def reclaim(
 
 
 async def save(connection: Connection, account: str, key: str, *, status: int, body: bytes) -> None:
-    """Keep the answer."""
+    """Store the response."""
     await connection.execute(
         update(replies)
         .where(replies.c.account == account, replies.c.idempotency_key == key)
@@ -84,7 +84,7 @@ async def save(connection: Connection, account: str, key: str, *, status: int, b
 
 
 async def release(connection: Connection, account: str, key: str) -> None:
-    """Give a key back: its request was refused, and may be corrected and tried again."""
+    """Delete a key whose request was refused, so that a corrected request can use it."""
     await connection.execute(
         delete(replies).where(
             replies.c.account == account, replies.c.idempotency_key == key, replies.c.status.is_(None)

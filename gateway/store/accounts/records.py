@@ -67,7 +67,7 @@ def _record(row: Row[Any]) -> Record:
 
 
 async def add(connection: Connection, record: Record) -> None:
-    """Insert a record; a name taken within account and kind is an IntegrityError."""
+    """Insert a record; raises IntegrityError when the name is in use within account and kind."""
     await connection.execute(
         insert(records).values(
             id=record.id,

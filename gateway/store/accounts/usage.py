@@ -1,4 +1,4 @@
-"""SQL of what was used: seconds of sandboxes, tokens and money of models, with their sums."""
+"""SQL of usage (sandbox seconds, model tokens and costs) with its totals."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """One row: a stretch of a sandbox's activity, or what a turn used of a model."""
+    """One usage row: an activity span of a sandbox, or a turn's use of a model."""
 
     id: str
     account: str
@@ -67,9 +67,9 @@ def _amount(row: Any) -> Amount:
 
 
 async def record(connection: Connection, row: UsageRow) -> Amount:
-    """Write a row, over the one of its id if there is one, and bring the sums along.
+    """Insert or replace a usage row and update the totals.
 
-    Returns what has come in addition.
+    Returns the difference to the row before.
     """
     before = await _find(connection, row.id)
     if before is None:
@@ -102,7 +102,7 @@ def _add_to_totals(dialect: str) -> Executable:
 
 
 async def totals(connection: Connection, account: str) -> Mapping[str, Amount]:
-    """Return what an account has used, by agent."""
+    """Return an account's usage by agent."""
     rows = await connection.execute(select(usage_totals).where(usage_totals.c.account == account))
     return {row.agent: _amount(row) for row in rows}
 
@@ -121,7 +121,7 @@ async def running_seconds(connection: Connection, account: str, now: datetime) -
 
 
 async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[str, str, str, Amount]]:
-    """Return what an account has used by kind, what and reason."""
+    """Return an account's usage by kind, what and reason."""
     sums = [func.sum(usage.c[name]).label(name) for name in _NUMBERS]
     keys = (usage.c.kind, usage.c.what, usage.c.reason)
     rows = await connection.execute(
@@ -131,14 +131,14 @@ async def sum_by_reason(connection: Connection, account: str) -> Sequence[tuple[
 
 
 async def get_budget(connection: Connection, account: str) -> Mapping[str, Any]:
-    """Return what the operator lets an account use; empty: whatever it wants."""
+    """Return the budgets of an account that the operator set; empty means no limit."""
     found = await connection.execute(_BUDGET, {"of": account})
     limits: Mapping[str, Any] = found.scalar_one_or_none() or {}
     return limits
 
 
 async def set_budget(connection: Connection, account: str, limits: Mapping[str, Any]) -> None:
-    """Say what an account may use."""
+    """Set the budgets of an account."""
     await connection.execute(delete(budgets).where(budgets.c.account == account))
     if limits:
         await connection.execute(insert(budgets).values(account=account, limits=dict(limits)))

@@ -14,11 +14,11 @@ from gateway.store.tables import channel_notes as table
 
 MAX_ENTRIES = 10_000
 EMPTY_RETENTION = timedelta(days=1)
-"""How long a note without content is kept: that it was there may matter a little longer."""
+"""Seconds that an entry without content is kept, because its existence may still matter."""
 
 
 async def get(connection: Connection, channel: str, name: str) -> str | None:
-    """Return what a channel noted under a name."""
+    """Return a channel's stored value by name."""
     found = await connection.execute(
         select(table.c.note).where(table.c.channel == channel, table.c.name == name)
     )
@@ -26,7 +26,7 @@ async def get(connection: Connection, channel: str, name: str) -> str | None:
 
 
 async def save(connection: Connection, channel: str, notes: Mapping[str, str]) -> None:
-    """Keep notes, each in place of an earlier one of its name; those long empty are forgotten."""
+    """Store values under their names and delete old empty ones."""
     now = utc_now()
     if "" in notes.values():
         old = (table.c.note == "") & (table.c.updated_at < now - EMPTY_RETENTION)
@@ -41,7 +41,7 @@ async def save(connection: Connection, channel: str, notes: Mapping[str, str]) -
 
 
 async def list_by_prefix(connection: Connection, channel: str, prefix: str) -> dict[str, str]:
-    """Return a channel's newest notes whose names begin so."""
+    """Return a channel's newest entries whose names start with a prefix."""
     found = await connection.execute(
         select(table.c.name, table.c.note)
         .where(table.c.channel == channel, table.c.name.startswith(prefix, autoescape=True))
@@ -52,11 +52,11 @@ async def list_by_prefix(connection: Connection, channel: str, prefix: str) -> d
 
 
 async def delete_recent_before(connection: Connection, *, before: datetime) -> None:
-    """Delete notes that were to matter for a while only, last put before a moment."""
+    """Delete temporary entries that were last written before a moment."""
     begins = table.c.name.startswith(RECENT_PREFIX, autoescape=True)
     await connection.execute(delete(table).where(begins, table.c.updated_at < before))
 
 
 async def delete_for_channel(connection: Connection, channel: str) -> None:
-    """Delete what a channel noted."""
+    """Delete all entries of a channel."""
     await connection.execute(delete(table).where(table.c.channel == channel))

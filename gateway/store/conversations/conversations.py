@@ -32,7 +32,7 @@ class Conversation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageRow:
-    """A message as it is kept: who said what, when; `platform_id` is what its chat platform calls it."""
+    """A stored message: role, text, author, time; `platform_id` is the chat platform's id for it."""
 
     id: str
     role: str
@@ -57,7 +57,7 @@ _COLUMNS = (
 )
 
 
-# Statements that every message needs are built once: building one takes longer than running it.
+# Statements of the hot path are built once: building one takes longer than executing it.
 _BY_ADDRESS = select(*_COLUMNS).where(
     conversations.c.account == bindparam("whose"), conversations.c.address_key == bindparam("at")
 )
@@ -144,7 +144,7 @@ def _escaped(text: str) -> str:
 
 
 async def change_agent(connection: Connection, conversation: str, agent: str) -> bool:
-    """Give a conversation to another agent unless something was said in it already."""
+    """Change a conversation's agent unless the conversation has messages already."""
     said = select(messages.c.id).where(messages.c.conversation == conversation).exists()
     changed = await connection.execute(
         update(conversations)
@@ -158,7 +158,7 @@ async def change_agent(connection: Connection, conversation: str, agent: str) ->
 async def set_queue(
     connection: Connection, conversation: str, *, mode: str | None, limit: int | None
 ) -> None:
-    """Say what happens to input that arrives while a turn runs; None: what the agent says."""
+    """Set the queue mode of a conversation; None: use the agent's."""
     await connection.execute(
         update(conversations)
         .where(conversations.c.id == conversation)
@@ -185,24 +185,24 @@ async def change_address(
 
 
 async def raise_fence(connection: Connection, conversation: str) -> int:
-    """Make every earlier holder's writes fail; returns the fence of the new one."""
+    """Raise the fence, so that writes of earlier lease holders fail; returns the new fence."""
     raised = await connection.execute(_RAISE_FENCE, {"of": conversation})
     return int(raised.scalar_one())
 
 
 async def load_history(connection: Connection, conversation: str) -> bytes | None:
-    """Return what the agent remembers of a conversation, in its own format."""
+    """Return the agent's stored history of a conversation, in the agent's own format."""
     found = await connection.execute(_HISTORY, {"of": conversation})
     return found.scalar_one_or_none()
 
 
 async def save_history(connection: Connection, conversation: str, history: bytes) -> None:
-    """Replace what the agent remembers."""
+    """Replace the agent's stored history."""
     await connection.execute(_SAVE_HISTORY, {"of": conversation, "remembered": history})
 
 
 async def add_message(connection: Connection, conversation: str, message: MessageRow) -> None:
-    """Keep a message."""
+    """Insert a message."""
     await connection.execute(
         _ADD_MESSAGE,
         {
@@ -260,7 +260,7 @@ async def record_event(
             "created_at": utc_now(),
         },
     )
-    # An INSERT's rowcount is no answer on PostgreSQL: it said -1, and every message was taken for a repeat.
+    # PostgreSQL reports rowcount -1 for an INSERT, so the returned row decides and not the rowcount.
     return inserted.first() is not None
 
 
@@ -308,13 +308,13 @@ async def delete_inbox_before(connection: Connection, *, before: datetime) -> in
 
 
 async def fence_is_current(connection: Connection, conversation: str, fence: int) -> bool:
-    """Say whether the fence still stands, and keep it standing until this transaction ends."""
+    """Return whether the fence is current, and lock it until this transaction ends."""
     found = await connection.execute(_CURRENT_FENCE, {"of": conversation})
     return found.scalar_one_or_none() == fence
 
 
 async def count_replies(connection: Connection, turn: str) -> int:
-    """Return how many messages a turn's earlier attempts have said."""
+    """Return how many messages the earlier attempts of a turn produced."""
     counted = await connection.execute(
         select(func.count())
         .select_from(messages)

@@ -1,4 +1,4 @@
-"""SQL of files and of the bytes that are kept of them."""
+"""SQL of files and of their stored bytes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gateway.store.tables import blobs, files, jobs, steps, turns
 
 
 class FileState(StrEnum):
-    """Where a file stands.
+    """The state of a file.
 
-    Out: staged → told (its event is committed); refused → declined (told that it does not come).
-    In: uploaded (no turn has it yet), arriving → received or missing.
+    Outgoing: staged → told (its event is committed); refused → declined (the refusal was reported).
+    Incoming: uploaded (belongs to no turn yet), arriving → received or missing.
     """
 
     STAGED = "staged"
@@ -35,7 +35,7 @@ class FileState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileRow:
-    """A file as it is kept; `sha256` None: no bytes of it are. `path` is in the workspace, or empty."""
+    """A stored file; `sha256` is None when no bytes are stored. `path` is in the workspace, or empty."""
 
     id: str
     account: str
@@ -121,7 +121,7 @@ async def set_version(connection: Connection, conversation: str, identity: str, 
 
 
 async def get_by_id(connection: Connection, file: str) -> FileRow | None:
-    """Return a file, whosever it is; the caller asks who wants it."""
+    """Return a file of any account; the caller checks access."""
     found: list[FileRow] = await _all(connection, select(*_COLUMNS).where(files.c.id == file))
     return found[0] if found else None
 
@@ -136,13 +136,13 @@ async def get_by_identity(connection: Connection, conversation: str, identity: s
 async def list_for_turn(
     connection: Connection, conversation: str, turn: str, job: str | None = None
 ) -> list[FileRow]:
-    """Return what has been told of a turn's own files, and of the job's that it follows, in order."""
+    """Return the published files of a turn, and of the job whose end it answers, in order."""
     own = (files.c.turn == turn) & files.c.job.is_(None)
     return await _list_emitted(connection, conversation, or_(own, files.c.job == job) if job else own)
 
 
 async def list_for_jobs(connection: Connection, conversation: str, jobs: Sequence[str]) -> list[FileRow]:
-    """Return what has been told of jobs' files, in order."""
+    """Return the published files of jobs, in order."""
     return await _list_emitted(connection, conversation, files.c.job.in_(jobs))
 
 
@@ -159,7 +159,7 @@ async def _list_emitted(
 
 
 async def count(connection: Connection, conversation: str, *, turn: str, job: str | None) -> int:
-    """Return how many files a turn, or a job, has brought already."""
+    """Return how many files a turn or a job has produced already."""
     whose = files.c.job == job if job else (files.c.turn == turn) & files.c.job.is_(None)
     found = await connection.execute(
         select(func.count())
@@ -191,9 +191,9 @@ async def known_versions(
 async def list_activity_spans(
     connection: Connection, conversation: str, *, since: datetime
 ) -> list[ActivitySpan]:
-    """Return when tool calls and jobs of a conversation ran that ended after a moment.
+    """Return the time spans of a conversation's tool calls and jobs that ended after a moment.
 
-    A call that starts a job is left out: what is written then is the job's, and not whole before it ends.
+    A call that starts a job is left out: files written meanwhile belong to the job.
     """
     called = (
         select(steps.c.started_at, steps.c.finished_at, steps.c.args)
@@ -211,7 +211,7 @@ async def list_activity_spans(
 
 
 async def collect_staged(connection: Connection, conversation: str, job: str | None = None) -> list[FileRow]:
-    """Return what waits to be told of a conversation's turns, or of one job, and mark it as told."""
+    """Return the unpublished files of a conversation's turns, or of one job, and mark them as published."""
     if job is None:
         found: list[FileRow] = await _all(connection, _STAGED_BY_TURNS, {"of": conversation})
     else:
@@ -238,7 +238,7 @@ async def record_fetch_result(
     content: tuple[str, int, str] | None = None,
     reason: str = "",
 ) -> None:
-    """Record what came of an attachment: its type, size and digest, or why it is not here."""
+    """Record the result of fetching an attachment: type, size and digest, or the reason it is missing."""
     values: dict[str, object] = {"state": str(state), "path": path, "caption": reason}
     if content is not None:
         values |= dict(zip(("type", "size", "sha256"), content, strict=True))
@@ -248,7 +248,7 @@ async def record_fetch_result(
 async def attach_uploads(
     connection: Connection, account: str, ids: Sequence[str], *, conversation: str, turn: str
 ) -> None:
-    """Let uploads belong to the conversation and turn that they were said with."""
+    """Attach uploads to the conversation and turn that they were sent with."""
     await connection.execute(
         update(files)
         .where(files.c.id.in_(list(ids)), files.c.account == account, files.c.conversation.is_(None))
@@ -257,7 +257,7 @@ async def attach_uploads(
 
 
 async def add_note(connection: Connection, file: str, note: str) -> bool:
-    """Keep what a model must be told of a file; False when there is a note already."""
+    """Store a note about a file for the model; returns False when there is one already."""
     noted = await connection.execute(
         update(files).where(files.c.id == file, files.c.note.is_(None)).values(note=note)
     )
@@ -265,13 +265,13 @@ async def add_note(connection: Connection, file: str, note: str) -> bool:
 
 
 async def list_notes(connection: Connection, conversation: str, turn: str) -> dict[str, str]:
-    """Return what this turn's model is to be told, by file; the same again when the turn is run again."""
+    """Return the notes for this turn's model by file; a repeated attempt gets the same notes."""
     rows = await connection.execute(_NOTES, {"of": conversation, "turn_of": turn})
     return {row[0]: row[1] for row in rows}
 
 
 async def mark_noted(connection: Connection, ids: Iterable[str], turn: str) -> None:
-    """Remember which turn's model was told of files."""
+    """Record which turn's model received the notes of files."""
     await connection.execute(update(files).where(files.c.id.in_(list(ids))).values(noted_turn=turn))
 
 
@@ -281,7 +281,7 @@ def _touch(dialect: str) -> Any:
 
 
 async def touch(connection: Connection, digest: str, size: int) -> bool:
-    """Say that bytes are about to be kept; False while earlier ones of this digest are being dropped."""
+    """Announce that bytes will be stored; returns False while a deletion of this digest is in progress."""
     now = utc_now()
     statement = (
         _touch(connection.dialect.name)
@@ -319,5 +319,5 @@ async def begin_delete(
 
 
 async def end_delete(connection: Connection, digest: str) -> None:
-    """Forget bytes that were dropped."""
+    """Delete the row of deleted bytes."""
     await connection.execute(delete(blobs).where(blobs.c.sha256 == digest, blobs.c.dropping.is_(True)))

@@ -1,4 +1,4 @@
-"""SQL of what people said: found by what a chat platform calls it, changed, counted by turn."""
+"""SQL of chat messages: by platform id, edited, and listed by turn."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gateway.store.tables import conversations, messages
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessageRow:
-    """A message that came from a chat: whose it is, what it says, which turn it belongs to."""
+    """A message from a chat: its author, text and turn."""
 
     id: str
     conversation: str
@@ -58,7 +58,7 @@ async def get_by_id(connection: Connection, message: str) -> ChatMessageRow | No
 
 
 async def list_for_turn(connection: Connection, turn: str) -> list[ChatMessageRow]:
-    """Return what people said that a turn answers, in order."""
+    """Return the user messages that a turn answers, in order."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(messages.c.turn == turn, messages.c.role == "user")
@@ -68,7 +68,7 @@ async def list_for_turn(connection: Connection, turn: str) -> list[ChatMessageRo
 
 
 async def list_replies(connection: Connection, turn: str) -> list[ChatMessageRow]:
-    """Return what a turn said, in order."""
+    """Return a turn's own messages, in order."""
     rows = await connection.execute(
         select(*_COLUMNS)
         .where(messages.c.turn == turn, messages.c.role == "assistant")
@@ -78,7 +78,7 @@ async def list_replies(connection: Connection, turn: str) -> list[ChatMessageRow
 
 
 async def list_attachments(connection: Connection, turn: str) -> Sequence[Mapping[str, Any]]:
-    """Return the files that people sent with what a turn answers: name, type, size, ref and channel."""
+    """Return the attachments of the messages that a turn answers: name, type, size, ref and channel."""
     rows = await connection.execute(
         select(messages.c.attachments)
         .where(messages.c.turn == turn, messages.c.role == "user")
@@ -88,12 +88,12 @@ async def list_attachments(connection: Connection, turn: str) -> Sequence[Mappin
 
 
 async def update_text(connection: Connection, message: str, text: str) -> None:
-    """Make a message say what its author made of it."""
+    """Replace a message's text with its edited text."""
     await connection.execute(update(messages).where(messages.c.id == message).values(text=text))
 
 
 async def reassign(connection: Connection, old: str, new: str) -> None:
-    """Make what people said for one turn belong to another."""
+    """Move the user messages of one turn to another."""
     await connection.execute(
         update(messages).where(messages.c.turn == old, messages.c.role == "user").values(turn=new)
     )

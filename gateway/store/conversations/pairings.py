@@ -1,4 +1,4 @@
-"""SQL of pairings: strangers who may talk to a bot because an operator said so."""
+"""SQL of pairings: people who may talk to a bot because an operator approved them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LETTERS = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pairing:
-    """Somebody let in, or somebody who waits for it; their code is for nobody else to see."""
+    """A paired person, or one whose pairing waits for approval; only that person may see the code."""
 
     person: str
     name: str
@@ -32,7 +32,7 @@ class Pairing:
 
 
 async def is_paired(connection: Connection, channel: str, person: str) -> bool:
-    """Say whether an operator has let this person in."""
+    """Return whether an operator has approved this person."""
     found = await connection.execute(
         select(pairings.c.paired_at).where(pairings.c.channel == channel, pairings.c.person == person)
     )
@@ -40,7 +40,7 @@ async def is_paired(connection: Connection, channel: str, person: str) -> bool:
 
 
 async def issue_code(connection: Connection, address: Address, person: str, *, name: str) -> tuple[str, bool]:
-    """Return the code of a stranger met at this address and whether it is a new one: a code lives an hour."""
+    """Return the pairing code of a person at this address, and whether it is new. A code is valid an hour."""
     now, channel = utc_now(), address.channel
     found = await connection.execute(
         select(pairings.c.code, pairings.c.expires_at).where(
@@ -67,7 +67,7 @@ async def issue_code(connection: Connection, address: Address, person: str, *, n
 
 
 async def pair(connection: Connection, channel: str, code: str) -> Pairing | None:
-    """Let in whoever holds this code, which ends with it; None for a wrong or expired code."""
+    """Approve the person with this code and use the code up; None for a wrong or expired code."""
     now = utc_now()
     paired = await connection.execute(
         update(pairings)
@@ -86,7 +86,7 @@ async def pair(connection: Connection, channel: str, code: str) -> Pairing | Non
 async def list_for_channel(
     connection: Connection, channel: str, *, after: str, limit: int
 ) -> Sequence[Pairing]:
-    """Return who is let in and whose code still waits, by person, from after one on."""
+    """Return approved and waiting people by person, after `after`."""
     waits = and_(pairings.c.code.is_not(None), pairings.c.expires_at > utc_now())
     found = await connection.execute(
         select(pairings)
@@ -102,7 +102,7 @@ async def list_for_channel(
 
 
 async def delete_pairing(connection: Connection, channel: str, person: str) -> bool:
-    """Let somebody in no more, or forget that they asked; False when they are not known."""
+    """Revoke a pairing or delete a request; returns False when there is none."""
     done = await connection.execute(
         delete(pairings).where(pairings.c.channel == channel, pairings.c.person == person)
     )
@@ -110,12 +110,12 @@ async def delete_pairing(connection: Connection, channel: str, person: str) -> b
 
 
 async def delete_for_channel(connection: Connection, channel: str) -> None:
-    """Forget everybody a channel knew."""
+    """Delete all pairings of a channel."""
     await connection.execute(delete(pairings).where(pairings.c.channel == channel))
 
 
 async def delete_expired(connection: Connection, *, before: datetime) -> None:
-    """Forget strangers whose code ended before `before` and was never used."""
+    """Delete requests whose code expired before `before`."""
     await connection.execute(
         delete(pairings).where(pairings.c.paired_at.is_(None), pairings.c.expires_at < before)
     )

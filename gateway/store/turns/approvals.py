@@ -16,7 +16,7 @@ from gateway.store.tables import approvals
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Approval:
-    """A tool call waiting for a person, bound to the exact command by its digest."""
+    """A tool call that waits for a decision, bound to the exact call by its digest."""
 
     id: str
     account: str
@@ -48,7 +48,7 @@ async def _all(connection: Connection, query: Any) -> list[Approval]:
 
 
 async def insert_approval(connection: Connection, approval: Approval) -> None:
-    """Record that a tool call waits for a person."""
+    """Insert a pending approval."""
     values = {name: getattr(approval, name) for name in Approval.__dataclass_fields__}
     await connection.execute(insert(approvals).values(**values | {"args": dict(approval.args)}))
 
@@ -63,7 +63,7 @@ async def get(connection: Connection, account: str, approval: str) -> Approval |
 
 
 async def list_for_turn(connection: Connection, turn: str) -> list[Approval]:
-    """Return a turn's approvals in the order they were asked for."""
+    """Return a turn's approvals, oldest first."""
     return await _all(connection, select(*_COLUMNS).where(approvals.c.turn == turn).order_by(approvals.c.id))
 
 
@@ -90,7 +90,7 @@ async def list_for_account(
 async def decide(
     connection: Connection, approval: str, *, approved: bool, by: str, name: str = "", comment: str
 ) -> bool:
-    """Decide, once; False when it is decided already. `name` is for showing."""
+    """Record a decision; returns False when there is one already. `name` is for display."""
     decided = await connection.execute(
         update(approvals)
         .where(approvals.c.id == approval, approvals.c.state == "pending")
@@ -106,7 +106,7 @@ async def decide(
 
 
 async def void(connection: Connection, approval: str) -> bool:
-    """Take back what was approved: what it was bound to is no more. False when it was not approved."""
+    """Revoke an approval because what it was bound to changed; returns False when it was not approved."""
     voided = await connection.execute(
         update(approvals)
         .where(approvals.c.id == approval, approvals.c.state == "approved")
@@ -116,12 +116,12 @@ async def void(connection: Connection, approval: str) -> bool:
 
 
 async def expire_for_turn(connection: Connection, turn: str) -> None:
-    """Close what a cancelled turn still asked for."""
+    """Close the pending approvals of a cancelled turn."""
     await connection.execute(_EXPIRE, {"of": turn, "now": utc_now()})
 
 
 async def count_pending(connection: Connection, turn: str) -> int:
-    """Return how many of a turn's approvals nobody has decided."""
+    """Return how many approvals of a turn are pending."""
     counted = await connection.execute(
         select(func.count())
         .select_from(approvals)

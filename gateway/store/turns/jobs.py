@@ -99,7 +99,7 @@ async def list_for_account(
 
 
 def _older(job: str) -> ColumnElement[bool]:
-    """Compare by time first: a job's id is made of its turn's and says nothing of when."""
+    """Order by time first: a job's id is derived from its turn's id and has no time in it."""
     then = select(jobs.c.created_at).where(jobs.c.id == job).scalar_subquery()
     return (jobs.c.created_at < then) | ((jobs.c.created_at == then) & (jobs.c.id < job))
 
@@ -123,13 +123,13 @@ async def count_running_in(connection: Connection, sandbox: str) -> int:
 
 
 async def mark_spawned(connection: Connection, job: str, *, sandbox: str) -> None:
-    """Remember that the sandbox has taken the job, and which one that was in the end."""
+    """Record that the sandbox accepted the job, and the sandbox's final id."""
     now = utc_now()
     await connection.execute(update(jobs).where(jobs.c.id == job).values(spawned_at=now, sandbox=sandbox))
 
 
 async def request_stop(connection: Connection, job: str) -> bool:
-    """Remember that somebody wants the job stopped; False when it has ended already."""
+    """Record a request to stop the job; returns False when it has ended already."""
     changed = await connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state == str(JobState.RUNNING))
@@ -139,7 +139,7 @@ async def request_stop(connection: Connection, job: str) -> bool:
 
 
 async def mark_ending(connection: Connection, job: str, reason: str) -> bool:
-    """Remember why a running job is being ended, whoever settles it; False when it has ended already."""
+    """Record why a running job is being ended, for the process that settles it; False when it has ended."""
     changed = await connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state == str(JobState.RUNNING))
@@ -154,7 +154,7 @@ async def set_unreachable_since(connection: Connection, job: str, *, since: date
 
 
 async def settle(connection: Connection, job: str, end: JobEnd) -> bool:
-    """Bring a job to its final state, once; False when somebody has already."""
+    """Set a job's final state; returns False when it has one already."""
     settled = await connection.execute(
         update(jobs)
         .where(jobs.c.id == job, jobs.c.state == str(JobState.RUNNING))

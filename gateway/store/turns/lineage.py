@@ -14,7 +14,7 @@ from gateway.store.turns.traces import MAX_TURNS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lineage:
-    """Where a turn stands in its story: the turn that began it, and the job whose end it answers."""
+    """The origin of a turn: the first turn of its chain, and the job whose end it answers."""
 
     account: str
     root: str

@@ -21,7 +21,7 @@ COUNTED_DELIVERY_STATES = (
     DeliveryState.RETRYING,
     DeliveryState.DEAD,
 )
-"""States of deliveries that somebody may want to look at."""
+"""States of deliveries that need attention."""
 
 
 _DEAD_TURNS = (
@@ -38,13 +38,13 @@ OLDEST_ROW_QUERIES = {
     "turns.queued": select(func.min(turns.c.created_at)).where(turns.c.state == str(TurnState.QUEUED)),
     "jobs.running": select(func.min(jobs.c.created_at)).where(jobs.c.state == str(JobState.RUNNING)),
     "approvals.pending": select(func.min(approvals.c.created_at)).where(approvals.c.state == "pending"),
-    "deliveries.owed": select(func.min(deliveries.c.created_at)).where(
+    "deliveries.open": select(func.min(deliveries.c.created_at)).where(
         deliveries.c.state.in_(
             [str(state) for state in COUNTED_DELIVERY_STATES if state is not DeliveryState.DEAD]
         )
     ),
 }
-"""When the oldest row of each queue was made."""
+"""Queries for the creation time of the oldest row of each queue."""
 
 
 async def oldest_age(connection: Connection, now: datetime) -> Mapping[str, float]:
@@ -56,39 +56,39 @@ async def oldest_age(connection: Connection, now: datetime) -> Mapping[str, floa
 
 
 async def ping(connection: Connection) -> None:
-    """Ask the database for next to nothing: does it answer."""
+    """Execute a minimal query; raises when the database does not answer."""
     await connection.execute(select(1))
 
 
 async def depth(connection: Connection) -> Mapping[str, int]:
-    """Return lengths by queue: unfinished turns, owed deliveries, running jobs, events not yet told.
+    """Return lengths by queue: unfinished turns, open deliveries, running jobs, unpublished events.
 
-    `turns.dead` were given up and not asked again; `chats.dead` are chats that take nothing any more.
+    `turns.dead` were dead-lettered and not retried; `chats.dead` are chats that refuse messages for good.
     """
     open_turns = await turn_store.count_by_state(connection)
-    owed = dict.fromkeys((f"deliveries.{state}" for state in COUNTED_DELIVERY_STATES), 0)
+    open_deliveries = dict.fromkeys((f"deliveries.{state}" for state in COUNTED_DELIVERY_STATES), 0)
     rows = await connection.execute(
         select(deliveries.c.state, func.count())
         .where(deliveries.c.state.in_([str(state) for state in COUNTED_DELIVERY_STATES]))
         .group_by(deliveries.c.state)
     )
-    untold = select(func.coalesce(func.sum(streams.c.last_n - streams.c.relayed_n), 0))
+    unpublished = select(func.coalesce(func.sum(streams.c.last_n - streams.c.relayed_n), 0))
     running = select(func.count()).select_from(jobs).where(jobs.c.state == str(JobState.RUNNING))
-    asked = select(func.count()).select_from(approvals).where(approvals.c.state == "pending")
+    pending = select(func.count()).select_from(approvals).where(approvals.c.state == "pending")
     dead = select(func.count()).select_from(destinations).where(destinations.c.dead_at.is_not(None))
     return {
         **{f"turns.{state}": open_turns.get(state, 0) for state in ("queued", "running", "waiting")},
-        **owed,
+        **open_deliveries,
         **{f"deliveries.{row[0]}": row[1] for row in rows},
-        "events.untold": int((await connection.execute(untold)).scalar_one()),
+        "events.unpublished": int((await connection.execute(unpublished)).scalar_one()),
         "turns.dead": int((await connection.execute(_DEAD_TURNS)).scalar_one()),
         "jobs.running": int((await connection.execute(running)).scalar_one()),
         "chats.dead": int((await connection.execute(dead)).scalar_one()),
-        "approvals.pending": int((await connection.execute(asked)).scalar_one()),
+        "approvals.pending": int((await connection.execute(pending)).scalar_one()),
     }
 
 
 async def database_time(connection: Connection) -> datetime:
-    """Return what time it is where the database runs."""
-    told = (await connection.execute(select(func.now()))).scalar_one()
-    return told if told.tzinfo else told.replace(tzinfo=UTC)
+    """Return the database's current time."""
+    now = (await connection.execute(select(func.now()))).scalar_one()
+    return now if now.tzinfo else now.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""SQL of what one message led to: its turns, the jobs they started, and the turns those jobs caused."""
+"""SQL of everything a message led to: its turns, their jobs, and the jobs' follow-up turns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TURNS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AcceptedMessage:
-    """A person's message as it was taken: by which channel (or `api`), under which id of the platform's."""
+    """An accepted message: its channel (or `api`) and the platform's id of it."""
 
     id: str
     created_at: datetime

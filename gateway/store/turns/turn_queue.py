@@ -1,4 +1,4 @@
-"""SQL of the line of turns in a conversation: joining one that waits, and what is said to a running one."""
+"""SQL of a conversation's queue: merging messages into queued turns and into the running one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gateway.store.turns.turns import Turn, list_open
 
 
 async def set_input(connection: Connection, turn: Turn, text: str, *, notify: bool = False) -> bool:
-    """Change what a turn is asked while it waits to begin; False when it has begun or was changed."""
+    """Change the input of a queued turn; returns False when it was claimed or changed in between."""
     changed = await connection.execute(
         update(turns)
         .where(
@@ -46,7 +46,7 @@ async def queue_position(connection: Connection, turn: str) -> int | None:
 
 
 async def list_steered(connection: Connection, turn: str) -> list[str]:
-    """Return what was said to a turn while it ran, in order."""
+    """Return the messages a turn received while it ran, in order."""
     rows = await connection.execute(
         select(inputs.c.text).where(inputs.c.turn == turn).order_by(inputs.c.place)
     )
@@ -65,7 +65,7 @@ def _may_steer(turn: Turn) -> bool:
 
 
 async def merge(connection: Connection, turn: Turn, into: Turn, *, place: int) -> bool:
-    """Make a waiting turn's input part of the running one; False when it has begun or changed meanwhile."""
+    """Merge a queued turn's input into the running turn; returns False when it was claimed or changed."""
     ended = await connection.execute(
         update(turns)
         .where(

@@ -1,4 +1,4 @@
-"""SQL of turns as an operator lists them, and of the failed ones that are asked for again."""
+"""SQL that lists turns for an operator and marks failed ones as retried."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def list_for_account(
     state: str | None = None,
     dead: bool = False,
 ) -> list[Turn]:
-    """Return an account's turns, newest first, older than `after`; `dead`: given up, not asked again."""
+    """Return an account's turns, newest first, older than `after`; `dead`: dead-lettered and not retried."""
     query = select(*_COLUMNS).where(turns.c.account == account)
     if after:
         query = query.where(
@@ -43,7 +43,7 @@ async def list_for_account(
 
 
 async def mark_retried(connection: Connection, failed: Turn, new: str) -> bool:
-    """Name the turn that asks for a failed one again, once; what people said then belongs to that one."""
+    """Link a failed turn to the turn that retries it, once, and move its user messages to the new turn."""
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == failed.id, turns.c.state == str(TurnState.FAILED), turns.c.retried_as.is_(None))

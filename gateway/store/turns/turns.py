@@ -55,7 +55,7 @@ def _turn(row: Mapping[Any, Any]) -> Turn:
     return Turn(**{**row, "state": TurnState(row["state"])})
 
 
-# Statements that every message needs are built once: building one takes longer than running it.
+# Statements of the hot path are built once: building one takes longer than executing it.
 _INSERT = insert(turns)
 _NEXT_TURN = (
     select(*_COLUMNS)
@@ -127,7 +127,7 @@ async def get(connection: Connection, account: str, turn: str) -> Turn | None:
 
 
 async def next_turn(connection: Connection, conversation: str) -> Turn | None:
-    """Return the turn whose turn it is: the oldest that has not ended."""
+    """Return the next turn of a conversation: the oldest open one."""
     rows = (await connection.execute(_NEXT_TURN, {"of": conversation})).mappings()
     found = rows.first()
     return _turn(found) if found else None
@@ -159,7 +159,7 @@ def _fence_is_current(conversation: str, fence: int) -> Any:
 async def claim(
     connection: Connection, turn: Turn, *, fence: int, worker_id: str, crashes: int
 ) -> str | None:
-    """Start an attempt; returns the input as it stands now, None when the fence has moved on."""
+    """Start an attempt; returns the current input, or None when the fence is no longer current."""
     claimed = await connection.execute(
         _CLAIM,
         {
@@ -176,7 +176,7 @@ async def claim(
 
 
 async def quarantine(connection: Connection, turn: Turn, *, fence: int, crashes: int) -> bool:
-    """Let a suspect wait its turn to run alone, its crashes counted; False when the fence has moved on."""
+    """Queue a suspect turn to run alone and store its interruptions; False when the fence is not current."""
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn.id, turns.c.state.in_(OPEN), _fence_is_current(turn.conversation, fence))
@@ -195,7 +195,7 @@ async def settle(
     error: str | None = None,
     usage: Mapping[str, Any] | None = None,
 ) -> bool:
-    """Bring a turn to a final state, once; False when it has ended already or the fence has moved on."""
+    """Set a turn's final state, once; returns False when it has ended or the fence is not current."""
     settled = await connection.execute(
         _SETTLE,
         {
@@ -213,7 +213,7 @@ async def settle(
 
 
 async def save_progress(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
-    """Keep an agent's progress within a turn."""
+    """Store an agent's progress within a turn; returns False when the fence is not current."""
     saved = await connection.execute(
         update(turns)
         .where(turns.c.id == turn.id, _fence_is_current(turn.conversation, fence))
@@ -223,7 +223,7 @@ async def save_progress(connection: Connection, turn: Turn, *, fence: int, state
 
 
 async def save_progress_as_history(connection: Connection, turn: Turn) -> None:
-    """Make what an open turn saved of its progress what the agent remembers of the conversation."""
+    """Make the saved progress of an open turn the agent's history of the conversation."""
     saved = select(turns.c.paused).where(turns.c.id == turn.id).scalar_subquery()
     await connection.execute(
         update(conversations)
@@ -233,7 +233,7 @@ async def save_progress_as_history(connection: Connection, turn: Turn) -> None:
 
 
 async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes) -> bool:
-    """Let a turn wait for people's decisions."""
+    """Set a running turn to waiting for approvals; returns False when the fence is not current."""
     paused = await connection.execute(
         update(turns)
         .where(
@@ -249,7 +249,7 @@ async def pause(connection: Connection, turn: Turn, *, fence: int, state: bytes)
 async def requeue(
     connection: Connection, turn: str, *, from_state: TurnState, not_before: datetime | None = None
 ) -> bool:
-    """Put a waiting turn (all is decided) or a released one back into the queue, at its old place."""
+    """Put a waiting or released turn back into the queue at its old position."""
     changed = await connection.execute(
         update(turns)
         .where(turns.c.id == turn, turns.c.state == str(from_state))
@@ -259,9 +259,9 @@ async def requeue(
 
 
 async def request_cancel(connection: Connection, turn: str, *, reason: str = "cancelled") -> TurnState | None:
-    """Ask for a turn to be cancelled; returns the state it was in, None when there is nothing to cancel.
+    """Request cancellation; returns the turn's state, or None when the turn has ended.
 
-    The first reason stands.
+    The first reason is kept.
     """
     changed = await connection.execute(
         update(turns)
@@ -274,13 +274,13 @@ async def request_cancel(connection: Connection, turn: str, *, reason: str = "ca
 
 
 async def cancel_reason(connection: Connection, turn: str) -> str:
-    """Return the reason for which somebody wants a turn cancelled."""
+    """Return the reason of a cancellation request."""
     found = await connection.execute(select(turns.c.cancel_why).where(turns.c.id == turn))
     return found.scalar_one_or_none() or "cancelled"
 
 
 async def list_cancelled(connection: Connection, running: list[str]) -> list[str]:
-    """Return which of these turns somebody wants cancelled."""
+    """Return which of these turns have a cancellation request."""
     rows = await connection.execute(
         select(turns.c.id).where(turns.c.id.in_(running), turns.c.cancel.is_(True))
     )
@@ -288,7 +288,7 @@ async def list_cancelled(connection: Connection, running: list[str]) -> list[str
 
 
 async def list_conversations_with_work(connection: Connection, *, limit: int = 5000) -> list[str]:
-    """Return the conversations that have a turn to run now, or one to look after."""
+    """Return the conversations that have a queued turn that is due, or a running one."""
     rows = await connection.execute(
         select(turns.c.conversation)
         .where(
@@ -335,7 +335,7 @@ async def get_step(connection: Connection, turn: str, step_key: str) -> StepRow 
 
 
 async def list_steps(connection: Connection, turn: str) -> list[StepRow]:
-    """Return a turn's tool calls in the order they began: the run log."""
+    """Return a turn's tool calls in the order they began."""
     rows = (
         await connection.execute(select(*_STEP).where(steps.c.turn == turn).order_by(steps.c.position))
     ).mappings()
@@ -361,7 +361,7 @@ async def begin_step(
 
 
 async def end_step(connection: Connection, turn: str, step_key: str, result: Mapping[str, Any]) -> None:
-    """Record what a tool call came to."""
+    """Record the result of a tool call."""
     await connection.execute(
         update(steps)
         .where(steps.c.turn == turn, steps.c.step_key == step_key)

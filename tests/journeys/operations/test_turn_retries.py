@@ -13,7 +13,7 @@ import pytest
 
 from gateway_process import GatewayProcess, gateway
 
-GIVEN_UP = "given up: the gateway died 5 times while working on this"
+GIVEN_UP = "given up: this turn was interrupted 5 times before it finished"
 
 
 @pytest.fixture

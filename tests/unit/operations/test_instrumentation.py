@@ -119,7 +119,7 @@ async def test_queues_are_measured(tmp_path: Path) -> None:
     for queue in (
         "turns.queued",
         "deliveries.dead",
-        "events.untold",
+        "events.unpublished",
         "jobs.running",
         "approvals.pending",
         "chats.dead",
@@ -140,7 +140,7 @@ async def test_tools_jobs_and_dead_turns_are_timed_and_counted() -> None:
         (EventType.JOB_STARTED, {"resultId": "job_1"}),
         (EventType.JOB_LOST, {"resultId": "job_1"}),
         (EventType.TURN_RESTARTED, {"attempt": 2}),
-        (EventType.TURN_FAILED, {"error": "given up: the gateway died 5 times while working on this"}),
+        (EventType.TURN_FAILED, {"error": "given up: this turn was interrupted 5 times before it finished"}),
         (EventType.DELIVERY_DEAD, {}),
     )
     seq = 0

@@ -49,5 +49,5 @@ def test_a_full_log_and_a_channel_in_trouble_degrade() -> None:
     )
     assert told.ready
     assert told.degraded["slack"] == "wrong token"
-    assert told.degraded["event log"].startswith("takes 85% of its room")
+    assert told.degraded["event log"].startswith("uses 85% of its capacity")
     assert "event log" not in assess(frozenset(Role), **HEALTHY | {"fill_ratio": 0.8}).degraded

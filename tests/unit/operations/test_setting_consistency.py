@@ -32,7 +32,7 @@ def inconsistencies_of(directory: Path, **env: str) -> str:
 def test_several_replicas_need_what_all_of_them_see(tmp_path: Path) -> None:
     """A SQLite file, a broker of one's own and unshared directories are named, each with a remedy."""
     told = inconsistencies_of(tmp_path, DOVECOTE_REPLICAS="2")
-    for words in ("SQLite file has one gateway", "own broker is nobody else's", "the others do not see"):
+    for words in ("SQLite file supports one gateway", "cannot use the embedded broker", "cannot read"):
         assert words in told
     assert "shared_files" in inconsistencies_of(tmp_path, **SHARED)
 
@@ -40,7 +40,7 @@ def test_several_replicas_need_what_all_of_them_see(tmp_path: Path) -> None:
 def test_local_snapshots_of_several_replicas_are_refused(tmp_path: Path) -> None:
     """What stays on one machine cannot be restored on another, unless the directory is declared shared."""
     local = SHARED | {"DOVECOTE_SANDBOX__SNAPSHOTS": "local"}
-    assert "cannot restore what stays on one machine" in inconsistencies_of(tmp_path, **local)
+    assert "cannot restore snapshots that are stored on one machine" in inconsistencies_of(tmp_path, **local)
     assert loaded(tmp_path, **local, DOVECOTE_SHARED_FILES="true").sandbox.snapshots == "local"
     assert loaded(tmp_path, DOVECOTE_SANDBOX__SNAPSHOTS="local").replicas == 1
 
@@ -57,7 +57,7 @@ def test_workspaces_in_s3_need_a_bucket_and_whole_keys(tmp_path: Path) -> None:
     assert "Set workspaces.s3.secret_key as well" in half
     assert "'half'" not in half
     assert loaded(tmp_path, **named, **SHARED).workspaces.s3.bucket == "pigeons"
-    assert "each needs copies of its own" in inconsistencies_of(
+    assert "each needs its own working copies" in inconsistencies_of(
         tmp_path, **named, DOVECOTE_SHARED_FILES="true"
     )
     told = inconsistencies_of(tmp_path, **SHARED)

@@ -17,5 +17,5 @@ def test_an_end_for_a_reason_is_a_failure_that_names_it() -> None:
 def test_a_model_is_told_why_and_what_helps() -> None:
     """Reason and exit code stand side by side."""
     words = render_result(job_end(143, b"out\n", reason=WORKSPACE_FULL), "make", "job_1")
-    assert words.startswith("Job job_1 `make` failed, workspace_full: the workspace held more than it may")
+    assert words.startswith("Job job_1 `make` failed, workspace_full: the workspace exceeded its quota")
     assert "exit code 143" in words

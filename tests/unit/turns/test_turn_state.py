@@ -20,8 +20,8 @@ from gateway.store.turn_state import (
 @given(crashes=st.integers(0, 100), again=st.booleans())
 def test_a_suspicion_only_grows(crashes: int, *, again: bool) -> None:
     """Another crash never makes a turn less suspect, and one given up is never trusted with others."""
-    now = decide_poison(crashes, crashed_again=again)
-    then = decide_poison(now.crashes, crashed_again=True)
+    now = decide_poison(crashes, interrupted_again=again)
+    then = decide_poison(now.crashes, interrupted_again=True)
     assert now.crashes == crashes + again
     assert (then.alone, then.dead) >= (now.alone, now.dead)
     assert now.alone or not now.dead
@@ -32,7 +32,7 @@ def test_a_turn_is_given_up_exactly_at_its_last_crash(lives: list[bool]) -> None
     """Claims that end well cost nothing; the first crash is shared, later ones are not, then it ends."""
     crashes = 0
     for crashed in lives:
-        found = decide_poison(crashes, crashed_again=crashed)
+        found = decide_poison(crashes, interrupted_again=crashed)
         crashes = found.crashes
         assert found.alone == (crashes >= QUARANTINE_AFTER_CRASHES)
         assert found.dead == (crashes >= CRASH_LIMIT)
