@@ -99,7 +99,7 @@ async def delivery_workers(
 
 def _trace_headers(backing: BackingServices) -> dict[str, Any]:
     """Name the trace to receivers where traces are wanted."""
-    return {"more_headers": TraceContextPropagator(backing.database).headers} if wants_traces() else {}
+    return {"extra_headers": TraceContextPropagator(backing.database).headers} if wants_traces() else {}
 
 
 async def _with_seq(relay: Relay, delivery: Delivery) -> bytes:

@@ -121,11 +121,11 @@ async def test_the_broker_dies_with_its_gateway(tmp_path: Path) -> None:
     """Kill -9 of the gateway takes the broker with it, and the next gateway starts on the same files."""
     program = (
         "import asyncio, sys, pathlib\n"
-        "from gateway.infra.embedded_nats import embedded\n"
+        "from gateway.infra.embedded_nats import open_embedded_nats\n"
         "from gateway.infra.data_dir import DataDirLock\n"
         "async def main():\n"
         "    with DataDirLock(pathlib.Path(sys.argv[1])) as lock:\n"
-        "        async with embedded(lock, budget=200_000_000) as broker:\n"
+        "        async with open_embedded_nats(lock, storage_bytes=200_000_000) as broker:\n"
         "            print(broker.pid, flush=True)\n"
         "            await asyncio.Event().wait()\n"
         "asyncio.run(main())\n"

@@ -22,16 +22,16 @@ from nats_servers import NatsServer, nats_server
 HOLDER_PROGRAM = """
 import asyncio, sys, time
 from delivery.errors import LeaseLost
-from delivery.broker.leases import Holder, JetStreamLeases
+from delivery.broker.leases import JetStreamLeases, LeaseHolder
 from delivery.broker.connection import connect
 
 async def main(url, token):
     async with connect(url, token=token) as link:
-        leases = JetStreamLeases(link, Holder(instance="child", boot="1"))
-        async with leases.hold("t:a", ttl=1.0) as lease:
+        leases = JetStreamLeases(link, LeaseHolder(instance="child", boot="1"))
+        async with leases.acquire("t:a", ttl=1.0) as lease:
             while True:
                 try:
-                    lease.check()
+                    lease.ensure_held()
                 except LeaseLost:
                     print("lost", flush=True)
                     return

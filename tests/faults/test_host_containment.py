@@ -329,7 +329,8 @@ async def test_destroying_ends_the_jobs(
 
 async def test_dead_gateways_leave_no_control_group(rig: ProviderRig, sleep_seconds: str) -> None:
     """The groups of a gateway that died by kill -9 are removed by the next one."""
-    run = f"await (await provider.create(spec)).run(Command(script='touch begun; kill -9 $PPID; sleep {sleep_seconds}'))"
+    script = f"touch begun; kill -9 $PPID; sleep {sleep_seconds}"
+    run = f"await (await provider.create(spec)).run(ExecRequest(script={script!r}))"
     body = f"asyncio.get_running_loop().call_later(1, os.kill, os.getpid(), 9); {run}"
     child = await asyncio.create_subprocess_exec(sys.executable, "-c", other_process_program(rig, body))
     assert await child.wait() == -signal.SIGKILL

@@ -97,9 +97,9 @@ async def test_an_ordinary_user_has_sandboxes_and_jobs_too(own_directory: Path) 
     body = (
         "sandbox = await provider.create(spec);"
         " bomb = 'bomb() { bomb | bomb & }; bomb; sleep 0.5';"
-        " result = await sandbox.run(Command(script=bomb, timeout=5));"
+        " result = await sandbox.run(ExecRequest(script=bomb, timeout=5));"
         " assert b'Resource temporarily' in result.stderr, result;"
-        " await sandbox.spawn(Job(id='job_1', script='id -u; exit 5', token='t'));"
+        " await sandbox.spawn(BackgroundJob(id='job_1', script='id -u; exit 5', token='t'));"
         " print(await _over(sandbox));"
         " await provider.destroy(sandbox.id)"
     )

@@ -92,7 +92,7 @@ def agent_spec(base_url: str | None = None, **changes: Any) -> AgentSpec:
     return AgentSpec(**(values | changes))
 
 
-def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnInput:
+def turn_input(agent: AgentSpec, text: str = "hello", **changes: Any) -> TurnInput:
     """Return a first attempt at a turn."""
     values: dict[str, Any] = {
         "turn": "trn_1",
@@ -100,7 +100,7 @@ def turn_input(persona: AgentSpec, text: str = "hello", **changes: Any) -> TurnI
         "attempt": 1,
         "trigger": "message",
         "input": text,
-        "persona": persona,
+        "agent": agent,
     }
     return TurnInput(**(values | changes))
 
