@@ -53,7 +53,7 @@ JOB_POINTS = [
 ]
 
 DUPLICATING_POINTS = {"delivery.after_send"}
-"""Telegram has the message and the gateway has not recorded it; Telegram cannot tell: one extra copy at most."""
+"""Telegram has the message and the gateway has not recorded it: one extra copy is allowed."""
 
 INTERRUPTED_POINTS = {"step.begin.after_commit", "step.end.before_commit"}
 """The command may have run and its result is not recorded: the answer reports it as interrupted."""

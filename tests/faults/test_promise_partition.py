@@ -37,7 +37,7 @@ async def _completed(process: GatewayProcess, count: int) -> None:
 
 
 def _has_text(platform: Simulator, chat: int, text: str) -> bool:
-    return any(text in post.text for post in platform.messages(chat))
+    return any(text == post.text for post in platform.messages(chat))
 
 
 async def test_g12_without_a_broker_messages_are_taken_and_answered_later(tmp_path: Path) -> None:
@@ -118,4 +118,6 @@ async def test_g12_a_platform_that_is_down_gets_every_reply_in_the_end(tmp_path:
                 seconds=PATIENCE,
             )
     for chat in (1, 3):
-        assert len(platform.messages(chat)) == 1
+        assert [post.text for post in platform.messages(chat)] == [f"pigeon{chat}"]
+    for chat in (2, 4, 5):
+        assert {post.text for post in platform.messages(chat)} == {f"pigeon{chat}"}

@@ -204,7 +204,7 @@ def _compared(tree: ast.AST) -> Iterator[int]:
 
 
 NOT_SECRET = {
-    "gateway/store/accounts/encrypted_columns.py",  # SQL that looks whether a sealed text is still the one that was read
+    "gateway/store/accounts/encrypted_columns.py",  # SQL that compares an encrypted text with the one it read
 }
 
 

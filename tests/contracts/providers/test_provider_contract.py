@@ -363,7 +363,8 @@ async def test_a_job_outlives_the_process_that_started_it(rig: ProviderRig) -> N
     async with rig.open() as provider:
         sandbox = await provider.create(rig.spec())
         script = "echo begun; while ! test -e go; do sleep 0.05; done; exit 6"
-        spawn = f"await (await provider.create(spec)).spawn(BackgroundJob(id='job_1', token='t', script={script!r}))"
+        job = f"BackgroundJob(id='job_1', token='t', script={script!r})"
+        spawn = f"await (await provider.create(spec)).spawn({job})"
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             "-c",

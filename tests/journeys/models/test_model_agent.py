@@ -92,7 +92,9 @@ async def test_a_turn_without_all_decisions_goes_on_waiting() -> None:
     async with open_loopback_model([ScriptedTurn(calls=[REMOVE])]) as (server, agent):
         tools = RecordingTools(needs_approval_for=["rm -r build"])
         paused = approval_step(await collect_steps(agent, turn_input(agent_spec(server.base_url)), tools))
-        again = await collect_steps(agent, turn_input(agent_spec(server.base_url), checkpoint=paused.state), tools)
+        again = await collect_steps(
+            agent, turn_input(agent_spec(server.base_url), checkpoint=paused.state), tools
+        )
     assert approval_step(again).calls == paused.calls
     assert server.requests == 1
 

@@ -29,7 +29,9 @@ def test_another_call_has_another_digest(other: tuple[str, dict[str, Any], str])
     assert call_digest(*other) != call_digest(*APPROVED)
 
 
-@given(args=st.dictionaries(st.text(max_size=9), st.text(max_size=9) | st.booleans() | st.integers(), max_size=5))
+@given(
+    args=st.dictionaries(st.text(max_size=9), st.text(max_size=9) | st.booleans() | st.integers(), max_size=5)
+)
 def test_the_order_of_arguments_does_not_matter(args: dict[str, Any]) -> None:
     """The same arguments in another order have the same digest."""
     assert call_digest("bash", args, "s") == call_digest("bash", dict(reversed(args.items())), "s")
