@@ -3,8 +3,8 @@
     python -m bench.streams [--events 10000] [--readers 200] [--rounds 3]
 
 The nats-server has file storage. Appends await their confirmation one by one, as the relay does. The raw side
-of a replay reads the same events by one batched direct get and does nothing with them. The events are counted:
-none may be lost, doubled or reordered.
+of a replay reads the same events by one batched direct get and does nothing with them. The events are
+counted: none may be lost, doubled or reordered.
 """
 
 from __future__ import annotations

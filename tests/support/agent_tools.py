@@ -1,4 +1,4 @@
-"""Tools for agents under test: they run nothing, remember everything, and ask as they are told."""
+"""Tools for agents under test: they run nothing, record every call, and ask for approvals as configured."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ STATUS = ToolSpec(name="async_status", description="Tell of background jobs.", s
 
 
 class RecordingTools(Tools):
-    """Answers every call with `answer`; commands in `careful` ask until `approved` holds their call id.
+    """Answers every call with `answer`; commands in `needs_approval_for` wait until `approved` holds their call id.
 
-    Like the gateway's tools it carries a call id out once and repeats the recorded result afterwards.
+    Like the gateway's tools it runs a call id once and repeats the recorded result afterwards.
     """
 
     def __init__(

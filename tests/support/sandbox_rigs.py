@@ -1,4 +1,4 @@
-"""How every installed sandbox provider is opened in a test, and what tests look at from outside.
+"""Open every installed sandbox provider in a test, and inspect the machine from outside.
 
 A provider joins the contract by a module `<provider>_rig` beside this one with a table VARIANTS of its own.
 """
